@@ -1,0 +1,150 @@
+"""The contract between planning and executors: a plan in, a record of the run out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from gristmill.scheduling.snapshot import Decision
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.resources import Resources
+from gristmill.tasks import Task
+
+
+@dataclass(frozen=True)
+class Step:
+    """One or more fused stages: the unit the scheduler sees.
+
+    Only stages that ask for nothing of their own are fused, so whatever a step of several stages needs
+    is what its first stage needs.
+    """
+
+    stages: tuple[ProcessingStage[Any, Any], ...]
+
+    @property
+    def name(self) -> str:
+        return " + ".join(stage.name for stage in self.stages)
+
+    @property
+    def resources(self) -> Resources:
+        return self.stages[0].resources
+
+    @property
+    def batch_size(self) -> int:
+        return self.stages[0].batch_size
+
+    @property
+    def num_workers(self) -> int | None:
+        return self.stages[0].num_workers()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an executor runs."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+
+@dataclass
+class StageStats:
+    """The account of one stage. ``tasks_in == tasks_done + tasks_failed + tasks_cancelled`` when a run has ended."""
+
+    name: str
+    tasks_in: int = 0
+    items_in: int = 0
+    tasks_done: int = 0
+    tasks_out: int = 0
+    items_out: int = 0
+    tasks_dropped: int = 0
+    """Inputs for which the stage returned nothing."""
+    tasks_failed: int = 0
+    items_failed: int = 0
+    tasks_cancelled: int = 0
+    """Not finished because the run was stopped early."""
+    busy_s: float = 0.0
+    setups: int = 0
+    teardowns: int = 0
+
+
+@dataclass
+class StepStats:
+    """How a step ran: the accounts of its stages and the work of its workers."""
+
+    name: str
+    stages: list[StageStats]
+    units: int = 0
+    """Dispatches that finished; up to ``batch_size`` tasks each."""
+    busy_share: float = 0.0
+    """Worker seconds spent working / worker seconds available (alive and set up)."""
+    service_s_mean: float = 0.0
+    service_s_max: float = 0.0
+    queue_s_mean: float = 0.0
+    queue_s_max: float = 0.0
+    workers: list[tuple[float, int]] = field(default_factory=list)
+    """(seconds since the start, workers of this step) at each change, thinned out in long runs."""
+    workers_started: int = 0
+    peak_worker_bytes: int = 0
+    """Largest resident memory seen in one worker while it ran this step."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A task, or the part of it that could be narrowed down, that was given up."""
+
+    task_id: str
+    stage: str
+    error: str
+    """One line: the exception or how the worker died."""
+    detail: str
+    """The stage's traceback, where there is one."""
+    story: tuple[str, ...]
+    """What happened to the task, in order."""
+    items: int
+
+
+@dataclass
+class RunRecord:
+    """What an executor gives back."""
+
+    name: str
+    steps: list[StepStats]
+    wall_s: float
+    first_output_s: float | None
+    """Seconds from the start of the run to the first task out of the last stage."""
+    failures: list[Failure]
+    """The first ones, in the order in which they happened."""
+    failures_total: int
+    decisions: list[Decision]
+    peak_bytes_in_flight: int
+    budget_bytes: int
+    peak_memory_bytes: int
+    """Of all processes of the run, shared memory counted once."""
+    worker_deaths: int
+    outputs: list[Task[Any]] | None
+    """The final tasks in the order of their ids, if they were kept."""
+    outputs_dropped: str = ""
+    """Why outputs were not kept, when they were not."""
+    event_hash: str = ""
+    """Hash over the scheduler's events and commands; only when the run was recorded."""
+    interrupted: bool = False
+
+
+class Executor(ABC):
+    """Runs a plan. Executors that share a machine or cluster do not share state."""
+
+    @abstractmethod
+    def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
+        """Run ``plan`` to its end.
+
+        ``initial_tasks`` None means one `EmptyTask`. ``keep_outputs`` None keeps the final tasks if they came
+        from ``initial_tasks`` and are small. Failed tasks are in the record; raising is up to the caller's
+        policy, except for errors that end a run early (a setup that fails, say).
+        """
+
+    @property
+    @abstractmethod
+    def ignore_failures(self) -> bool:
+        """Whether a run with failed tasks is a success."""

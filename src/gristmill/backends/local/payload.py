@@ -1,0 +1,134 @@
+"""Tasks as bytes: pickled with their buffers beside them, inline when small, in an arena when not.
+
+An arena is an anonymous memory file of one worker. Each payload gets an offset that is never used again; releasing it
+punches a hole, so the file holds just what is live and needs no bookkeeping. Readers copy: what a stage gets is its
+own, writable, and stays valid for as long as it likes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import struct
+import sys
+import tempfile
+from typing import Any
+
+import cloudpickle
+
+from gristmill.tasks import Task
+
+INLINE_BYTES = 64 * 1024
+_ALIGN = 64
+_PAGE = 4096
+_PUNCH_HOLE, _KEEP_SIZE = 0x02, 0x01
+_MAX_BUFFERS = 512
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def pack(task: Task[Any], by_value: bool = False) -> list[Any]:
+    """The parts of a payload, in order. ``by_value``: what is defined in `__main__` travels with it."""
+    buffers: list[pickle.PickleBuffer] = []
+    if by_value:
+        body = cloudpickle.dumps(task, protocol=5, buffer_callback=buffers.append)
+    else:
+        try:
+            body = pickle.dumps(task, protocol=5, buffer_callback=buffers.append)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            buffers.clear()
+            body = cloudpickle.dumps(task, protocol=5, buffer_callback=buffers.append)
+    if not buffers:
+        return [b"\0", body]
+    views = [b.raw() for b in buffers]
+    if len(views) > _MAX_BUFFERS:
+        return [b"\0", pickle.dumps(task, protocol=5) if not by_value else cloudpickle.dumps(task, protocol=5)]
+    head = b"\1" + struct.pack(f"<IQ{len(views)}Q", len(views), len(body), *(v.nbytes for v in views))
+    parts: list[Any] = [head, body]
+    position = len(head) + len(body)
+    for view in views:
+        gap = -position % _ALIGN
+        parts += [bytes(gap), view]
+        position += gap + view.nbytes
+    return parts
+
+
+def size_of(parts: list[Any]) -> int:
+    return sum(p.nbytes if isinstance(p, memoryview) else len(p) for p in parts)
+
+
+def unpack(data: bytes | bytearray) -> Any:
+    """The task in a payload."""
+    if data[0] == 0:
+        return pickle.loads(memoryview(data)[1:])
+    view = memoryview(data if isinstance(data, bytearray) else bytearray(data))
+    n, body = struct.unpack_from("<IQ", view, 1)
+    sizes = struct.unpack_from(f"<{n}Q", view, 13)
+    position = 13 + 8 * n
+    pickled = view[position : position + body]
+    position += body
+    buffers = []
+    for size in sizes:
+        position += -position % _ALIGN
+        buffers.append(view[position : position + size])
+        position += size
+    return pickle.loads(pickled, buffers=buffers)
+
+
+def new_arena(on_disk: bool = False) -> int:
+    """A descriptor of a new anonymous file, in memory where the system can do that."""
+    if not on_disk and hasattr(os, "memfd_create"):
+        return os.memfd_create("gristmill", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile(prefix="gristmill-") as file:
+        return os.dup(file.fileno())
+
+
+class ArenaWriter:
+    """Appends payloads to a worker's own arena."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._next = 0
+
+    def write(self, parts: list[Any]) -> tuple[int, int]:
+        """Store a payload; its offset and length."""
+        offset = self._next
+        length = size_of(parts)
+        self._next += -(-length // _PAGE) * _PAGE
+        done = 0
+        for i in range(0, len(parts), _MAX_BUFFERS):
+            done += self._write_all(parts[i : i + _MAX_BUFFERS], offset + done)
+        return offset, length
+
+    def _write_all(self, parts: list[Any], offset: int) -> int:
+        total = size_of(parts)
+        written = os.pwritev(self.fd, parts, offset)
+        if written < total:
+            rest = memoryview(b"".join(parts))
+            while written < total:
+                written += os.pwrite(self.fd, rest[written:], offset + written)
+        return total
+
+
+def read_arena(fd: int, offset: int, length: int) -> bytearray:
+    """A private copy of a payload."""
+    data = bytearray(length)
+    view = memoryview(data)
+    done = 0
+    while done < length:
+        n = os.preadv(fd, [view[done:]], offset + done)
+        if n == 0:
+            raise EOFError(f"a payload of {length} bytes ends after {done}")
+        done += n
+    return data
+
+
+def free_arena(fd: int, offset: int, length: int) -> None:
+    """Give the memory of a payload back. Where holes cannot be punched it stays until the arena is closed."""
+    if sys.platform == "linux":
+        _libc.fallocate(
+            fd,
+            _PUNCH_HOLE | _KEEP_SIZE,
+            ctypes.c_int64(offset),
+            ctypes.c_int64(-(-length // _PAGE) * _PAGE),
+        )

@@ -1,0 +1,228 @@
+"""Running a step's stages on tasks: the part of a worker that is the same on every backend."""
+
+from __future__ import annotations
+
+import inspect
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
+from gristmill.tasks import Task
+
+
+@dataclass(slots=True)
+class StageCounts:
+    """What one stage did since the last report."""
+
+    tasks_in: int = 0
+    items_in: int = 0
+    tasks_done: int = 0
+    tasks_out: int = 0
+    items_out: int = 0
+    dropped: int = 0
+    busy_ns: int = 0
+
+    def as_tuple(self) -> tuple[int, ...]:
+        return (
+            self.tasks_in,
+            self.items_in,
+            self.tasks_done,
+            self.tasks_out,
+            self.items_out,
+            self.dropped,
+            self.busy_ns,
+        )
+
+
+class StageError(Exception):
+    """A stage raised, or broke its contract. Carries words for people, not the exception: that may not travel."""
+
+    def __init__(self, stage: int, error: str, detail: str) -> None:
+        super().__init__(error)
+        self.stage = stage
+        self.error = error
+        self.detail = detail
+
+
+class StepRunner:
+    """The stages of one step in one worker.
+
+    Ids: a stage that returns one task passes the id of its input on; the n-th of several is ``<id>.<n>``.
+    """
+
+    def __init__(self, stages: Sequence[ProcessingStage[Any, Any]]) -> None:
+        self.stages = list(stages)
+        self.counts = [StageCounts() for _ in self.stages]
+        self.current = 0
+        """The stage that is running, for whoever wants to know after a crash."""
+        self._is_batch = len(self.stages) == 1 and overrides(self.stages[0], "process_batch")
+        self._set_up = 0
+
+    def setup_on_node(self, node: NodeInfo, worker: WorkerMetadata) -> None:
+        for i, stage in enumerate(self.stages):
+            self._guarded(i, lambda stage=stage: call_with(stage.setup_on_node, node, worker))
+
+    def setup(self, worker: WorkerMetadata) -> None:
+        for i, stage in enumerate(self.stages):
+            self._guarded(i, lambda stage=stage: call_with(stage.setup, worker))
+            self._set_up = i + 1
+
+    def teardown(self) -> list[StageError]:
+        """Tear down the stages that were set up, all of them, whatever they raise."""
+        errors = []
+        for i in range(self._set_up):
+            try:
+                self._guarded(i, self.stages[i].teardown)
+            except StageError as error:
+                errors.append(error)
+        self._set_up = 0
+        return errors
+
+    def take_counts(self) -> list[tuple[int, ...]]:
+        """The counts since they were last taken."""
+        counts = [c.as_tuple() for c in self.counts]
+        self.reset_counts()
+        return counts
+
+    def reset_counts(self) -> None:
+        self.counts = [StageCounts() for _ in self.stages]
+
+    def run(self, tasks: Sequence[Task[Any]]) -> Iterator[tuple[int, Task[Any]]]:
+        """Outputs with the position of the input they come from, made as they are asked for, in the order of inputs."""
+        if self._is_batch:
+            results = self._batch(tasks)
+            for position, task in enumerate(tasks):
+                for output in self._outputs(0, task, results[position]):
+                    yield position, output
+            return
+        for position, task in enumerate(tasks):
+            for output in self._flow(0, task):
+                yield position, output
+
+    def _batch(self, tasks: Sequence[Task[Any]]) -> list[Any]:
+        stage = self.stages[0]
+        self.current = 0
+        start = time.perf_counter_ns()
+        results = self._guarded(0, lambda: stage.process_batch(list(tasks)))
+        counts = self.counts[0]
+        counts.busy_ns += time.perf_counter_ns() - start
+        counts.tasks_in += len(tasks)
+        counts.items_in += sum(t.num_items for t in tasks)
+        if not isinstance(results, (list, tuple)) or len(results) != len(tasks):
+            got = f"{len(results)} results" if isinstance(results, (list, tuple)) else f"a {type(results).__name__}"
+            raise StageError(
+                0, f"TypeError: process_batch of '{stage.name}' gave {got} for {len(tasks)} tasks; it must give one for each", ""
+            )
+        return list(results)
+
+    def _flow(self, index: int, task: Task[Any]) -> Iterator[Task[Any]]:
+        last = len(self.stages) - 1
+        while True:
+            stage = self.stages[index]
+            self.current = index
+            counts = self.counts[index]
+            counts.tasks_in += 1
+            counts.items_in += task.num_items
+            start = time.perf_counter_ns()
+            try:
+                result = stage.process(task)
+            except Exception as error:  # noqa: BLE001 - a stage is the user's code: whatever it raises is reported as its failure
+                raise self._error(index, error) from None
+            counts.busy_ns += time.perf_counter_ns() - start
+            if not isinstance(result, Task):
+                break
+            counts.tasks_done += 1
+            counts.tasks_out += 1
+            counts.items_out += result.num_items
+            result.task_id = task.task_id
+            if index == last:
+                yield result
+                return
+            task = result
+            index += 1
+        for output in self._outputs(index, task, result):
+            if index == last:
+                yield output
+            else:
+                yield from self._flow(index + 1, output)
+
+    def _outputs(self, index: int, task: Task[Any], result: Any) -> Iterator[Task[Any]]:
+        """The tasks in what a stage returned, with their ids."""
+        counts = self.counts[index]
+        if result is None:
+            counts.tasks_done += 1
+            counts.dropped += 1
+            return
+        if isinstance(result, Task):
+            counts.tasks_done += 1
+            counts.tasks_out += 1
+            counts.items_out += result.num_items
+            result.task_id = task.task_id
+            yield result
+            return
+        if isinstance(result, (str, bytes, dict)) or not hasattr(result, "__iter__"):
+            raise self._contract(index, f"returned a {type(result).__name__}")
+        parent = task.task_id
+        produced = 0
+        iterator = iter(result)
+        while True:
+            self.current = index
+            start = time.perf_counter_ns()
+            try:
+                output = next(iterator, None)
+            except Exception as error:  # noqa: BLE001 - as above: a generator is the user's code
+                raise self._error(index, error) from None
+            counts = self.counts[index]
+            counts.busy_ns += time.perf_counter_ns() - start
+            if output is None:
+                break
+            if not isinstance(output, Task):
+                raise self._contract(index, f"returned several things, one of them a {type(output).__name__}")
+            output.task_id = f"{parent}.{produced}"
+            produced += 1
+            counts.tasks_out += 1
+            counts.items_out += output.num_items
+            yield output
+        counts.tasks_done += 1
+        if not produced:
+            counts.dropped += 1
+
+    def _contract(self, index: int, what: str) -> StageError:
+        name = self.stages[index].name
+        return StageError(index, f"TypeError: '{name}' {what}; it must return a Task, several of them, or None", "")
+
+    def _guarded(self, index: int, call: Callable[[], Any]) -> Any:
+        self.current = index
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 - the user's code again: the failure is theirs to read
+            raise self._error(index, error) from None
+
+    def _error(self, index: int, error: Exception) -> StageError:
+        if isinstance(error, StageError):
+            return error
+        line = traceback.format_exception_only(error)[-1].strip()
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f for f in frames if f.filename != __file__]
+        detail = "".join(traceback.format_list(own)) + "".join(traceback.format_exception_only(error))
+        return StageError(index, line, detail)
+
+
+def overrides(stage: ProcessingStage[Any, Any], method: str) -> bool:
+    """Whether a stage has a method of its own in place of the default."""
+    return getattr(type(stage), method, None) is not getattr(ProcessingStage, method)
+
+
+def call_with(method: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a hook with as many of the arguments as its author wanted to have."""
+    try:
+        parameters = inspect.signature(method).parameters.values()
+    except (TypeError, ValueError):
+        return method(*arguments)
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return method(*arguments)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return method(*arguments[: len(positional)])

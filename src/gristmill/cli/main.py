@@ -1,0 +1,151 @@
+"""``gristmill run`` and ``gristmill plan``. What is heavy is imported where it is used: ``--help`` must be quick."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from gristmill import __version__
+from gristmill.cli.target import UsageError, load_pipeline
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+TARGET = """\
+TARGET is path/to/file.py[:name] or package.module[:name]. It names a Pipeline, or a function without
+required arguments that returns one; without a name it is 'pipeline'."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status: 1 if the pipeline failed, 2 for wrong usage, 130 after Ctrl-C."""
+    args = _parser().parse_args(argv)
+    try:
+        return _run(args) if args.command == "run" else _plan(args)
+    except UsageError as error:
+        return _say(str(error), USAGE)
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from gristmill.errors import PipelineError, PipelineFailed
+
+    try:
+        pipeline = load_pipeline(args.target)
+        from gristmill.backends.local import LocalExecutor
+
+        result = pipeline.run(executor=LocalExecutor(config=executor_config(args)), fuse=not args.no_fuse)
+    except PipelineError as error:
+        if isinstance(error, PipelineFailed):
+            print(error.result.summary())
+        return _say(str(error), FAILED)
+    print(result.summary())
+    return INTERRUPTED if result.record.interrupted else OK
+
+
+def executor_config(args: argparse.Namespace) -> dict[str, Any]:
+    """What the options say, in the executor's words; what they do not say is left to its defaults."""
+    config = {
+        "num_cpus": args.cpus,
+        "num_gpus": args.gpus,
+        "memory_limit": args.memory_limit,
+        "execution_mode": "batch" if args.batch else None,
+        "ignore_failures": args.ignore_failures or None,
+        "view": args.view,
+    }
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from gristmill.errors import PipelineError, PlanError
+
+    try:
+        pipeline = load_pipeline(args.target)
+    except PipelineError as error:
+        return _say(str(error), FAILED)
+    print(pipeline.describe())
+    try:
+        pipeline.plan()
+    except PlanError:  # the description has said what is wrong
+        return FAILED
+    return OK
+
+
+def _say(text: str, status: int) -> int:
+    print(f"gristmill: {text}", file=sys.stderr)
+    return status
+
+
+class _Parser(argparse.ArgumentParser):
+    """Wrong usage is one line that says what was wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"gristmill: {message}; see '{self.prog} --help'\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="gristmill", description="Runs data-curation pipelines on this machine.")
+    parser.add_argument("--version", action="version", version=f"gristmill {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    run = commands.add_parser("run", help="run a pipeline", description="Run a pipeline.", epilog=TARGET)
+    run.add_argument("target", metavar="TARGET")
+    run.add_argument("--cpus", type=_positive(float), metavar="N", help="CPUs to use (default: those of the machine)")
+    run.add_argument(
+        "--gpus",
+        type=_positive(int, zero=True),
+        metavar="N",
+        help="GPUs to use; a count above the hardware's is allowed",
+    )
+    run.add_argument(
+        "--memory-limit", type=parse_size, metavar="SIZE", help="memory for the run, such as 8GB or 512MiB"
+    )
+    run.add_argument("--batch", action="store_true", help="finish each step before the next begins")
+    run.add_argument("--ignore-failures", action="store_true", help="succeed even if tasks failed; they are reported")
+    run.add_argument("--view", choices=("auto", "live", "lines", "off"), default="auto", help="how to watch the run")
+    run.add_argument("--no-fuse", action="store_true", help="run each stage as a step of its own")
+
+    plan = commands.add_parser(
+        "plan",
+        help="check a pipeline and show its steps",
+        description="Check a pipeline and show its steps.",
+        epilog=TARGET,
+    )
+    plan.add_argument("target", metavar="TARGET")
+    return parser
+
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def parse_size(text: str) -> int:
+    """Bytes from a number with a unit.
+
+    >>> parse_size("8GB"), parse_size("1.5 GiB"), parse_size("4096")
+    (8000000000, 1610612736, 4096)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text, re.IGNORECASE)
+    size = int(float(match[1]) * _UNITS[(match[2] or "").lower()]) if match else 0
+    if size <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write a number and a unit, such as 8GB or 512MiB")
+    return size
+
+
+def _positive(kind: type[int] | type[float], zero: bool = False) -> Any:
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = -1
+        if not (0 < value < float("inf") or (zero and value == 0)):
+            whole = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {whole} {'of 0 or more' if zero else 'above 0'}")
+        return value
+
+    return parse
+
+
+if __name__ == "__main__":
+    sys.exit(main())

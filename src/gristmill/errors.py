@@ -1,0 +1,32 @@
+"""What can go wrong with a pipeline, in words for the person who reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PipelineError(Exception):
+    """Something is wrong with a pipeline or its run."""
+
+
+class PlanError(PipelineError):
+    """The pipeline cannot run as it is written. Nothing was started."""
+
+
+class LedgerError(PipelineError):
+    """The account of a run does not balance: tasks were lost or counted twice. This is a bug of the engine."""
+
+
+class OutputsNotKept(PipelineError):
+    """The final tasks of a run were asked for, but not kept."""
+
+
+class PipelineFailed(PipelineError):
+    """A run ended with tasks that failed. ``result``, a `RunResult`, holds what was done all the same."""
+
+    def __init__(self, message: str, result: Any) -> None:
+        super().__init__(message)
+        self.result = result
+
+    def __reduce__(self) -> tuple[type[PipelineFailed], tuple[str, Any]]:
+        return type(self), (str(self), self.result)

@@ -1,0 +1,151 @@
+"""Numbers and names as people read them, in few characters."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+
+def count(value: float) -> str:
+    """A whole number in at most six characters.
+
+    >>> count(950), count(12_345), count(99_960), count(1_234_567)
+    ('950', '12,345', '99,960', '1.2M')
+    """
+    if value < 100_000:
+        return f"{value:,.0f}"
+    for unit in ("k", "M", "G", "T"):
+        value /= 1000
+        if value < 99.95:
+            return f"{value:.1f}{unit}"
+        if value < 999.5:
+            return f"{value:.0f}{unit}"
+    return f"{value:.0f}T"
+
+
+def rate(value: float) -> str:
+    """Something per second.
+
+    >>> rate(0), rate(0.0213), rate(3.98), rate(41.2), rate(4512)
+    ('0', '0.021', '3.98', '41.2', '4,512')
+    """
+    if value <= 0:
+        return "0"
+    if value < 0.001:
+        return "<0.001"
+    if value < 0.0995:
+        return f"{value:.3f}"
+    if value < 9.995:
+        return f"{value:.2f}"
+    if value < 99.95:
+        return f"{value:.1f}"
+    return count(value)
+
+
+def size(value: int) -> str:
+    """Bytes, in decimal units.
+
+    >>> size(0), size(999), size(64_000), size(8_100_000_000)
+    ('0 B', '999 B', '64 kB', '8.1 GB')
+    """
+    if value < 1000:
+        return f"{value} B"
+    scaled = float(value)
+    for unit in ("kB", "MB", "GB", "TB"):
+        scaled /= 1000
+        if scaled < 9.95 and unit != "kB":
+            return f"{scaled:.1f} {unit}"
+        if scaled < 999.5:
+            return f"{scaled:.0f} {unit}"
+    return f"{scaled / 1000:.1f} PB"
+
+
+def clock(seconds: float) -> str:
+    """A span of time on a clock.
+
+    >>> clock(7.4), clock(75), clock(3_725), clock(90_061)
+    ('0:07', '1:15', '1:02:05', '1d 1:01:01')
+    """
+    whole = max(0, int(seconds))
+    days, rest = divmod(whole, 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, secs = divmod(rest, 60)
+    if days:
+        return f"{days}d {hours}:{minutes:02}:{secs:02}"
+    if hours:
+        return f"{hours}:{minutes:02}:{secs:02}"
+    return f"{minutes}:{secs:02}"
+
+
+def span(seconds: float) -> str:
+    """How long one thing takes.
+
+    >>> span(0.0004), span(0.25), span(1.5), span(75)
+    ('0.4 ms', '250 ms', '1.5 s', '1:15')
+    """
+    if seconds < 0.00995:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    return clock(seconds)
+
+
+def percent(share: float) -> str:
+    """A share, rounded so that only everything is 100 %.
+
+    >>> percent(0.004), percent(0.999), percent(1.0)
+    ('0%', '99%', '100%')
+    """
+    return f"{math.floor(min(max(share, 0.0), 1.0) * 100 + 1e-9)}%"
+
+
+def clean(text: str) -> str:
+    """``text`` on one line, without anything that could steer a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def width(text: str) -> int:
+    """Terminal columns that ``text`` takes."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_width(c) for c in text)
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def shorten(text: str, columns: int, mark: str = "…") -> str:
+    """``text`` in at most ``columns``, what is too much cut out of its middle.
+
+    >>> shorten("quality_classifier", 9)
+    'qual…fier'
+    """
+    if width(text) <= columns:
+        return text
+    room = columns - width(mark)
+    if room < 2:
+        return _take(text, max(columns, 0))
+    tail = room // 2
+    head = _take(text, room - tail)
+    return head + mark + _take(text[::-1], tail)[::-1]
+
+
+def cut(text: str, columns: int, mark: str = "…") -> str:
+    """``text`` in at most ``columns``, what is too much cut off its end."""
+    if width(text) <= columns:
+        return text
+    return _take(text, columns - width(mark)) + mark if columns > width(mark) else _take(text, columns)
+
+
+def _take(text: str, columns: int) -> str:
+    used = 0
+    for index, char in enumerate(text):
+        used += _char_width(char)
+        if used > columns:
+            return text[:index]
+    return text

@@ -1,0 +1,197 @@
+"""Rates, progress and time left, from the differences between snapshots. Nothing here draws or reads a clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from gristmill.scheduling.snapshot import Snapshot, StepSnapshot
+
+WINDOW_S = 10.0
+ETA_WINDOW_S = 30.0
+SPACING = 100
+"""A window holds about this many snapshots, however often they come."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRates:
+    """How fast one step is now."""
+
+    tasks_per_s: float = 0.0
+    items_per_s: float = 0.0
+    busy_share: float | None = None
+    """Of the time of its own workers, or of all shared workers for a step without; None if there were none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the run is, counted in tasks of the last step."""
+
+    done: int
+    total: int | None
+    """None when it cannot be told."""
+    exact: bool
+    """``total`` is known rather than extrapolated from the fan-out so far."""
+    fraction: float | None
+    """Of the step that is furthest behind; None when it cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """All that a view shows beyond the snapshot itself."""
+
+    steps: tuple[StepRates, ...]
+    progress: Progress
+    eta_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A snapshot, and for each step the worker time seen busy and available up to it."""
+
+    snapshot: Snapshot
+    busy_us: tuple[int, ...]
+    available_us: tuple[int, ...]
+
+
+class RateWindow:
+    """Remembers the last seconds of a run; each snapshot costs time in proportion to its steps."""
+
+    def __init__(self, window_s: float = WINDOW_S, eta_window_s: float = ETA_WINDOW_S) -> None:
+        self._window_us = int(window_s * 1e6)
+        self._eta_window_us = int(eta_window_s * 1e6)
+        self._past: deque[_Point] = deque()
+        self._origin: _Point | None = None
+        self._fractions: deque[tuple[int, float]] = deque()
+
+    def add(self, snapshot: Snapshot) -> Rates:
+        """Take the next snapshot in and say how fast the run is now."""
+        point = _next_point(self._past[-1], snapshot) if self._past else _first_point(snapshot)
+        if self._origin is None:
+            self._origin = point
+        self._remember(point)
+        progress = progress_of(snapshot)
+        return Rates(_step_rates(self._past[0], point), progress, self._eta(snapshot, progress.fraction))
+
+    def overall(self) -> Rates:
+        """Means over everything seen so far, for the end of a run."""
+        if self._origin is None:
+            return Rates((), Progress(0, None, False, None), None)
+        last = self._past[-1]
+        return Rates(_step_rates(self._origin, last, whole_run=True), progress_of(last.snapshot), None)
+
+    def _remember(self, point: _Point) -> None:
+        past, now = self._past, point.snapshot.now_us
+        # The newest point is replaced, not joined, while it is closer than the spacing to the one before it.
+        if len(past) >= 2 and past[-1].snapshot.now_us - past[-2].snapshot.now_us < self._window_us // SPACING:
+            past.pop()
+        past.append(point)
+        while len(past) > 2 and past[1].snapshot.now_us <= now - self._window_us:
+            past.popleft()
+
+    def _eta(self, now: Snapshot, fraction: float | None) -> float | None:
+        if fraction is None or now.draining:
+            self._fractions.clear()
+            return None
+        past = self._fractions
+        # Progress that goes back (the fan-out turned out larger) makes the older points worthless.
+        while past and past[-1][1] > fraction:
+            past.pop()
+        if not past or now.now_us - past[-1][0] >= self._eta_window_us // SPACING:
+            past.append((now.now_us, fraction))
+        while len(past) >= 2 and past[1][0] <= now.now_us - self._eta_window_us:
+            past.popleft()
+        if fraction >= 1.0:
+            return 0.0
+        if fraction < 0.01:
+            return None
+        since_us, since = past[0]
+        if fraction > since and now.now_us - since_us >= 2_000_000:
+            return (1.0 - fraction) * (now.now_us - since_us) / (fraction - since) / 1e6
+        # Nothing ended within the window: tasks are long, only the whole run says something.
+        return (1.0 - fraction) / fraction * now.now_us / 1e6
+
+
+def _first_point(snapshot: Snapshot) -> _Point:
+    zeros = (0,) * len(snapshot.steps)
+    return _Point(snapshot, zeros, zeros)
+
+
+def _next_point(last: _Point, snapshot: Snapshot) -> _Point:
+    """``last`` with the time since then added, as if nothing had changed in between."""
+    before = last.snapshot
+    us = max(0, snapshot.now_us - before.now_us)
+    shared = before.shared_busy + before.shared_idle
+    busy = tuple(t + s.busy * us for t, s in zip(last.busy_us, before.steps, strict=True))
+    available = tuple(
+        t + (s.busy + s.idle if s.dedicated else shared) * us
+        for t, s in zip(last.available_us, before.steps, strict=True)
+    )
+    return _Point(snapshot, busy, available)
+
+
+def _step_rates(first: _Point, now: _Point, whole_run: bool = False) -> tuple[StepRates, ...]:
+    elapsed = now.snapshot.now_us - first.snapshot.now_us
+    rates = []
+    for i, (before, step) in enumerate(zip(first.snapshot.steps, now.snapshot.steps, strict=True)):
+        sampled = now.busy_us[i] - first.busy_us[i]
+        available = now.available_us[i] - first.available_us[i]
+        # Finished work is exact when tasks are short, but comes in lumps when they are long.
+        worked = sampled if step.service_us * 4 > elapsed else step.busy_us - before.busy_us
+        share = min(1.0, max(0, worked) / available) if available > 0 else None
+        if step.busy and step.service_us > elapsed * step.busy // 2 and not whole_run:
+            # Too few tasks end within the window to count them; the estimate includes the tasks still running.
+            tasks = step.busy * 1e6 / step.service_us
+            items = tasks * step.items_done / step.tasks_done if step.tasks_done else 0.0
+        else:
+            tasks = _per_s(step.tasks_done - before.tasks_done, elapsed)
+            items = _per_s(step.items_done - before.items_done, elapsed)
+        rates.append(StepRates(tasks, items, share))
+    return tuple(rates)
+
+
+def _per_s(amount: int, us: int) -> float:
+    return max(0, amount) * 1e6 / us if us > 0 else 0.0
+
+
+def progress_of(snapshot: Snapshot) -> Progress:
+    """How far the run is.
+
+    Each step's total is what it has seen plus what the steps before it still have to make, at the fan-out
+    so far. Nothing is said while a step with work before it has finished too little to go by.
+    """
+    if not snapshot.steps:
+        return Progress(0, None, False, None)
+    last = snapshot.steps[-1]
+    done = _finished(last)
+    if snapshot.source_total is None:
+        return Progress(done, None, False, None)
+    exact = True
+    fraction = 1.0
+    total = float(snapshot.source_total)
+    for i, step in enumerate(snapshot.steps):
+        finished = _finished(step)
+        if total > 0:
+            fraction = min(fraction, finished / total)
+        if i + 1 == len(snapshot.steps):
+            break
+        to_come = max(0.0, total - finished)
+        made = _seen(snapshot.steps[i + 1])
+        if to_come == 0 or step.ended:
+            total = float(made)
+        elif made == finished > 0:
+            pass  # one out of each, so far
+        elif finished < min(3.0, total / 4) or finished == 0:
+            return Progress(done, None, False, None)
+        else:
+            exact = False
+            total = made + to_come * made / finished
+    return Progress(done, max(done, round(total)), exact, min(1.0, fraction))
+
+
+def _finished(step: StepSnapshot) -> int:
+    return step.tasks_done + step.tasks_failed
+
+
+def _seen(step: StepSnapshot) -> int:
+    return step.tasks_done + step.tasks_failed + step.queued + step.running

@@ -1,0 +1,109 @@
+"""The live view of a run: one interface, and the choice of what fits where the run is watched."""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol, TextIO
+
+from gristmill.scheduling.snapshot import Snapshot
+
+MODES = ("auto", "live", "lines", "notebook", "off")
+
+
+class Ended(Protocol):
+    """What a view reads of the record of a run that has ended."""
+
+    @property
+    def wall_s(self) -> float: ...
+    @property
+    def failures_total(self) -> int: ...
+    @property
+    def interrupted(self) -> bool: ...
+
+
+class View(Protocol):
+    """Shows a run. It never fails a run: a view that cannot write any more falls silent.
+
+    The executor calls `update` a few times a second from the thread that runs the pipeline, and `close`
+    exactly once, whatever happened, with the record of the run or None if there is none.
+    """
+
+    def update(self, snapshot: Snapshot, memory_bytes: int, memory_limit: int) -> None:
+        """Show this moment. ``memory_bytes`` is that of all processes of the run; a limit of 0 is none."""
+
+    def message(self, text: str) -> None:
+        """Say something that stays: a warning, or what a slow start is doing."""
+
+    def close(self, record: Ended | None) -> None:
+        """Show how the run ended and give the terminal back."""
+
+
+class Off:
+    """Shows nothing."""
+
+    def update(self, snapshot: Snapshot, memory_bytes: int, memory_limit: int) -> None:
+        pass
+
+    def message(self, text: str) -> None:
+        pass
+
+    def close(self, record: Ended | None) -> None:
+        pass
+
+
+def view_for(mode: str = "auto", stream: TextIO | None = None, logging_interval: float = 60.0) -> View:
+    """The view for ``mode``, on ``stream`` (standard error if None).
+
+    ``auto`` is a table in place on a terminal or in a notebook, and elsewhere a line every
+    ``logging_interval`` seconds.
+
+    >>> view_for("off").message("not shown")
+    """
+    if mode not in MODES:
+        raise ValueError(f"view {mode!r} is not known; it is one of: {', '.join(MODES)}")
+    if mode == "auto":
+        mode = "notebook" if stream is None and in_notebook() else "live" if _is_terminal(stream) else "lines"
+    target = stream if stream is not None else sys.stderr
+    # A program without a console has no sys.stderr.
+    if mode == "off" or (target is None and mode != "notebook"):
+        return Off()
+    if mode == "live":
+        from gristmill.metrics.live import LiveView
+
+        return LiveView(target)
+    if mode == "notebook":
+        from gristmill.metrics.notebook import NotebookView
+
+        return NotebookView()
+    from gristmill.metrics.lines import LinesView
+
+    return LinesView(target, logging_interval)
+
+
+def in_notebook() -> bool:
+    """Whether this is a Jupyter kernel. Does not load IPython: in a kernel it is already there."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None:
+        return False
+    shell = ipython.get_ipython()
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    import os
+
+    target = stream if stream is not None else sys.stderr
+    try:
+        tty = target is not None and target.isatty()
+    except ValueError:  # closed
+        return False
+    return tty and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+
+
+def ending(record: Ended | None) -> str:
+    """How a run ended, in a few words."""
+    if record is None:
+        return "stopped"
+    how = "interrupted" if record.interrupted else "finished"
+    failed = f", {record.failures_total:,} failed" if record.failures_total else ""
+    return f"{how} in {record.wall_s:.1f} s{failed}"

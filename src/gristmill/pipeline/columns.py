@@ -1,0 +1,60 @@
+"""Which columns are there behind each stage, as far as the stages say."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from gristmill.stages.core import ProcessingStage
+from gristmill.tasks import DocumentBatch
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns at one point of a pipeline.
+
+    They are *open* where stages may have made columns without a word, behind a reader that does not name its fields,
+    say; only where they are closed is a column known to be missing.
+    """
+
+    made_by: dict[str, str] = field(default_factory=dict)
+    """The columns known to be there, and who made each."""
+    open: bool = True
+    named_by: str = "no stage"
+    """Who said last what the columns are."""
+
+    @classmethod
+    def of_table(cls, names: Iterable[str], source: str) -> Columns:
+        return cls(dict.fromkeys(names, source), open=False, named_by=source)
+
+    def behind(self, stage: ProcessingStage[Any, Any], label: str) -> Columns:
+        """What they are when ``stage`` has run."""
+        if not stage.declares_outputs():
+            return Columns(self.made_by, open=True, named_by=self.named_by)
+        made = dict.fromkeys(stage.outputs()[1], label)
+        if stage.only_outputs:
+            return Columns(made, open=False, named_by=label)
+        if _makes_the_table(stage):
+            return Columns(made, open=not made, named_by=label)
+        return Columns({**self.made_by, **made}, open=self.open, named_by=label if made else self.named_by)
+
+    def missing(self, needed: Iterable[str]) -> list[str]:
+        return [] if self.open else [name for name in needed if name not in self.made_by]
+
+    def near(self, name: str) -> str | None:
+        """A column that is there and that ``name`` may have meant."""
+        lowered = {column.lower(): column for column in self.made_by}
+        close = difflib.get_close_matches(name.lower(), lowered, n=1)
+        return lowered[close[0]] if close else None
+
+
+def _makes_the_table(stage: ProcessingStage[Any, Any]) -> bool:
+    """Whether the stage reads its documents from elsewhere, so that no columns pass through it."""
+    taken = stage.input_type()
+    return taken is not None and not any(_may_have_columns(kind) for kind in get_args(taken) or (taken,))
+
+
+def _may_have_columns(kind: Any) -> bool:
+    return issubclass(DocumentBatch, kind) or issubclass(kind, DocumentBatch)

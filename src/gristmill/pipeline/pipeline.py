@@ -1,0 +1,118 @@
+"""A named list of stages."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any, Self
+
+from gristmill.backends.base import Executor, Plan
+from gristmill.errors import PipelineFailed, PlanError
+from gristmill.pipeline.describe import describe_plan, describe_stages
+from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, make_plan
+from gristmill.pipeline.result import RunResult
+from gristmill.stages.core import ProcessingStage
+from gristmill.tasks import EmptyTask, Task
+
+
+class Pipeline:
+    """Stages that tasks flow through, one after the other.
+
+    pipeline = Pipeline("clean", stages=[reader])
+    pipeline.add_stage(filter).add_stage(writer)
+    result = pipeline.run()
+    """
+
+    def __init__(
+        self, name: str, description: str | None = None, stages: Sequence[ProcessingStage[Any, Any]] | None = None
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.stages: list[ProcessingStage[Any, Any]] = []
+        for stage in stages or ():
+            self.add_stage(stage)
+
+    def add_stage(self, stage: ProcessingStage[Any, Any]) -> Self:
+        """Add a stage at the end; anything that is not a stage is a `PlanError`. Calls can be chained."""
+        check_stage(stage)
+        self.stages.append(stage)
+        return self
+
+    def describe(self) -> str:
+        """The stages, what they ask for, need and make, and how they are fused into steps: text for people.
+
+        A pipeline that cannot be planned is described too, with what is wrong at the end.
+        """
+        head = f"pipeline {self.name!r}" + (f": {self.description}" if self.description else "")
+        try:
+            lines = list(describe_plan(self.plan()))
+        except PlanError as error:
+            lines = [*describe_stages(self.stages), f"  cannot run: {error}"]
+        return "\n".join([head, *lines])
+
+    def plan(self, *, fuse: bool = True) -> Plan:
+        """The plan as far as it is known without tasks: checked, but for what initial tasks would show.
+
+        A first stage that takes anything but an `EmptyTask` is taken to get ``initial_tasks``.
+        """
+        starts_empty = bool(self.stages) and self.stages[0].input_type() is EmptyTask
+        return make_plan(self.name, self.stages, NO_INITIAL_TASKS if starts_empty else UNKNOWN, fuse)
+
+    def run(
+        self,
+        executor: Executor | None = None,
+        initial_tasks: Iterable[Task[Any]] | None = None,
+        *,
+        keep_outputs: bool | None = None,
+        fuse: bool = True,
+    ) -> RunResult:
+        """Plan and run the pipeline to its end.
+
+        ``executor`` None runs on this machine. ``initial_tasks`` may be a generator, an endless one too: tasks
+        are taken as there is room for them. Without them the first stage gets one `EmptyTask`. ``keep_outputs`` None
+        keeps the final tasks if they came from ``initial_tasks`` and are small. ``fuse=False`` makes each stage a step
+        of its own.
+
+        Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
+        not ignore failures.
+        """
+        source, tasks = _peek(initial_tasks)
+        plan = make_plan(self.name, self.stages, source, fuse)
+        if executor is None:
+            from gristmill.backends.local import LocalExecutor
+
+            executor = LocalExecutor()
+        result = RunResult(executor.execute(plan, tasks, keep_outputs))
+        result.check()
+        if result.record.failures_total and not executor.ignore_failures:
+            raise PipelineFailed(result.failure_report(), result)
+        return result
+
+
+def _peek(tasks: Iterable[Task[Any]] | None) -> tuple[Source, Iterable[Task[Any]] | None]:
+    """What comes first, and all that comes, the first included."""
+    if tasks is None:
+        return NO_INITIAL_TASKS, None
+    if isinstance(tasks, Task):
+        raise PlanError(f"initial_tasks is a single {type(tasks).__name__}: give a list of tasks, [task].")
+    if isinstance(tasks, list | tuple):
+        for position, task in enumerate(tasks):
+            _check_task(task, position)
+    if not isinstance(tasks, Iterable):
+        raise PlanError(f"initial_tasks must be tasks in a list or another iterable, not {tasks!r}.")
+    iterator = iter(tasks)
+    head = list(itertools.islice(iterator, 1))
+    for task in head:
+        _check_task(task, 0)
+    source = Source(head[0]) if head else UNKNOWN
+    if isinstance(tasks, Sized) and not isinstance(tasks, Iterator):
+        return source, tasks  # whoever runs it can ask how many there are
+    return source, itertools.chain(head, iterator)
+
+
+def _check_task(task: object, position: int) -> None:
+    if not isinstance(task, Task):
+        raise PlanError(
+            f"initial_tasks[{position}] is a {type(task).__name__}, not a task: "
+            "wrap data in a DocumentBatch or a subclass of Task."
+        )

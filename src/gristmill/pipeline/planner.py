@@ -1,0 +1,205 @@
+"""From a list of stages to a plan: decompose, check, fuse. Nothing runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, pairwise
+from typing import Any, get_args
+
+from gristmill.backends.base import Plan, Step
+from gristmill.errors import PlanError
+from gristmill.pipeline.columns import Columns
+from gristmill.stages.core import CompositeStage, ProcessingStage, check_settings
+from gristmill.stages.hints import TaskType
+from gristmill.tasks import DocumentBatch, EmptyTask, Task
+
+Stage = ProcessingStage[Any, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the first stage will get: as far as is known, the first task that comes."""
+
+    first: Task[Any] | None
+    given: bool = True
+    """Whether the tasks are the user's ``initial_tasks``."""
+
+
+NO_INITIAL_TASKS = Source(EmptyTask(), given=False)
+UNKNOWN = Source(None)
+
+
+def make_plan(name: str, stages: Sequence[Stage], source: Source, fuse: bool = True) -> Plan:
+    """The steps that run ``stages`` on tasks from ``source``, or a `PlanError` that says which stage lacks what."""
+    if not stages:
+        raise PlanError(f"pipeline {name!r} has no stages: add one with add_stage(...).")
+    flat = flatten(stages)
+    for number, stage in enumerate(flat, 1):
+        _check_settings(number, stage)
+    _check_types(flat, source)
+    _check_columns(flat, source)
+    return Plan(name, tuple(_steps(flat, source, fuse)))
+
+
+def flatten(stages: Sequence[Stage]) -> list[Stage]:
+    """The stages that do the work, each with a name of its own."""
+    return _with_unique_names(_decompose(stages))
+
+
+def check_stage(stage: object) -> None:
+    """Raise `PlanError` if ``stage`` is not something that a pipeline is made of."""
+    if isinstance(stage, ProcessingStage):
+        return
+    if isinstance(stage, type) and issubclass(stage, ProcessingStage):
+        raise PlanError(f"{stage.__name__} is a class: add an instance, {stage.__name__}(...).")
+    if callable(stage):
+        name = getattr(stage, "__name__", repr(stage))
+        raise PlanError(f"{name} is a plain function, not a stage: put @processing_stage above it.")
+    raise PlanError(f"{stage!r} is not a stage: use an instance of ProcessingStage or @processing_stage.")
+
+
+def label(number: int, stage: Stage) -> str:
+    return f"stage {number} {stage.name!r}"
+
+
+def _decompose(stages: Sequence[Stage]) -> list[Stage]:
+    flat: list[Stage] = []
+    for stage in stages:
+        try:
+            flat += stage.flatten() if isinstance(stage, CompositeStage) else [stage]
+        except ValueError as error:
+            raise PlanError(f"{label(len(flat) + 1, stage)}: {error}") from error
+    return flat
+
+
+def _with_unique_names(stages: list[Stage]) -> list[Stage]:
+    """Results and accounts are by name; and a stage that is there twice must not share its state with itself."""
+    taken = {stage.name for stage in stages}
+    seen: set[str] = set()
+    unique: list[Stage] = []
+    for number, stage in enumerate(stages, 1):
+        if stage.name in seen:
+            name = next(n for i in count(2) if (n := f"{stage.name} ({i})") not in taken)
+            taken.add(name)
+            try:
+                stage = stage.with_(name=name)
+            except (TypeError, ValueError) as error:
+                raise PlanError(f"{label(number, stage)} has the name of a stage before it. {error}") from error
+        seen.add(stage.name)
+        unique.append(stage)
+    return unique
+
+
+def _check_settings(number: int, stage: Stage) -> None:
+    try:
+        check_settings(stage)
+    except ValueError as error:
+        raise PlanError(f"stage {number}: {error}") from None
+
+
+def _check_types(stages: list[Stage], source: Source) -> None:
+    taken = stages[0].input_type()
+    if source.first is not None and not _fits(type(source.first), taken):
+        if not source.given:
+            raise PlanError(
+                f"{label(1, stages[0])} takes {type_name(taken)}, but a pipeline without initial tasks starts with an "
+                "EmptyTask.\n    put a reader first, or give run(initial_tasks=...)."
+            )
+        raise PlanError(
+            f"{label(1, stages[0])} takes {type_name(taken)}, but the first of initial_tasks is a "
+            f"{type(source.first).__name__}."
+        )
+    for number, (before, stage) in enumerate(pairwise(stages), 2):
+        given, taken = before.output_type(), stage.input_type()
+        if not _fits(given, taken):
+            raise PlanError(
+                f"{label(number, stage)} takes {type_name(taken)}, but {label(number - 1, before)} gives "
+                f"{type_name(given)}.\n    put a stage between them that turns one into the other, or change the order."
+            )
+
+
+def _fits(given: TaskType | None, taken: TaskType | None) -> bool:
+    """Whether some task of the given type can be taken. ``Task`` says nothing: on either side it fits."""
+    if given is None or taken is None:
+        return True
+    return any(kind is Task or issubclass(kind, taken) for kind in get_args(given) or (given,))
+
+
+def _check_columns(stages: list[Stage], source: Source) -> None:
+    columns = Columns()
+    if isinstance(source.first, DocumentBatch):
+        columns = Columns.of_table(source.first.columns, "initial_tasks")
+    for number, stage in enumerate(stages, 1):
+        missing = columns.missing(column_names(number, stage, "inputs"))
+        if missing:
+            raise PlanError(_missing_words(label(number, stage), missing, columns))
+        column_names(number, stage, "outputs")
+        columns = columns.behind(stage, label(number, stage))
+
+
+def column_names(number: int, stage: Stage, side: str) -> list[str]:
+    """The columns that the stage declares on one side, ``inputs`` or ``outputs``."""
+    declared = getattr(stage, side)()
+    match declared:
+        case (list() | tuple(), list() | tuple() as names) if all(isinstance(name, str) for name in names):
+            return list(names)
+    raise PlanError(
+        f"{label(number, stage)}: {side}() must return (task attributes, columns), two lists, not {declared!r}."
+    )
+
+
+def _missing_words(stage: str, missing: list[str], columns: Columns) -> str:
+    names = ", ".join(repr(name) for name in missing)
+    there = ", ".join(columns.made_by) or "no columns at all"
+    words = f"{stage} needs the column{'s' * (len(missing) > 1)} {names}, but "
+    makers = set(columns.made_by.values()) | {columns.named_by}
+    if columns.named_by == "initial_tasks":
+        words += f"the first of initial_tasks has only: {there}."
+    elif len(makers) == 1:
+        words += f"{columns.named_by} makes only: {there}."
+    else:
+        words += f"there are only: {', '.join(f'{name} (of {maker})' for name, maker in columns.made_by.items())}."
+    for name in missing:
+        if near := columns.near(name):
+            words += f"\n    did you mean {near!r} instead of {name!r}?"
+    where = "add it to initial_tasks"
+    if columns.named_by != "initial_tasks":
+        where = "name it in outputs() of the stage that makes it"
+    return f"{words}\n    tell the stage to use a column that is there, or {where}."
+
+
+def _steps(stages: list[Stage], source: Source, fuse: bool) -> Iterator[Step]:
+    run: list[Stage] = []
+    for position, stage in enumerate(stages):
+        if run and not (fuse and _joins(run[-1], stage, lone_task=position == 1 and not source.given)):
+            yield Step(tuple(run))
+            run = []
+        run.append(stage)
+    yield Step(tuple(run))
+
+
+def _joins(before: Stage, stage: Stage, lone_task: bool) -> bool:
+    """Whether the two gain from running in one step: nothing then spreads or waits differently but the hop between."""
+    if lone_task or before.fans_out() or before.resources != stage.resources:
+        return False
+    return not asks_for_itself(before) and not asks_for_itself(stage)
+
+
+def asks_for_itself(stage: Stage) -> bool:
+    """Whether the stage needs workers, batches or limits of its own."""
+    return (
+        stage.resources.requires_gpu
+        or stage.resources.memory_gb > 0
+        or stage.batch_size > 1
+        or stage.num_workers() is not None
+        or stage.timeout_s is not None
+        or stage.max_attempts is not None
+        or stage.worker_max_lifetime_m is not None
+        or stage.worker_restart_interval_m is not None
+    )
+
+
+def type_name(kind: TaskType | None) -> str:
+    """The name of a type for people."""
+    return "any task" if kind is None or kind is Task else " or ".join(k.__name__ for k in get_args(kind) or (kind,))

@@ -1,0 +1,115 @@
+"""A run's record as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
+
+SHOWN_FAILURES = 3
+HEAD = (
+    *("stage", "tasks in", "out", "dropped", "failed", "items in", "out"),
+    *("busy", "service", "(max)", "queue", "(max)", "workers", "memory"),
+)
+
+
+def summary(record: RunRecord) -> str:
+    """One row per stage; what is measured per step stands in the row of the step's first stage."""
+    rows = [row for step in record.steps for row in _rows(step)]
+    return "\n".join([*_overview(record), "", *_table([HEAD, *rows])])
+
+
+def failures(record: RunRecord) -> str:
+    """How many tasks failed and what happened to the first of them."""
+    total, shown = record.failures_total, record.failures[:SHOWN_FAILURES]
+    lines = [f"pipeline {record.name!r}: {total} task{'s' * (total != 1)} failed."]
+    for failure in shown:
+        lines += ["", *_failure(failure)]
+    if total > len(shown):
+        lines += ["", f"and {total - len(shown)} more: see .result.failures of this error."]
+    return "\n".join(lines)
+
+
+def _failure(failure: Failure) -> Iterator[str]:
+    items = f" ({failure.items} item{'s' * (failure.items != 1)})"
+    yield f"stage {failure.stage!r}, task {failure.task_id}{items}: {failure.error}"
+    if failure.story:
+        yield "  what happened:"
+        yield from (f"    {line}" for line in failure.story)
+    if failure.detail.strip():
+        yield "  where:"
+        yield from (f"    {line}" for line in failure.detail.strip("\n").splitlines())
+
+
+def _overview(record: RunRecord) -> Iterator[str]:
+    first = "" if record.first_output_s is None else f", first output after {_seconds(record.first_output_s)}"
+    state = "interrupted after" if record.interrupted else "ran"
+    yield f"{record.name}: {state} {_seconds(record.wall_s)}{first}"
+    budget = f" of {_size(record.budget_bytes)}" if record.budget_bytes else ""
+    notes = [
+        f"memory at most {_size(record.peak_memory_bytes)}",
+        f"in flight at most {_size(record.peak_bytes_in_flight)}{budget}",
+        f"{len(record.decisions)} decisions of the balancer",
+    ]
+    if record.worker_deaths:
+        notes.append(f"{record.worker_deaths} workers died")
+    if record.failures_total:
+        notes.append(f"{record.failures_total} tasks failed")
+    yield ", ".join(notes)
+
+
+def _rows(step: StepStats) -> Iterator[Sequence[str]]:
+    how = (
+        f"{step.busy_share:.0%}",
+        _seconds(step.service_s_mean),
+        _seconds(step.service_s_max),
+        _seconds(step.queue_s_mean),
+        _seconds(step.queue_s_max),
+        _workers(step),
+        _size(step.peak_worker_bytes),
+    )
+    for position, stage in enumerate(step.stages):
+        yield (f"{'+ ' * (position > 0)}{stage.name}", *_counts(stage), *(how if position == 0 else ("",) * len(how)))
+
+
+def _counts(stage: StageStats) -> tuple[str, ...]:
+    counts = (stage.tasks_in, stage.tasks_out, stage.tasks_dropped, stage.tasks_failed, stage.items_in, stage.items_out)
+    return tuple(f"{count:,}" for count in counts)
+
+
+def _workers(step: StepStats) -> str:
+    """Fewest and most, not counting the time before the first came and after the last went."""
+    counts = [count for _, count in step.workers]
+    while counts and counts[0] == 0:
+        counts.pop(0)
+    while counts and counts[-1] == 0:
+        counts.pop()
+    if not counts:
+        return "0"
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for name, *cells in rows:
+        numbers = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        yield "  ".join([name.ljust(widths[0]), *numbers]).rstrip()
+
+
+def _seconds(seconds: float) -> str:
+    if seconds == 0:
+        return "0 s"
+    for limit, scale, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min")):
+        if seconds < limit:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds / 3600:.3g} h"
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

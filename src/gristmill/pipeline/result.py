@@ -1,0 +1,114 @@
+"""What a run leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, overload
+
+from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
+from gristmill.errors import LedgerError, OutputsNotKept
+from gristmill.pipeline import report
+from gristmill.scheduling.snapshot import Decision
+from gristmill.tasks import Task
+
+
+class RunResult:
+    """The final tasks of a run, when they were kept, and its account.
+
+    It is a sequence of the final tasks in the order of their ids; `OutputsNotKept` says why they are not there.
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self.record = record
+
+    @property
+    def outputs(self) -> list[Task[Any]]:
+        """The final tasks."""
+        if self.record.outputs is None:
+            why = self.record.outputs_dropped or "they were not asked for"
+            raise OutputsNotKept(
+                f"the final tasks of {self.record.name!r} were not kept: {why}.\n"
+                "    run(keep_outputs=True) keeps them in memory, or end the pipeline with a writer."
+            )
+        return self.record.outputs
+
+    def __iter__(self) -> Iterator[Task[Any]]:
+        return iter(self.outputs)
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    def __bool__(self) -> bool:
+        return True  # else a result without outputs would be false, and one without kept outputs an error
+
+    @overload
+    def __getitem__(self, index: int) -> Task[Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Task[Any]]: ...
+    def __getitem__(self, index: int | slice) -> Task[Any] | list[Task[Any]]:
+        return self.outputs[index]
+
+    @property
+    def stages(self) -> dict[str, StageStats]:
+        """The account of each stage by name, in order."""
+        return {stage.name: stage for step in self.record.steps for stage in step.stages}
+
+    @property
+    def steps(self) -> dict[str, StepStats]:
+        """How each step ran, by name, in order."""
+        return {step.name: step for step in self.record.steps}
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The first tasks that were given up; ``record.failures_total`` counts all."""
+        return self.record.failures
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """What the balancer did and why."""
+        return self.record.decisions
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run came to its end and no task failed."""
+        return not self.record.failures_total and not self.record.interrupted
+
+    def check(self) -> None:
+        """Raise `LedgerError` unless every task that went in is accounted for."""
+        problems = list(_imbalances(self.record))
+        if problems:
+            raise LedgerError(
+                f"the account of {self.record.name!r} does not balance; this is a bug in the engine, please report it:"
+                + "".join(f"\n    {problem}" for problem in problems)
+            )
+
+    def summary(self) -> str:
+        """A table for people: what went in and out of each stage, and how its workers spent their time."""
+        return report.summary(self.record)
+
+    def failure_report(self) -> str:
+        """The first failures with their stories, for people."""
+        return report.failures(self.record)
+
+    def __repr__(self) -> str:
+        kept = "outputs not kept" if self.record.outputs is None else f"{len(self.record.outputs)} outputs"
+        return f"<RunResult {self.record.name!r}: {kept}, {self.record.failures_total} failures>"
+
+
+def _imbalances(record: RunRecord) -> Iterator[str]:
+    stages = [stage for step in record.steps for stage in step.stages]
+    for s in stages:
+        ended = s.tasks_done + s.tasks_failed + s.tasks_cancelled
+        if s.tasks_in != ended:
+            yield (
+                f"stage {s.name!r}: {s.tasks_in} tasks in, but {s.tasks_done} done + {s.tasks_failed} failed + "
+                f"{s.tasks_cancelled} cancelled = {ended}"
+            )
+        if s.tasks_dropped > s.tasks_done:
+            yield f"stage {s.name!r}: {s.tasks_dropped} tasks dropped, but only {s.tasks_done} done"
+    for before, s in pairwise(stages):
+        if before.tasks_out != s.tasks_in:
+            yield f"stage {s.name!r}: {s.tasks_in} tasks in, but {before.tasks_out} came out of {before.name!r}"
+    if record.outputs is not None and stages and len(record.outputs) != stages[-1].tasks_out:
+        yield f"{len(record.outputs)} outputs kept, but {stages[-1].tasks_out} tasks came out of {stages[-1].name!r}"

@@ -1,0 +1,10 @@
+"""The pure scheduling core: events in, commands out.
+
+Nothing here does IO, reads a clock, starts a thread or imports another part of gristmill. Time is integer
+microseconds, memory integer bytes, CPUs and GPUs are integer millionths.
+"""
+
+from gristmill.scheduling.config import SchedulerConfig, StepSpec
+from gristmill.scheduling.scheduler import Scheduler
+
+__all__ = ["Scheduler", "SchedulerConfig", "StepSpec"]

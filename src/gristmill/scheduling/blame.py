@@ -1,0 +1,153 @@
+"""Failures: who is guilty, and what is tried before that is said.
+
+- A stage that raises: the unit is tried again elsewhere; a batch is halved; a single task is guilty after
+  ``max_attempts``.
+- A worker that dies: only the unit it was running is suspected. A suspect runs again alone in a fresh worker; if that
+  worker dies of its own doing too, the unit is guilty. A kill from outside proves nothing.
+- A guilty task that can be sliced is bisected, each slice under the same rules; the smallest guilty part is quarantined.
+"""
+
+from __future__ import annotations
+
+from gristmill.scheduling.commands import Quarantine
+from gristmill.scheduling.events import Death, UnitFailed
+from gristmill.scheduling.feed import count_suspects, update_hunger
+from gristmill.scheduling.progress import drain_run, retire, take_head, unassign
+from gristmill.scheduling.state import Move, SlicedTask, State, StepRec, TaskRec, Unit, WorkerRec
+
+
+def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
+    unit = take_head(s, w, e.unit)
+    step = s.steps[unit.step]
+    step.busy_us += e.busy_us
+    for t in unit.tasks:
+        t.move(Move.FAILED)
+        t.note(s.now, f"attempt {t.attempts} failed on worker {w.id}: {_first_line(e.error)}")
+    unit.avoid = w.id
+    unit.isolated = False
+    first = unit.tasks[0]
+    if len(unit.tasks) > 1:
+        _halve(s, step, unit)
+    elif first.attempts < step.spec.max_attempts and not first.is_slice:
+        requeue(s, step, unit)
+    else:
+        convict(s, step, unit, e.error)
+    update_hunger(s, w)
+
+
+def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail: str) -> None:
+    """All units of a worker that died. ``running`` names a task of the one that is suspected."""
+    units = [*w.assigned, *w.suspended.values()]
+    lost_steps = {u.step for u in w.suspended.values()}
+    while w.assigned:
+        unassign(s, w, w.assigned.popleft())
+    for i in lost_steps:
+        s.steps[i].suspended -= sum(1 for u in w.suspended.values() if u.step == i)
+    w.suspended.clear()
+    for unit in reversed(units):
+        step = s.steps[unit.step]
+        suspected = running is not None and any(t.id == running for t in unit.tasks)
+        for t in unit.tasks:
+            t.move(Move.LOST)
+            if suspected:
+                t.note(s.now, f"worker {w.id} {cause.value} while running it{f' ({detail})' if detail else ''}")
+            else:
+                t.attempts -= 1
+        if not suspected or cause is Death.NODE_LOST:
+            requeue(s, step, unit)
+        elif unit.isolated:
+            _tried_alone(s, step, unit, cause, detail)
+        else:
+            for t in unit.tasks:
+                t.attempts -= 1
+            _suspect(s, step, unit)
+
+
+def _tried_alone(s: State, step: StepRec, unit: Unit, cause: Death, detail: str) -> None:
+    first = unit.tasks[0]
+    if not cause.is_own_doing:
+        first.kills += 1
+        if first.kills < s.config.isolated_kills:
+            for t in unit.tasks:
+                t.attempts -= 1
+            _suspect(s, step, unit)
+            return
+    if len(unit.tasks) > 1:
+        _halve(s, step, unit)
+    else:
+        convict(s, step, unit, f"its worker {cause.value}{f' ({detail})' if detail else ''}")
+
+
+def requeue(s: State, step: StepRec, unit: Unit) -> None:
+    """A unit waits for another attempt, ahead of what has not been tried."""
+    _wait(s, step, unit)
+    if unit.isolated:
+        _queue_suspect(s, step, unit)
+    else:
+        step.retries.appendleft(unit)
+
+
+def _suspect(s: State, step: StepRec, unit: Unit) -> None:
+    unit.isolated = True
+    _wait(s, step, unit)
+    _queue_suspect(s, step, unit)
+
+
+def _queue_suspect(s: State, step: StepRec, unit: Unit) -> None:
+    step.suspects.append(unit)
+    count_suspects(s, step, 1)
+
+
+def _wait(s: State, step: StepRec, unit: Unit) -> None:
+    unit.bytes = sum(t.bytes for t in unit.tasks)
+    step.queued += len(unit.tasks)
+    step.queued_bytes += unit.bytes
+    for t in unit.tasks:
+        t.queued_at = s.now
+
+
+def _halve(s: State, step: StepRec, unit: Unit) -> None:
+    middle = len(unit.tasks) // 2
+    for part in (unit.tasks[:middle], unit.tasks[middle:]):
+        half = Unit(step.index, part, isolated=unit.isolated, avoid=unit.avoid)
+        requeue(s, step, half)
+
+
+def convict(s: State, step: StepRec, unit: Unit, error: str) -> None:
+    """A single task is guilty: run it in halves if it can be sliced, else give it up."""
+    t = unit.tasks[0]
+    if t.divisible and t.items > 1 and not t.emitted:
+        _slice(s, step, unit, t)
+        return
+    t.move(Move.CONVICTED)
+    what = f"items {t.start} to {t.stop - 1}" if t.is_slice else "the task"
+    t.note(s.now, f"{what} given up")
+    step.items_failed += t.items
+    s.out.append(
+        Quarantine(t.id, t.data, step.index, t.start, t.stop, t.items, error, tuple(t.story or ()))
+    )
+    retire(s, step, t)
+    if not s.config.ignore_failures:
+        drain_run(s)
+
+
+def _slice(s: State, step: StepRec, unit: Unit, t: TaskRec) -> None:
+    t.move(Move.SPLIT)
+    t.note(s.now, f"its {t.items} items are tried in halves")
+    middle = t.start + t.items // 2
+    s.slices.setdefault(t.data, SlicedTask()).live += 1
+    del s.tasks[t.id]
+    step.live += 1
+    for start, stop in ((t.start, middle), (middle, t.start + t.items)):
+        part = TaskRec(
+            s.next_slice, t.step, t.bytes // 2, stop - start, True, t.data, s.now, start=start, stop=stop, kills=t.kills
+        )
+        part.story = list(t.story or ())
+        s.next_slice -= 1
+        s.tasks[part.id] = part
+        requeue(s, step, Unit(step.index, [part], isolated=unit.isolated, avoid=unit.avoid))
+    s.held -= t.bytes - 2 * (t.bytes // 2)
+
+
+def _first_line(error: str) -> str:
+    return error.strip().splitlines()[0] if error.strip() else "no message"

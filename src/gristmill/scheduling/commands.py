@@ -1,0 +1,137 @@
+"""What the backend is told to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SetUpNode:
+    """Run `setup_on_node` of a step on a node, once."""
+
+    node: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker:
+    worker: int
+    node: int
+    step: int | None
+    """None: a shared worker, which sets steps up as it meets them."""
+    cpu: int
+    gpus: tuple[int, ...] = ()
+    gpu_share: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StopWorker:
+    """Tear down and leave. It has no work left, unless the run was interrupted."""
+
+    worker: int
+    now: bool = False
+    """Interrupt what it is doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillWorker:
+    """It hangs: end it by force."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """How to run a task that is not simply run whole and from its beginning."""
+
+    task: int
+    data: int
+    """Whose data it is."""
+    start: int
+    stop: int
+    """Slice of its items; stop 0 means whole."""
+    skip: int
+    """Outputs that an earlier attempt has already delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Run these tasks of a step as one unit; the first task's id names the unit."""
+
+    worker: int
+    step: int
+    tasks: tuple[int, ...]
+    special: tuple[Input, ...] = ()
+    """Empty, or one for each task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Let a suspended unit go on."""
+
+    worker: int
+    unit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Drop a suspended unit; nothing is reported back."""
+
+    worker: int
+    unit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The data of these tasks is needed no more."""
+
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """A task, or a slice of it, is given up."""
+
+    task: int
+    data: int
+    step: int
+    start: int
+    stop: int
+    items: int
+    error: str
+    story: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Take up to this many tasks from the source."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The run cannot go on; it ends with this reason once the workers have left."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """All is done and all workers have left."""
+
+
+Command = (
+    SetUpNode
+    | StartWorker
+    | StopWorker
+    | KillWorker
+    | Dispatch
+    | Resume
+    | Cancel
+    | Release
+    | Quarantine
+    | Pull
+    | Abort
+    | Finish
+)

@@ -1,0 +1,62 @@
+"""What the scheduler is told before a run: its steps and its limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNIT = 1_000_000
+"""One CPU, one GPU or a factor of one, in the integer millionths that all arithmetic uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpec:
+    """What one step needs."""
+
+    name: str
+    cpu: int = UNIT
+    gpu: int = 0
+    """Millionths of a GPU; a whole number of GPUs above one."""
+    gpu_memory: int = 0
+    """Bytes on one GPU; becomes a share of the GPU where a worker is placed."""
+    memory: int = 0
+    batch_size: int = 1
+    workers: int | None = None
+    """A fixed number of workers, or None to let the balancer decide."""
+    dedicated: bool = False
+    """Has workers of its own even without GPUs or a fixed number."""
+    has_setup: bool = False
+    node_setup: bool = False
+    max_attempts: int = 3
+    timeout_us: int | None = None
+    lifetime_us: int | None = None
+    restart_interval_us: int = 0
+
+    @property
+    def uses_gpu(self) -> bool:
+        return self.gpu > 0 or self.gpu_memory > 0
+
+    @property
+    def has_own_workers(self) -> bool:
+        return self.dedicated or self.uses_gpu or self.workers is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Limits and policy of a run."""
+
+    budget: int
+    """Bytes of tasks that may wait or run at one time, predicted outputs included."""
+    autoscale_interval_us: int = 180 * UNIT
+    batch_mode: bool = False
+    ignore_failures: bool = False
+    shared_lifetime_us: int | None = None
+    """Shared workers older than this are replaced."""
+    shared_restart_interval_us: int = 0
+    task_overhead: int = 1024
+    """Bytes that a task costs by merely existing; bounds the number of tiny tasks."""
+    prefetch_us: int = 20_000
+    """Work that should wait in each worker, so that it never waits for the driver."""
+    max_prefetch: int = 128
+    setup_attempts: int = 3
+    isolated_kills: int = 20
+    """A task that was killed from outside this often, alone in a fresh worker, is given up after all."""

@@ -1,0 +1,54 @@
+"""The byte budget: what is held, what is promised, and who may start.
+
+``held`` counts every task that waits or runs; ``reserved`` what running units are expected to emit. A unit of
+step *i* is admitted if both, its own outputs and room for one unit of every later step stay within the
+budget. The step furthest downstream that has work may always run one unit: that is what frees memory. In batch
+mode everything is held between two steps by definition, so the budget does not apply.
+"""
+
+from __future__ import annotations
+
+from gristmill.scheduling.state import State, StepRec
+
+_REFUSED = -1
+
+
+def predicted(s: State, step: StepRec, tasks: int, size: int) -> int:
+    """Bytes that so many tasks of this step, of this size together, are expected to emit."""
+    if step.index == len(s.steps) - 1:
+        return 0
+    if step.size.bytes:
+        return step.size.bytes * tasks
+    return max(size, s.config.budget // 32)
+
+
+def admit(s: State, step: StepRec, tasks: int, size: int) -> int:
+    """Bytes to reserve for a unit that may start now, or -1 if it may not."""
+    expected = predicted(s, step, tasks, size)
+    if s.config.batch_mode or s.held + s.reserved + expected + s.headroom[step.index] <= s.config.budget:
+        return expected
+    if step.running == 0 and deepest(s) == step.index:
+        s.forced += 1
+        return expected
+    return _REFUSED
+
+
+def deepest(s: State) -> int:
+    """The step furthest downstream that has a task; -1 if none has."""
+    return next((step.index for step in reversed(s.steps) if step.live), -1)
+
+
+def hold(s: State, size: int) -> None:
+    s.held += size
+    if s.held > s.peak:
+        s.peak = s.held
+
+
+def update_headroom(s: State) -> None:
+    """After a size estimate changed. At most half the budget is kept free, or large items would stop all others."""
+    room = 0
+    last = len(s.steps) - 1
+    for i in range(last, -1, -1):
+        s.headroom[i] = min(room, s.config.budget // 2)
+        if i != last:
+            room += s.steps[i].size.bytes * s.steps[i].spec.batch_size

@@ -1,0 +1,258 @@
+"""The life of workers: start, ready, drain, stop, die, be replaced when old."""
+
+from __future__ import annotations
+
+from gristmill.scheduling.blame import requeue, units_lost
+from gristmill.scheduling.commands import Abort, KillWorker, StartWorker, StopWorker
+from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDied, WorkerReady
+from gristmill.scheduling.feed import shared_wanted, update_hunger
+from gristmill.scheduling.placement import Placement
+from gristmill.scheduling.progress import cancel, cancel_queued, unassign
+from gristmill.scheduling.state import Move, NodeRec, State, StepRec, WorkerRec, WorkerState
+
+
+def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -> WorkerRec:
+    w = WorkerRec(s.next_worker, node.id, None if step is None else step.index, placement, s.now)
+    s.next_worker += 1
+    s.workers[w.id] = w
+    node.room.take(placement)
+    if step is None:
+        s.shared[w.id] = w
+    else:
+        step.workers[w.id] = w
+        step.workers_started += 1
+    _note_count(s, step)
+    cpu = placement.cpu if step is not None else s.shared_floor
+    s.out.append(StartWorker(w.id, node.id, w.step, cpu, placement.gpus, placement.gpu_share))
+    return w
+
+
+def start_shared(s: State) -> None:
+    """Start shared workers for work that finds none."""
+    if s.stopping:
+        return
+    for node in s.nodes.values():
+        idle = starting = 0
+        for w in s.shared.values():
+            if w.node == node.id:
+                idle += w.id in s.idle_shared
+                starting += w.state == WorkerState.STARTING
+        if idle == 0:
+            for _ in range(shared_wanted(s, node) - starting):
+                start(s, node, None, Placement())
+    if s.suspects and s.nodes:
+        fresh = sum(1 for w in s.shared.values() if w.state <= WorkerState.READY and w.is_fresh)
+        for _ in range(min(s.suspects, 4) - fresh):
+            start(s, next(iter(s.nodes.values())), None, Placement())
+
+
+def _note_count(s: State, step: StepRec | None) -> None:
+    workers = s.shared if step is None else step.workers
+    timeline = s.shared_timeline if step is None else step.timeline
+    n = sum(1 for w in workers.values() if w.state <= WorkerState.READY)
+    if timeline and timeline[-1][1] == n:
+        return
+    timeline.append((s.now, n))
+    if len(timeline) > 1000:
+        del timeline[1:-1:2]
+
+
+def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
+    if w.state is not WorkerState.STARTING:
+        return
+    w.state = WorkerState.READY
+    w.ready_at = s.now
+    if w.step is not None:
+        step = s.steps[w.step]
+        step.setup_us = max(step.setup_us, e.setup_us)
+        step.setup_failures = step.setup_kills = 0
+    update_hunger(s, w)
+    if w.replaces is not None and w.replaces in s.workers:
+        drain(s, s.workers[w.replaces])
+
+
+def step_set_up(s: State, w: WorkerRec, e: StepSetUp) -> None:
+    step = s.steps[e.step]
+    step.setup_us = max(step.setup_us, e.setup_us)
+    step.setup_failures = step.setup_kills = 0
+    w.head_since = s.now
+
+
+def setup_failed(s: State, w: WorkerRec, e: SetupFailed) -> None:
+    step = s.steps[e.step]
+    step.setup_failures += 1
+    if w.step is None:
+        give_back(s, w, e.step)
+    if step.setup_failures >= s.config.setup_attempts:
+        stop_run(s, f"setup of '{step.spec.name}' failed {step.setup_failures} times. The last error was:\n{e.error}")
+
+
+def give_back(s: State, w: WorkerRec, index: int) -> None:
+    """A shared worker could not set a step up: its units of that step go elsewhere, without blame."""
+    step = s.steps[index]
+    others = [u for u in w.assigned if u.step != index]
+    mine = [u for u in w.assigned if u.step == index]
+    w.assigned.clear()
+    w.assigned.extend(others)
+    for unit in reversed(mine):
+        unassign(s, w, unit)
+        unit.avoid = w.id
+        for t in unit.tasks:
+            t.move(Move.LOST)
+            t.attempts -= 1
+        requeue(s, step, unit)
+    if index in w.hosts:
+        del w.hosts[index]
+        step.hosts -= 1
+    update_hunger(s, w)
+
+
+def drain(s: State, w: WorkerRec) -> None:
+    """Let a worker finish what it has, then leave. One that is still starting is not needed at all."""
+    if w.state >= WorkerState.DRAINING:
+        return
+    starting = w.state is WorkerState.STARTING
+    w.state = WorkerState.DRAINING
+    update_hunger(s, w)
+    _note_count(s, None if w.step is None else s.steps[w.step])
+    if starting:
+        stop(s, w, now=True)
+    else:
+        stop_if_drained(s, w)
+
+
+def stop_if_drained(s: State, w: WorkerRec) -> None:
+    if w.state is WorkerState.DRAINING and not w.assigned and not w.suspended:
+        stop(s, w)
+
+
+def stop(s: State, w: WorkerRec, now: bool = False) -> None:
+    w.state = WorkerState.STOPPING
+    update_hunger(s, w)
+    s.out.append(StopWorker(w.id, now))
+
+
+def left(s: State, w: WorkerRec) -> None:
+    """A worker is gone; whatever it occupied is free."""
+    del s.workers[w.id]
+    w.state = WorkerState.STOPPING
+    update_hunger(s, w)
+    worked = s.now - w.ready_at if w.ready_at else 0
+    node = s.nodes.get(w.node)
+    if node is not None:
+        node.room.give(w.placement)
+    if w.step is None:
+        del s.shared[w.id]
+        s.shared_available_us += worked
+        for index in w.hosts:
+            s.steps[index].hosts -= 1
+        _note_count(s, None)
+    else:
+        step = s.steps[w.step]
+        del step.workers[w.id]
+        step.available_us += worked
+        _note_count(s, step)
+    if w.being_replaced:
+        for other in s.workers.values():
+            if other.replaces == w.id:
+                other.replaces = None
+    s.look_wanted = s.look_wanted or "a worker left"
+
+
+def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
+    if w.state is WorkerState.STOPPING:
+        left(s, w)
+        return
+    s.deaths += 1
+    cause = w.kill_cause or e.cause
+    starting = w.state is WorkerState.STARTING
+    units_lost(s, w, cause, e.running, e.detail)
+    left(s, w)
+    setting_up = e.setting_up if e.setting_up is not None else (w.step if starting else None)
+    if setting_up is not None:
+        _died_in_setup(s, s.steps[setting_up], cause, e.detail)
+
+
+def _died_in_setup(s: State, step: StepRec, cause: Death, detail: str) -> None:
+    if cause.is_own_doing:
+        step.setup_failures += 1
+    else:
+        step.setup_kills += 1
+    if step.setup_failures >= s.config.setup_attempts or step.setup_kills >= s.config.isolated_kills:
+        stop_run(s, f"setup of '{step.spec.name}' does not survive: its worker {cause.value}{f' ({detail})' if detail else ''}")
+
+
+def kill_overdue(s: State) -> None:
+    """End workers whose unit runs past its timeout."""
+    for w in s.workers.values():
+        if not w.assigned or w.kill_cause is not None or w.state is WorkerState.STOPPING:
+            continue
+        step = s.steps[w.assigned[0].step]
+        timeout = step.spec.timeout_us
+        if timeout is None or (w.step is None and step.spec.has_setup and step.setup_us < 0):
+            continue
+        if s.now - w.head_since > timeout * len(w.assigned[0].tasks):
+            w.kill_cause = Death.TIMED_OUT
+            s.out.append(KillWorker(w.id))
+
+
+def recycle(s: State) -> None:
+    """Replace workers that are older than their stages want: first the new one, then the old one goes."""
+    for w in list(s.workers.values()):
+        if w.state is not WorkerState.READY or w.being_replaced:
+            continue
+        step = None if w.step is None else s.steps[w.step]
+        if step is None:
+            limits = [s.steps[i].spec.lifetime_us for i in w.hosts] + [s.config.shared_lifetime_us]
+            lifetime = min((x for x in limits if x is not None), default=None)
+            since, interval = s.shared_last_recycled, s.config.shared_restart_interval_us
+        else:
+            lifetime = step.spec.lifetime_us
+            since, interval = step.last_recycled, step.spec.restart_interval_us
+        if lifetime is None or s.now - w.ready_at < lifetime or s.now - since < interval:
+            continue
+        node = s.nodes[w.node]
+        place = Placement() if step is None else node.room.find(step.spec)
+        who = "a shared worker" if step is None else f"a worker of {step.spec.name}"
+        w.being_replaced = True
+        if step is None:
+            s.shared_last_recycled = s.now
+        else:
+            step.last_recycled = s.now
+        if place is not None:
+            s.decide(f"{who} is replaced after {(s.now - w.ready_at) / 1e6:.0f} s")
+            start(s, node, step, place).replaces = w.id
+        else:
+            s.decide(f"{who} is restarted after {(s.now - w.ready_at) / 1e6:.0f} s; there is no room for both")
+            drain(s, w)
+
+
+def stop_run(s: State, reason: str) -> None:
+    """End the run now: everything that is not done is cancelled."""
+    if s.stopping:
+        return
+    if reason:
+        s.aborted = reason
+        s.out.append(Abort(reason))
+    s.stopping = True
+    s.source_ended = True
+    for w in s.workers.values():
+        units = [*w.assigned, *w.suspended.values()]
+        while w.assigned:
+            unassign(s, w, w.assigned.popleft())
+        for unit in w.suspended.values():
+            s.steps[unit.step].suspended -= 1
+        w.suspended.clear()
+        for unit in units:
+            for t in unit.tasks:
+                cancel(s, s.steps[unit.step], t)
+    for step in s.steps:
+        cancel_queued(s, step)
+        step.ended = True
+    stop_all(s, now=True)
+
+
+def stop_all(s: State, now: bool = False) -> None:
+    for w in s.workers.values():
+        if w.state is not WorkerState.STOPPING:
+            stop(s, w, now or w.state is WorkerState.STARTING)

@@ -1,0 +1,181 @@
+"""What can happen. Events are facts; the scheduler alone decides what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Death(Enum):
+    """How a worker died."""
+
+    CRASHED = "crashed"
+    KILLED = "killed from outside"
+    OUT_OF_MEMORY = "ran out of memory"
+    TIMED_OUT = "timed out"
+    NODE_LOST = "was on a node that was lost"
+
+    @property
+    def is_own_doing(self) -> bool:
+        return self in (Death.CRASHED, Death.OUT_OF_MEMORY, Death.TIMED_OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A task that a unit made (or the source gave), left where it was made."""
+
+    id: int
+    bytes: int
+    items: int = 1
+    parent: int = -1
+    divisible: bool = False
+    """Can be run in slices of its items."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    node: int
+    cpu: int
+    memory: int
+    gpus: tuple[int, ...] = ()
+    """Memory of each GPU in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost:
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetUp:
+    """`setup_on_node` of a step is done on a node."""
+
+    node: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetupFailed:
+    node: int
+    step: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSized:
+    """The number of source tasks is known."""
+
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceGave:
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnded:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """A worker is up; a dedicated one has set up its step."""
+
+    worker: int
+    setup_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepSetUp:
+    """A shared worker has set up a step on its first use of it."""
+
+    worker: int
+    step: int
+    setup_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetupFailed:
+    """A stage's `setup` raised. A dedicated worker leaves after it; a shared one gives its units of that step back."""
+
+    worker: int
+    step: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDied:
+    worker: int
+    cause: Death
+    running: int | None = None
+    """A task of the unit it was running, as noted by the worker itself."""
+    setting_up: int | None = None
+    """The step it was setting up."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLeft:
+    """A worker that was told to stop has torn down and gone."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFinished:
+    worker: int
+    unit: int
+    outputs: tuple[Output, ...]
+    busy_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitEmitted:
+    """A unit made some of its outputs and is suspended in its worker until it is resumed."""
+
+    worker: int
+    unit: int
+    outputs: tuple[Output, ...]
+    busy_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFailed:
+    """A stage raised."""
+
+    worker: int
+    unit: int
+    error: str
+    busy_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed. Needed for timeouts, recycling and the autoscale interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The user wants the run to end now."""
+
+
+Event = (
+    NodeJoined
+    | NodeLost
+    | NodeSetUp
+    | NodeSetupFailed
+    | SourceSized
+    | SourceGave
+    | SourceEnded
+    | WorkerReady
+    | StepSetUp
+    | SetupFailed
+    | WorkerDied
+    | WorkerLeft
+    | UnitFinished
+    | UnitEmitted
+    | UnitFailed
+    | Tick
+    | Interrupted
+)

@@ -1,0 +1,308 @@
+"""Giving work to workers: furthest downstream first, idle workers first, never beyond the budget."""
+
+from __future__ import annotations
+
+from gristmill.scheduling.commands import Dispatch, Input, Pull, Resume
+from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.credit import admit
+from gristmill.scheduling.state import Move, NodeRec, State, StepRec, TaskState, Unit, WorkerRec, WorkerState
+
+LONG_US = 250_000
+"""Tasks longer than this gain nothing from waiting in a shared worker."""
+CHEAP_SETUP_US = 50_000
+
+
+def feed(s: State) -> None:
+    """Hand out all work that can be handed out now."""
+    if s.stopping:
+        return
+    for step in reversed(s.steps):
+        if step.dedicated and step.hungry:
+            _feed_dedicated(s, step)
+    if s.idle_shared:
+        for w in list(s.idle_shared.values()):
+            _feed_shared(s, w)
+    if s.part_shared:
+        for w in list(s.part_shared.values()):
+            _feed_shared(s, w)
+    if not s.source_ended and not s.pulling:
+        _pull(s)
+
+
+def _feed_dedicated(s: State, step: StepRec) -> None:
+    if not (step.queued or step.suspended) or not may_run(s, step):
+        return
+    for idle in (True, False):
+        for w in list(step.hungry.values()):
+            while w.id in step.hungry and w.is_idle == idle:
+                if not _cpu_free(s, w, step):
+                    break
+                unit = _take(s, step, w)
+                if unit is None:
+                    break
+                assign(s, w, unit)
+                if idle:
+                    break
+
+
+def _feed_shared(s: State, w: WorkerRec) -> None:
+    """Fill one shared worker. An idle one is filled to its depth only if no other worker is idle."""
+    while True:
+        unit = _choose(s, w)
+        if unit is None:
+            return
+        assign(s, w, unit)
+        if s.idle_shared or (w.id not in s.part_shared):
+            return
+
+
+def _choose(s: State, w: WorkerRec) -> Unit | None:
+    waiting = len(w.assigned)
+    only_suspects = s.suspects > 0 and w.is_fresh
+    for step in reversed(s.steps):
+        if step.dedicated or not (step.queued or step.suspended) or waiting >= step.depth:
+            continue
+        if only_suspects and not step.suspects:
+            continue
+        if not may_run(s, step) or not _cpu_free(s, w, step):
+            continue
+        if not only_suspects and not _worth_hosting(step, w):
+            continue
+        if step.spec.node_setup and not s.nodes[w.node].set_up.get(step.index):
+            continue
+        unit = _take(s, step, w)
+        if unit is not None:
+            return unit
+    return None
+
+
+def may_run(s: State, step: StepRec) -> bool:
+    """Batch mode puts a barrier before each step."""
+    return not s.config.batch_mode or step.index == 0 or s.steps[step.index - 1].ended
+
+
+def _worth_hosting(step: StepRec, w: WorkerRec) -> bool:
+    """Whether a shared worker should set this step up, if it has not yet.
+
+    One worker finds out what the setup costs; others follow only if the work that waits takes longer than that.
+    """
+    if not step.spec.has_setup or step.index in w.hosts or step.hosts == 0:
+        return True
+    if step.setup_us < 0:
+        return False
+    return step.setup_us <= CHEAP_SETUP_US or step.queued * step.service.service_us() > step.setup_us * step.hosts
+
+
+def pool(s: State, node: NodeRec) -> int:
+    """CPUs of a node for shared workers: what dedicated workers leave, but enough for any one step."""
+    return max(node.room.cpu, min(s.shared_floor, node.cpu))
+
+
+def _cpu_free(s: State, w: WorkerRec, step: StepRec) -> bool:
+    node = s.nodes[w.node]
+    more = step.spec.cpu - w.cpu_held
+    if step.dedicated:
+        return more <= 0 or node.cpu_busy + more <= node.cpu
+    memory = step.spec.memory - w.memory_held
+    if memory > 0 and node.shared_memory_busy + memory > node.room.memory:
+        return False
+    return more <= 0 or (node.cpu_busy + more <= node.cpu and node.shared_cpu_busy + more <= pool(s, node))
+
+
+def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
+    """The next unit of a step for this worker, with its outputs reserved, or None."""
+    if w.state == WorkerState.DRAINING:
+        return _take_suspended(s, step, w)
+    if step.suspects and w.is_fresh:
+        unit = step.suspects[0]
+        if not _reserve(s, step, unit):
+            return None
+        step.suspects.popleft()
+        count_suspects(s, step, -1)
+        return unit
+    if w.suspended:
+        resumed = _take_suspended(s, step, w)
+        if resumed is not None:
+            return resumed
+    if step.retries:
+        unit = step.retries[0]
+        if (unit.avoid != w.id or not _has_other(s, step)) and _reserve(s, step, unit):
+            step.retries.popleft()
+            return unit
+    queue = step.queue
+    if not queue:
+        return None
+    size = step.spec.batch_size
+    if size == 1:
+        unit = Unit(step.index, [queue[0]], bytes=queue[0].bytes)
+    else:
+        n = min(size, len(queue))
+        if n < size and w.assigned and not _upstream_ended(s, step):
+            return None
+        tasks = [queue[i] for i in range(n)]
+        unit = Unit(step.index, tasks, bytes=sum(t.bytes for t in tasks))
+    if not _reserve(s, step, unit):
+        return None
+    for _ in unit.tasks:
+        queue.popleft()
+    return unit
+
+
+def count_suspects(s: State, step: StepRec, change: int) -> None:
+    if step.dedicated:
+        s.dedicated_suspects += change
+    else:
+        s.suspects += change
+
+
+def _has_other(s: State, step: StepRec) -> bool:
+    """Whether a unit that failed in one worker can be tried in another."""
+    if step.dedicated:
+        return len(step.workers) > 1
+    return (step.hosts if step.spec.has_setup else len(s.shared)) > 1
+
+
+def _take_suspended(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
+    for unit in w.suspended.values():
+        if unit.step == step.index:
+            return unit if _reserve(s, step, unit) else None
+    return None
+
+
+def _upstream_ended(s: State, step: StepRec) -> bool:
+    return s.steps[step.index - 1].ended if step.index else s.source_ended
+
+
+def _reserve(s: State, step: StepRec, unit: Unit) -> bool:
+    room = admit(s, step, len(unit.tasks), unit.bytes)
+    if room < 0:
+        return False
+    unit.reserved = room
+    return True
+
+
+def assign(s: State, w: WorkerRec, unit: Unit) -> None:
+    """Put a unit into a worker."""
+    step = s.steps[unit.step]
+    spec = step.spec
+    tasks = unit.tasks
+    s.reserved += unit.reserved
+    s.running += 1
+    step.running += 1
+    unit.worker = w.id
+    if not w.assigned:
+        w.head_since = s.now
+    w.assigned.append(unit)
+    node = s.nodes[w.node]
+    if spec.cpu > w.cpu_held:
+        more = spec.cpu - w.cpu_held
+        w.cpu_held = spec.cpu
+        node.cpu_busy += more
+        if w.step is None:
+            node.shared_cpu_busy += more
+    if w.step is None and spec.memory > w.memory_held:
+        node.shared_memory_busy += spec.memory - w.memory_held
+        w.memory_held = spec.memory
+    if tasks[0].state == TaskState.SUSPENDED:
+        for t in tasks:
+            t.move(Move.RESUMED)
+        del w.suspended[unit.key]
+        step.suspended -= 1
+        s.out.append(Resume(w.id, unit.key))
+    else:
+        special = False
+        for t in tasks:
+            t.move(Move.DISPATCHED)
+            t.attempts += 1
+            waited = s.now - t.queued_at
+            step.queue_us += waited
+            if waited > step.queue_max_us:
+                step.queue_max_us = waited
+            if t.emitted or t.stop:
+                special = True
+        step.queued -= len(tasks)
+        step.queued_bytes -= unit.bytes
+        if spec.has_setup and w.step is None and unit.step not in w.hosts:
+            w.hosts[unit.step] = None
+            step.hosts += 1
+        s.out.append(
+            Dispatch(
+                w.id,
+                unit.step,
+                tuple([t.id for t in tasks]),
+                tuple([Input(t.id, t.data, t.start, t.stop, t.emitted) for t in tasks]) if special else (),
+            )
+        )
+    w.units_run += 1
+    update_hunger(s, w)
+
+
+def update_hunger(s: State, w: WorkerRec) -> None:
+    """Note whether a worker could take more work."""
+    n = len(w.assigned)
+    if w.step is not None:
+        step = s.steps[w.step]
+        if _takes_work(w) and n < step.depth:
+            step.hungry[w.id] = w
+        else:
+            step.hungry.pop(w.id, None)
+        return
+    if not _takes_work(w) or n >= s.config.max_prefetch:
+        s.idle_shared.pop(w.id, None)
+        s.part_shared.pop(w.id, None)
+    elif n == 0:
+        s.idle_shared[w.id] = w
+        s.part_shared.pop(w.id, None)
+    else:
+        s.part_shared[w.id] = w
+        s.idle_shared.pop(w.id, None)
+
+
+def _takes_work(w: WorkerRec) -> bool:
+    if w.state == WorkerState.DRAINING:
+        return bool(w.suspended)
+    return w.state == WorkerState.READY and not (w.assigned and w.assigned[0].isolated)
+
+
+def update_depth(s: State, step: StepRec) -> None:
+    """How many units should be in a worker: enough for the prefetch time."""
+    per_unit = step.service.service_us() * step.spec.batch_size
+    if not per_unit:
+        depth = 2 if step.dedicated else 1
+    elif not step.dedicated and per_unit > LONG_US:
+        depth = 1
+    else:
+        depth = max(2, min(s.config.max_prefetch, s.config.prefetch_us // per_unit))
+    if depth != step.depth:
+        step.depth = depth
+        for w in step.workers.values():
+            update_hunger(s, w)
+
+
+def shared_wanted(s: State, node: NodeRec) -> int:
+    """Shared workers that could be busy on this node beyond those that are."""
+    free = min(pool(s, node) - node.shared_cpu_busy, node.cpu - node.cpu_busy)
+    wanted = 0
+    for step in reversed(s.steps):
+        if step.dedicated or not step.queued or not may_run(s, step):
+            continue
+        if step.spec.node_setup and not node.set_up.get(step.index):
+            continue
+        units = -(-step.queued // step.spec.batch_size)
+        if s.held + s.reserved + s.headroom[step.index] > s.config.budget:
+            units = min(units, 1)
+        cost = max(step.spec.cpu, UNIT // 4)
+        fit = min(units, max(free, 0) // cost if step.spec.cpu else 4)
+        wanted += fit
+        free -= fit * cost
+    return wanted
+
+
+def _pull(s: State) -> None:
+    first = s.steps[0]
+    workers = len(first.workers) if first.dedicated else len(s.shared)
+    target = min(1024, max(16, 2 * first.depth * max(1, workers)) * first.spec.batch_size)
+    has_room = s.config.batch_mode or s.held + s.reserved + s.headroom[0] < s.config.budget
+    if first.queued * 2 < target and has_room:
+        s.pulling = True
+        s.out.append(Pull(target - first.queued))

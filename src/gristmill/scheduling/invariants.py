@@ -1,0 +1,80 @@
+"""What must hold after every event. Slow on purpose: everything is counted again from the tasks and workers."""
+
+from __future__ import annotations
+
+from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.state import State, TaskState, WorkerState
+
+
+def check(s: State) -> None:
+    """Raise `AssertionError` naming the first broken invariant."""
+    where: dict[int, str] = {}
+    for step in s.steps:
+        queued = [*step.queue, *(t for u in (*step.retries, *step.suspects) for t in u.tasks)]
+        for t in queued:
+            _once(where, t.id, f"queued at step {step.index}")
+            assert t.state is TaskState.QUEUED, f"task {t.id} waits but is {t.state.name}"
+        assert step.queued == len(queued), f"step {step.index}: {step.queued} queued, {len(queued)} in queues"
+        assert step.queued_bytes == sum(t.bytes for t in queued), f"step {step.index}: queued bytes are off"
+    running = reserved = 0
+    for w in s.workers.values():
+        for unit in w.assigned:
+            running += 1
+            reserved += unit.reserved
+            assert unit.worker == w.id, f"unit {unit.key} does not know its worker {w.id}"
+            for t in unit.tasks:
+                _once(where, t.id, f"assigned to worker {w.id}")
+                assert t.state is TaskState.ASSIGNED, f"task {t.id} is assigned but is {t.state.name}"
+        for unit in w.suspended.values():
+            for t in unit.tasks:
+                _once(where, t.id, f"suspended in worker {w.id}")
+                assert t.state is TaskState.SUSPENDED, f"task {t.id} is suspended but is {t.state.name}"
+    assert where.keys() == s.tasks.keys(), f"tasks lost or unknown: {sorted(where.keys() ^ s.tasks.keys())[:5]}"
+    assert running == s.running, "units running are miscounted"
+    assert reserved == s.reserved, "reserved bytes are miscounted"
+    assert s.held == sum(t.bytes for t in s.tasks.values()), "held bytes are miscounted"
+    for step in s.steps:
+        live = sum(1 for t in s.tasks.values() if t.step == step.index)
+        assert step.live == live, f"step {step.index}: {step.live} live, {live} found"
+        suspended = sum(1 for w in s.workers.values() for u in w.suspended.values() if u.step == step.index)
+        assert step.suspended == suspended, f"step {step.index}: suspended units are miscounted"
+        slices = sum(x.live - 1 for d, x in s.slices.items() if _step_of(s, d) == step.index)
+        ended = step.tasks_done + step.tasks_failed + step.tasks_cancelled
+        assert step.tasks_in == ended + live - slices, f"step {step.index}: the account does not balance"
+        hosts = sum(1 for w in s.shared.values() if step.index in w.hosts)
+        assert step.hosts == hosts, f"step {step.index}: hosts are miscounted"
+    _check_nodes(s)
+    _check_progress(s)
+
+
+def _once(where: dict[int, str], task: int, place: str) -> None:
+    assert task not in where, f"task {task} is in two places: {where[task]} and {place}"
+    where[task] = place
+
+
+def _step_of(s: State, data: int) -> int:
+    return next(t.step for t in s.tasks.values() if t.data == data)
+
+
+def _check_nodes(s: State) -> None:
+    for node in s.nodes.values():
+        workers = [w for w in s.workers.values() if w.node == node.id]
+        dedicated = sum(w.placement.cpu for w in workers)
+        assert node.room.cpu == node.cpu - dedicated >= 0, f"node {node.id}: CPUs over-committed"
+        assert node.room.memory == node.memory - sum(w.placement.memory for w in workers) >= 0, (
+            f"node {node.id}: memory over-committed"
+        )
+        busy = sum(w.cpu_held for w in workers)
+        assert node.cpu_busy == busy <= node.cpu, f"node {node.id}: {busy / UNIT:g} CPUs busy of {node.cpu / UNIT:g}"
+        for i, free in enumerate(node.room.gpu_free):
+            used = sum(w.placement.gpu_share for w in workers if i in w.placement.gpus)
+            assert free == UNIT - used >= 0, f"node {node.id}: GPU {i} over-committed"
+
+
+def _check_progress(s: State) -> None:
+    """While work remains, something runs, starts, leaves, or the source has been asked."""
+    if s.finished or s.pulling or s.running or not s.nodes or not (s.tasks or not s.source_ended):
+        return
+    moving = any(w.state is not WorkerState.READY for w in s.workers.values())
+    setting_up = any(not done for node in s.nodes.values() for done in node.set_up.values())
+    assert moving or setting_up, "nothing runs although work remains"

@@ -1,0 +1,76 @@
+"""Recording and replaying a run: the same events give the same commands, so a log is a proof.
+
+A log is text, one JSON value a line: first the steps and the configuration, then for each call of `Scheduler.handle`
+the time and the events. The hash covers the events and the commands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from enum import Enum
+from typing import Any, TextIO
+
+from gristmill.scheduling import events as _events
+from gristmill.scheduling.commands import Command
+from gristmill.scheduling.config import SchedulerConfig, StepSpec
+from gristmill.scheduling.events import Death, Event, Output
+from gristmill.scheduling.scheduler import Scheduler
+
+
+class RecordingScheduler(Scheduler):
+    """A scheduler that hashes all it sees and says, and writes its events to ``sink`` if there is one."""
+
+    def __init__(self, steps: Sequence[StepSpec], config: SchedulerConfig, sink: TextIO | None = None) -> None:
+        super().__init__(steps, config)
+        self._sink = sink
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._write(json.dumps({"steps": [asdict(x) for x in steps], "config": asdict(config)}))
+
+    def handle(self, events: Event | Sequence[Event], now: int) -> list[Command]:
+        batch = list(events) if isinstance(events, (list, tuple)) else [events]
+        self._write(json.dumps([now, [_encode(e) for e in batch]]))
+        commands = super().handle(batch, now)
+        self._hash.update(json.dumps([_encode(c) for c in commands]).encode())
+        return commands
+
+    def event_hash(self) -> str:
+        return self._hash.hexdigest()
+
+    def _write(self, line: str) -> None:
+        self._hash.update(line.encode())
+        if self._sink is not None:
+            self._sink.write(line + "\n")
+
+
+def replay(lines: Iterable[str]) -> RecordingScheduler:
+    """Run a recorded log through a new scheduler; its `event_hash()` is that of the run that was recorded."""
+    it = iter(lines)
+    head = json.loads(next(it))
+    scheduler = RecordingScheduler([StepSpec(**x) for x in head["steps"]], SchedulerConfig(**head["config"]))
+    for line in it:
+        now, events = json.loads(line)
+        scheduler.handle([_decode(e) for e in events], now)
+    return scheduler
+
+
+def _encode(value: Any) -> Any:
+    if is_dataclass(value):
+        return [type(value).__name__, *(_encode(getattr(value, f.name)) for f in fields(value))]
+    if isinstance(value, (list, tuple)):
+        return [_encode(x) for x in value]
+    return value.name if isinstance(value, Enum) else value
+
+
+def _decode(value: list[Any]) -> Any:
+    kind = getattr(_events, value[0])
+    arguments = dict(zip((f.name for f in fields(kind)), value[1:], strict=True))
+    if "outputs" in arguments:
+        arguments["outputs"] = tuple(Output(*o[1:]) for o in arguments["outputs"])
+    if "cause" in arguments:
+        arguments["cause"] = Death[arguments["cause"]]
+    if "gpus" in arguments:
+        arguments["gpus"] = tuple(arguments["gpus"])
+    return kind(**arguments)

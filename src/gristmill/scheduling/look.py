@@ -1,0 +1,225 @@
+"""Looking at the balance: what is known goes to the planner, what it says becomes workers, with a reason."""
+
+from __future__ import annotations
+
+from gristmill.scheduling.balance import Load, SharedLoad, staff, throughput
+from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.crew import drain, start
+from gristmill.scheduling.feed import may_run
+from gristmill.scheduling.placement import Room
+from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
+
+_GUESS_US = UNIT
+_SURE = 3
+"""Completions after which a service time is believed."""
+_MILLION_S = UNIT * UNIT
+
+
+def look(s: State) -> None:
+    """Compare what runs with what should run, and move as much as pays."""
+    s.looked_at = s.now
+    s.look_wanted = ""
+    if s.stopping:
+        return
+    active = [step for step in s.steps if step.dedicated and not step.ended and may_run(s, step)]
+    for step in s.steps:
+        if step.dedicated and step not in active:
+            for w in list(step.workers.values()):
+                drain(s, w)
+    if not active or not s.nodes:
+        return
+    loads, shared = loads_of(s, active)
+    rooms = {n.id: _whole(s, n.id) for n in s.nodes.values()}
+    plan = staff(rooms, loads, shared)
+    s.taking_turns = not plan.complete
+    for step in active:
+        step.planned_service_us = step.service.service_us()
+    if s.taking_turns:
+        _take_turns(s, active)
+        return
+    _apply(s, active, loads, plan.counts, plan.throughput)
+
+
+def loads_of(s: State, active: list[StepRec]) -> tuple[list[Load], SharedLoad]:
+    """Work per source task of each step; once the source has ended, the work that remains."""
+    guess = _guess(s)
+    demand = _demand(s)
+    loads = []
+    shared_cpu = 0
+    for step in s.steps:
+        service = step.service.service_us()
+        weight = max(1, (service or max(guess, _running_us(s, step))) * demand[step.index])
+        if step in active:
+            most = 1 << 30
+            if s.source_ended:
+                most = max(1, -(-demand[step.index] // (UNIT * step.spec.batch_size)))
+            placed = tuple((w.node, w.placement) for w in _staying(step))
+            loads.append(Load(step.index, step.spec, weight, placed, most, step.service.samples >= _SURE))
+        elif not step.dedicated and not step.ended and service:
+            shared_cpu += step.spec.cpu * weight
+    return loads, SharedLoad(shared_cpu)
+
+
+def _guess(s: State) -> int:
+    known = [step.service.service_us() for step in s.steps if step.dedicated and step.service.samples]
+    return sum(known) // len(known) if known else _GUESS_US
+
+
+def _running_us(s: State, step: StepRec) -> int:
+    """How long the longest unit that runs now has been running, per task: a lower bound where nothing has ended yet."""
+    return max((s.now - w.head_since for w in step.workers.values() if w.assigned), default=0) // step.spec.batch_size
+
+
+def _demand(s: State) -> list[int]:
+    """Tasks of each step per source task, in millionths; once the source has ended, tasks that remain."""
+    demand = []
+    tasks = 0 if s.source_ended else UNIT
+    for step in s.steps:
+        if s.source_ended:
+            tasks += step.live * UNIT
+        demand.append(max(1, tasks))
+        tasks = tasks * step.service.fan_out() // UNIT
+    return demand
+
+
+def _staying(step: StepRec) -> list[WorkerRec]:
+    return [w for w in step.workers.values() if w.state <= WorkerState.READY and not w.being_replaced]
+
+
+def _whole(s: State, node: int) -> Room:
+    rec = s.nodes[node]
+    return Room(rec.cpu, rec.memory, rec.room.gpu_memory)
+
+
+def _apply(s: State, active: list[StepRec], loads: list[Load], counts: dict[int, int], planned: int) -> None:
+    have = {step.index: len(_staying(step)) for step in active}
+    now = throughput(loads, have)
+    grown: dict[int, int] = {}
+    for step in active:
+        for _ in range(counts[step.index] - have[step.index]):
+            if _start_somewhere(s, step):
+                grown[step.index] = grown.get(step.index, 0) + 1
+    after = {i: n + grown.get(i, 0) for i, n in have.items()}
+    reached = throughput(loads, after)
+    short = [step for step in active if counts[step.index] > after[step.index]]
+    surplus = [step for step in active if counts[step.index] < after[step.index]]
+    leaving = any(w.state >= WorkerState.DRAINING for step in active for w in step.workers.values())
+    taken: dict[int, int] = {}
+    if short and surplus and not leaving and _pays(s, short, surplus, reached, planned):
+        for step in surplus:
+            for w in _victims(step, after[step.index] - counts[step.index]):
+                drain(s, w)
+                taken[step.index] = taken.get(step.index, 0) + 1
+    _explain(s, loads, have, grown, taken, short, now, planned)
+
+
+def _pays(s: State, short: list[StepRec], surplus: list[StepRec], now: int, planned: int) -> bool:
+    """Whether the time gained by a move exceeds what the new workers' setup and the old ones' leaving cost."""
+    if now == 0:
+        return True
+    if planned * 100 < now * 105:
+        return False
+    if s.source_ended:
+        horizon = _MILLION_S // now
+    elif s.source_total is not None:
+        horizon = (s.source_total - s.source_taken) * _MILLION_S // now
+    else:
+        horizon = max(s.now, 60 * UNIT)
+    setup = max(max(step.setup_us, 0) for step in short)
+    leaving = max(step.service.service_us() * step.spec.batch_size for step in surplus)
+    return horizon * (planned - now) // planned > setup + leaving
+
+
+def _victims(step: StepRec, n: int) -> list[WorkerRec]:
+    """The workers that are missed least: still starting, then idle, then with the least to finish; youngest first."""
+    order = sorted(
+        _staying(step), key=lambda w: (w.state, len(w.assigned) + len(w.suspended), -w.id)
+    )
+    return order[:n]
+
+
+def _start_somewhere(s: State, step: StepRec) -> bool:
+    for node in s.nodes.values():
+        if step.spec.node_setup and not node.set_up.get(step.index):
+            continue
+        placement = node.room.find(step.spec)
+        if placement is not None:
+            start(s, node, step, placement)
+            return True
+    return False
+
+
+def _take_turns(s: State, active: list[StepRec]) -> None:
+    """Not every step can have a worker: those with work go first, from downstream; idle workers make room."""
+    waiting = []
+    for step in reversed(active):
+        if step.queued and may_run(s, step) and not _staying(step) and not _start_somewhere(s, step):
+            waiting.append(step)
+    if not waiting or any(w.state >= WorkerState.DRAINING for step in active for w in step.workers.values()):
+        return
+    for step in active:
+        for w in _staying(step):
+            if w.state is WorkerState.READY and w.is_idle and not w.suspended and step not in waiting:
+                s.decide(f"{waiting[0].spec.name}: its turn; a worker of {step.spec.name} is idle and makes room")
+                drain(s, w)
+                return
+
+
+def turn_due(s: State) -> bool:
+    """Whether a step waits for a worker while there is room, or a dedicated worker that has nothing to do."""
+    starved = [x for x in s.steps if x.dedicated and x.queued and not x.workers and may_run(s, x)]
+    if not starved:
+        return False
+    if any(node.room.find(step.spec) for step in starved for node in s.nodes.values()):
+        return True
+    return any(
+        w.is_idle and not w.suspended and w.state is WorkerState.READY
+        for step in s.steps
+        if step.dedicated
+        for w in step.workers.values()
+    )
+
+
+def refresh_for_suspects(s: State) -> None:
+    """A suspect needs a fresh worker: make one by replacing the idlest, if none is coming."""
+    for step in s.steps:
+        if not step.dedicated or not step.suspects:
+            continue
+        if any(w.state is not WorkerState.READY or w.is_fresh for w in step.workers.values()):
+            continue
+        if not step.workers or _start_somewhere(s, step):
+            continue
+        s.decide(f"{step.spec.name}: a worker is replaced, to try a suspected task in a fresh one")
+        drain(s, _victims(step, 1)[0])
+
+
+def _explain(
+    s: State,
+    loads: list[Load],
+    have: dict[int, int],
+    grown: dict[int, int],
+    taken: dict[int, int],
+    short: list[StepRec],
+    now: int,
+    planned: int,
+) -> None:
+    names = {load.step: load.spec.name for load in loads}
+    if taken:
+        givers = ", ".join(f"{names[i]} ({have[i]} to {have[i] - n})" for i, n in taken.items())
+        for step in short:
+            rate = throughput([x for x in loads if x.step == step.index], have)
+            s.decide(
+                f"{step.spec.name}: more workers, bottleneck at {_per_s(s, rate)} against {_per_s(s, planned)} possible; "
+                f"taken from {givers}"
+            )
+    for i, n in grown.items():
+        why = f"{_per_s(s, planned)} possible, {_per_s(s, now)} now" if now else "it had none"
+        if not s.steps[i].service.samples:
+            why = "free room, speed not yet known"
+        s.decide(f"{names[i]}: {have[i]} to {have[i] + n} workers; {why}")
+
+
+def _per_s(s: State, rate: int) -> str:
+    if s.source_ended:
+        return f"{_MILLION_S / max(rate, 1) / UNIT:.1f} s to the end"
+    return f"{rate / UNIT:.3g}/s"

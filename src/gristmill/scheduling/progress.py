@@ -1,0 +1,218 @@
+"""Tasks coming in and units getting done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gristmill.scheduling.commands import Cancel, Release
+from gristmill.scheduling.credit import hold, update_headroom
+from gristmill.scheduling.events import Output, SourceGave, UnitEmitted, UnitFinished
+from gristmill.scheduling.feed import count_suspects, update_depth, update_hunger
+from gristmill.scheduling.state import IllegalTransition, Move, State, StepRec, TaskRec, TaskState, Unit, WorkerRec
+
+DRIFT = 8
+"""A service time or fan-out that moved by more than one part in so many since the last plan is news."""
+
+
+def enqueue(s: State, step: StepRec, outputs: Iterable[Output]) -> None:
+    """Tasks arrive at a step."""
+    overhead = s.config.task_overhead
+    total = 0
+    n = 0
+    for o in outputs:
+        size = o.bytes + overhead
+        t = TaskRec(o.id, step.index, size, o.items, o.divisible, o.id, s.now)
+        if o.id in s.tasks:
+            raise IllegalTransition(f"task {o.id} exists already")
+        s.tasks[o.id] = t
+        step.queue.append(t)
+        total += size
+        n += 1
+    step.live += n
+    step.queued += n
+    step.tasks_in += n
+    step.queued_bytes += total
+    hold(s, total)
+
+
+def source_gave(s: State, e: SourceGave) -> None:
+    s.pulling = False
+    if s.draining or s.stopping:
+        s.out.append(Release(tuple(o.id for o in e.outputs)))
+        return
+    s.source_taken += len(e.outputs)
+    enqueue(s, s.steps[0], e.outputs)
+
+
+def take_head(s: State, w: WorkerRec, key: int) -> Unit:
+    """Remove the unit that a worker has just dealt with; workers deal with their units in order."""
+    if not w.assigned or w.assigned[0].key != key:
+        for unit in w.assigned:
+            if unit.key == key:
+                raise IllegalTransition(f"worker {w.id} dealt with unit {key} out of turn")
+        raise IllegalTransition(f"worker {w.id} dealt with unit {key}, which it does not have")
+    unit = w.assigned.popleft()
+    unassign(s, w, unit)
+    w.head_since = s.now
+    return unit
+
+
+def unassign(s: State, w: WorkerRec, unit: Unit) -> None:
+    """A unit no longer occupies its worker. Its tasks have yet to be moved on by the caller."""
+    step = s.steps[unit.step]
+    s.running -= 1
+    step.running -= 1
+    s.reserved -= unit.reserved
+    unit.reserved = 0
+    unit.worker = -1
+    node = s.nodes.get(w.node)
+    if node is None:
+        return
+    cpu = max((s.steps[u.step].spec.cpu for u in w.assigned), default=0)
+    if cpu != w.cpu_held:
+        node.cpu_busy -= w.cpu_held - cpu
+        if w.step is None:
+            node.shared_cpu_busy -= w.cpu_held - cpu
+        w.cpu_held = cpu
+    if w.memory_held:
+        memory = max((s.steps[u.step].spec.memory for u in w.assigned), default=0)
+        node.shared_memory_busy -= w.memory_held - memory
+        w.memory_held = memory
+
+
+def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
+    unit = take_head(s, w, e.unit)
+    step = s.steps[unit.step]
+    tasks = unit.tasks
+    n = len(tasks)
+    _learn(s, step, e.outputs, e.busy_us, n)
+    for t in tasks:
+        t.move(Move.FINISHED)
+        step.items_done += t.items
+        retire(s, step, t)
+    step.units_done += 1
+    _pass_on(s, step, e.outputs)
+    if step.tasks_done >= step.next_look or _drifted(step):
+        step.next_look = max(step.next_look * 3, step.tasks_done + 1)
+        s.look_wanted = s.look_wanted or f"{step.spec.name} was measured"
+    if step.units_done & 15 < 2 or step.units_done < 8:
+        update_depth(s, step)
+    update_hunger(s, w)
+
+
+def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
+    unit = take_head(s, w, e.unit)
+    step = s.steps[unit.step]
+    _learn(s, step, e.outputs, e.busy_us, 0)
+    by_id = {t.id: t for t in unit.tasks}
+    for o in e.outputs:
+        by_id[o.parent].emitted += 1
+    for t in unit.tasks:
+        t.move(Move.EMITTED)
+    w.suspended[unit.key] = unit
+    step.suspended += 1
+    _pass_on(s, step, e.outputs)
+    update_hunger(s, w)
+    if s.draining and step.index == 0:
+        cancel_suspended(s, w, unit)
+
+
+def _learn(s: State, step: StepRec, outputs: tuple[Output, ...], busy_us: int, tasks: int) -> None:
+    step.busy_us += busy_us
+    if tasks:
+        step.service.add(tasks, busy_us, len(outputs))
+        per_task = busy_us // tasks
+        if per_task > step.service_max_us:
+            step.service_max_us = per_task
+    else:
+        step.service.add_part(busy_us, len(outputs))
+    if step.index < len(s.steps) - 1:
+        overhead = s.config.task_overhead
+        total = 0
+        for o in outputs:
+            total += o.bytes + overhead
+        if step.size.add(total // max(tasks, 1)):
+            update_headroom(s)
+
+
+def _pass_on(s: State, step: StepRec, outputs: tuple[Output, ...]) -> None:
+    step.outputs += len(outputs)
+    if outputs and step.index + 1 < len(s.steps):
+        enqueue(s, s.steps[step.index + 1], outputs)
+
+
+def _drifted(step: StepRec) -> bool:
+    planned = step.planned_service_us
+    if not planned or step.service.samples < 8:
+        return False
+    return abs(step.service.service_us() - planned) * DRIFT > planned
+
+
+def retire(s: State, step: StepRec, t: TaskRec) -> None:
+    """A task is done, quarantined or cancelled: count it and let its data go."""
+    s.held -= t.bytes
+    step.live -= 1
+    del s.tasks[t.id]
+    state = t.state
+    if t.stop:
+        whole = s.slices[t.data]
+        whole.live -= 1
+        whole.done += state is TaskState.DONE
+        whole.cancelled += state is TaskState.CANCELLED
+        if whole.live:
+            return
+        del s.slices[t.data]
+        if whole.done:
+            state = TaskState.DONE
+        elif whole.cancelled:
+            state = TaskState.CANCELLED
+    if state is TaskState.DONE:
+        step.tasks_done += 1
+    elif state is TaskState.CANCELLED:
+        step.tasks_cancelled += 1
+    else:
+        step.tasks_failed += 1
+    s.out.append(Release((t.data,)))
+
+
+def cancel_suspended(s: State, w: WorkerRec, unit: Unit) -> None:
+    step = s.steps[unit.step]
+    del w.suspended[unit.key]
+    step.suspended -= 1
+    s.out.append(Cancel(w.id, unit.key))
+    for t in unit.tasks:
+        cancel(s, step, t)
+    update_hunger(s, w)
+
+
+def cancel(s: State, step: StepRec, t: TaskRec) -> None:
+    t.move(Move.CANCELLED)
+    retire(s, step, t)
+
+
+def cancel_queued(s: State, step: StepRec) -> None:
+    """Drop all that waits at a step."""
+    for unit in (*step.retries, *step.suspects):
+        step.queue.extend(unit.tasks)
+    count_suspects(s, step, -len(step.suspects))
+    step.retries.clear()
+    step.suspects.clear()
+    for t in step.queue:
+        cancel(s, step, t)
+    step.queue.clear()
+    step.queued = 0
+    step.queued_bytes = 0
+
+
+def drain_run(s: State) -> None:
+    """Take in nothing more and finish what is under way; a failure must not be followed by days of work."""
+    if s.draining:
+        return
+    s.draining = True
+    s.source_ended = True
+    first = s.steps[0]
+    cancel_queued(s, first)
+    for w in list(s.workers.values()):
+        for unit in list(w.suspended.values()):
+            if unit.step == 0:
+                cancel_suspended(s, w, unit)

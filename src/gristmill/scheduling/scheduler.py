@@ -1,0 +1,212 @@
+"""The state machine: `Scheduler.handle(events, now)` gives the commands that follow from what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gristmill.scheduling import crew
+from gristmill.scheduling.blame import unit_failed
+from gristmill.scheduling.commands import Command, Finish, SetUpNode
+from gristmill.scheduling.config import SchedulerConfig, StepSpec
+from gristmill.scheduling.credit import update_headroom
+from gristmill.scheduling.events import (
+    Death,
+    Event,
+    Interrupted,
+    NodeJoined,
+    NodeLost,
+    NodeSetUp,
+    NodeSetupFailed,
+    SetupFailed,
+    SourceEnded,
+    SourceGave,
+    SourceSized,
+    StepSetUp,
+    Tick,
+    UnitEmitted,
+    UnitFailed,
+    UnitFinished,
+    WorkerDied,
+    WorkerLeft,
+    WorkerReady,
+)
+from gristmill.scheduling.feed import feed, update_depth
+from gristmill.scheduling.invariants import check
+from gristmill.scheduling.look import look, refresh_for_suspects, turn_due
+from gristmill.scheduling.placement import Room, misfit
+from gristmill.scheduling.progress import emitted, finished, source_gave
+from gristmill.scheduling.snapshot import Snapshot
+from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec
+from gristmill.scheduling.summary import snapshot
+
+
+class Scheduler:
+    """Decides everything about a run and does nothing itself.
+
+    Feed it what happened, in order, with the time in microseconds (never going back); do what it says. Events about
+    workers that it has already given up are ignored. It is not thread-safe.
+    """
+
+    def __init__(self, steps: Sequence[StepSpec], config: SchedulerConfig) -> None:
+        if not steps:
+            raise ValueError("a run needs at least one step")
+        self.state = State(config, [StepRec(i, spec, spec.has_own_workers) for i, spec in enumerate(steps)])
+        s = self.state
+        s.headroom = [0] * len(steps)
+        s.shared_floor = max((step.spec.cpu for step in s.steps if not step.dedicated), default=0)
+        update_headroom(s)
+        for step in s.steps:
+            update_depth(s, step)
+
+    def handle(self, events: Event | Sequence[Event], now: int) -> list[Command]:
+        """Take in what happened up to ``now`` and return what to do about it, in order."""
+        s = self.state
+        s.now = now
+        s.out = []
+        for event in events if isinstance(events, (list, tuple)) else (events,):
+            self._take_in(s, event)
+        _mark_ended(s)
+        if s.look_wanted or now - s.looked_at >= s.config.autoscale_interval_us:
+            look(s)
+        feed(s)
+        crew.start_shared(s)
+        if s.dedicated_suspects and not s.stopping:
+            refresh_for_suspects(s)
+        if s.taking_turns and turn_due(s):
+            look(s)
+        _finish_if_done(s)
+        return s.out
+
+    def check(self) -> None:
+        """Raise `AssertionError` if any invariant is broken. Slow: for tests and the simulator."""
+        check(self.state)
+
+    def snapshot(self) -> Snapshot:
+        """What the run looks like now."""
+        return snapshot(self.state)
+
+    @staticmethod
+    def _take_in(s: State, event: Any) -> None:
+        kind = type(event)
+        of_worker = _WORKER_EVENTS.get(kind)
+        if of_worker is not None:
+            w = s.workers.get(event.worker)
+            if w is not None:
+                of_worker(s, w, event)
+            return
+        _EVENTS[kind](s, event)
+
+
+def _node_joined(s: State, e: NodeJoined) -> None:
+    s.nodes[e.node] = NodeRec(e.node, Room(e.cpu, e.memory, e.gpus), e.cpu, e.memory)
+    for step in s.steps:
+        if step.spec.node_setup:
+            s.nodes[e.node].set_up[step.index] = False
+            s.out.append(SetUpNode(e.node, step.index))
+    s.look_wanted = "a node joined"
+
+
+def _node_lost(s: State, e: NodeLost) -> None:
+    if s.nodes.pop(e.node, None) is None:
+        return
+    for w in [w for w in s.workers.values() if w.node == e.node]:
+        crew.died(s, w, WorkerDied(w.id, Death.NODE_LOST))
+    s.look_wanted = "a node was lost"
+
+
+def _node_set_up(s: State, e: NodeSetUp) -> None:
+    if e.node in s.nodes:
+        s.nodes[e.node].set_up[e.step] = True
+        s.look_wanted = "a node was set up"
+
+
+def _node_setup_failed(s: State, e: NodeSetupFailed) -> None:
+    crew.stop_run(s, f"setup_on_node of '{s.steps[e.step].spec.name}' failed:\n{e.error}")
+
+
+def _source_sized(s: State, e: SourceSized) -> None:
+    s.source_total = e.total
+
+
+def _source_ended(s: State, e: SourceEnded) -> None:
+    s.source_ended = True
+    s.pulling = False
+    s.source_total = s.source_taken
+    s.look_wanted = s.look_wanted or "the source ended"
+
+
+def _tick(s: State, e: Tick) -> None:
+    crew.kill_overdue(s)
+    crew.recycle(s)
+
+
+def _interrupted(s: State, e: Interrupted) -> None:
+    crew.stop_run(s, "")
+
+
+def _unit_event(handler: Callable[[State, WorkerRec, Any], None]) -> Callable[[State, WorkerRec, Any], None]:
+    """Reports that cross with the order to stop are void; a worker that drains may now be done."""
+
+    def handle(s: State, w: WorkerRec, e: Any) -> None:
+        if s.stopping:
+            return
+        handler(s, w, e)
+        crew.stop_if_drained(s, w)
+
+    return handle
+
+
+_WORKER_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
+    UnitFinished: _unit_event(finished),
+    UnitEmitted: _unit_event(emitted),
+    UnitFailed: _unit_event(unit_failed),
+    WorkerReady: crew.ready,
+    StepSetUp: crew.step_set_up,
+    SetupFailed: crew.setup_failed,
+    WorkerDied: crew.died,
+    WorkerLeft: lambda s, w, e: crew.left(s, w),
+}
+
+_EVENTS: dict[type, Callable[[State, Any], None]] = {
+    NodeJoined: _node_joined,
+    NodeLost: _node_lost,
+    NodeSetUp: _node_set_up,
+    NodeSetupFailed: _node_setup_failed,
+    SourceSized: _source_sized,
+    SourceGave: source_gave,
+    SourceEnded: _source_ended,
+    Tick: _tick,
+    Interrupted: _interrupted,
+}
+
+
+def _mark_ended(s: State) -> None:
+    """A step has ended when the source and all steps before it have, and nothing is left in it."""
+    if not s.source_ended or s.pulling:
+        return
+    for step in s.steps:
+        if step.ended:
+            continue
+        if step.live:
+            return
+        step.ended = True
+        if step.dedicated or s.config.batch_mode:
+            s.look_wanted = s.look_wanted or f"{step.spec.name} ended"
+
+
+def _finish_if_done(s: State) -> None:
+    if s.finished or not s.steps[-1].ended:
+        return
+    s.stopping = True
+    if s.workers:
+        crew.stop_all(s)
+    else:
+        s.finished = True
+        s.out.append(Finish())
+
+
+def misfits(steps: Sequence[StepSpec], nodes: Sequence[NodeJoined]) -> list[str]:
+    """For each step that fits on none of the nodes, why."""
+    reasons = (misfit(step, [(n.cpu, n.memory, n.gpus) for n in nodes]) for step in steps)
+    return [reason for reason in reasons if reason]

@@ -1,0 +1,69 @@
+"""Reading the state for people: snapshots and the bottleneck."""
+
+from __future__ import annotations
+
+from gristmill.scheduling.snapshot import Snapshot, StepSnapshot
+from gristmill.scheduling.state import State, StepRec, WorkerState
+
+_SHOWN_DECISIONS = 8
+
+
+def snapshot(s: State) -> Snapshot:
+    starting = sum(1 for w in s.shared.values() if w.state is WorkerState.STARTING)
+    return Snapshot(
+        now_us=s.now,
+        steps=tuple(_step(s, step) for step in s.steps),
+        bottleneck=bottleneck(s),
+        held_bytes=s.held,
+        reserved_bytes=s.reserved,
+        budget_bytes=s.config.budget,
+        source_taken=s.source_taken,
+        source_total=s.source_total,
+        draining=s.draining,
+        shared_busy=sum(1 for w in s.shared.values() if w.assigned),
+        shared_idle=sum(1 for w in s.shared.values() if w.state is WorkerState.READY and not w.assigned),
+        shared_starting=starting,
+        decisions=tuple(s.decisions[-_SHOWN_DECISIONS:]),
+    )
+
+
+def _step(s: State, step: StepRec) -> StepSnapshot:
+    if step.dedicated:
+        workers = step.workers.values()
+        busy = sum(1 for w in workers if w.assigned)
+        starting = sum(1 for w in workers if w.state is WorkerState.STARTING)
+        idle = len(step.workers) - busy - starting
+    else:
+        busy = sum(1 for w in s.shared.values() if w.assigned and w.assigned[0].step == step.index)
+        idle = starting = 0
+    return StepSnapshot(
+        name=step.spec.name,
+        dedicated=step.dedicated,
+        busy=busy,
+        idle=idle,
+        starting=starting,
+        queued=step.queued,
+        queued_bytes=step.queued_bytes,
+        running=step.running,
+        tasks_done=step.tasks_done,
+        items_done=step.items_done,
+        tasks_failed=step.tasks_failed,
+        busy_us=step.busy_us,
+        service_us=step.service.service_us(),
+        ended=step.ended,
+    )
+
+
+def bottleneck(s: State) -> int | None:
+    """The step with the least throughput for what it has: service time x tasks per source task / workers."""
+    worst, index = 0, None
+    demand = 1_000_000
+    cpus = max(1, sum(n.cpu for n in s.nodes.values()) // 1_000_000)
+    for step in s.steps:
+        if not step.ended and step.service.samples:
+            workers = len(step.workers) if step.dedicated else max(1, cpus * 1_000_000 // max(step.spec.cpu, 1))
+            load = step.service.service_us() * demand // max(1, workers)
+            if load > worst:
+                worst, index = load, step.index
+        demand = demand * step.service.fan_out() // 1_000_000
+    return index

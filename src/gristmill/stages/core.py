@@ -1,0 +1,310 @@
+"""What a stage is: the contract between those who write stages and the engine."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+
+from gristmill.stages import hints
+from gristmill.stages.hints import TaskType
+from gristmill.stages.resources import Resources
+from gristmill.tasks import Task
+
+In = TypeVar("In", bound=Task[Any])
+Out = TypeVar("Out", bound=Task[Any])
+
+Result = Task[Any] | list[Any] | Iterable[Any] | None
+"""What `process` may return: a task, several (a list, or an iterator that is consumed as it goes), or nothing."""
+
+MAX_DEPTH = 50
+"""Composites nested deeper than this are taken for one that decomposes into itself."""
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """The node that a worker runs on."""
+
+    node_id: str
+
+
+@dataclass(frozen=True)
+class WorkerMetadata:
+    """The worker that hosts a stage, and what it was given."""
+
+    worker_id: str
+    node_id: str = ""
+    cpus: float = 1.0
+    gpus: tuple[int, ...] = ()
+    """Indices of the GPUs on the node."""
+    gpu_share: float = 0.0
+    """The part of the GPU that is this worker's, when it shares one."""
+
+
+class ProcessingStage(ABC, Generic[In, Out]):
+    """One thing that is done to tasks: define `process`, and what else differs from the defaults.
+
+        class Lower(ProcessingStage[DocumentBatch, DocumentBatch]):
+            resources = Resources(cpus=2)
+
+            def inputs(self):
+                return ["data"], ["text"]
+
+            def process(self, task):
+                frame = task.to_pandas()
+                task.data = frame.assign(text=frame.text.str.lower())
+                return task
+
+    A stage is pickled to its workers before `setup`; each worker has a copy. A task may be processed more than once
+    (after a failure, with its input as it was), its results count once.
+    """
+
+    name: str = ""
+    """The class's name unless a class says otherwise."""
+    resources: Resources = Resources()
+    batch_size: int = 1
+    """How many tasks `process_batch` gets at most."""
+    worker_max_lifetime_m: float | None = None
+    """Replace a worker that is this many minutes old."""
+    worker_restart_interval_m: float | None = None
+    """Let at least this many minutes pass between two such replacements."""
+    timeout_s: float | None = None
+    """A task that runs longer is given up and its worker is replaced."""
+    max_attempts: int | None = None
+    """How often a failing task is tried; None leaves it to the executor."""
+    fan_out: bool | None = None
+    """Whether a task may become several; None: see `fans_out`."""
+    only_outputs: bool = False
+    """Whether results hold no columns but those of `outputs`."""
+
+    _named_by_class: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" in cls.__dict__:
+            cls._named_by_class = False
+        elif cls._named_by_class:
+            cls.name = cls.__name__
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        """What is needed: (attributes of the task, columns of its data)."""
+        return [], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        """What is made: (attributes of the task, columns of its data).
+
+        Other columns pass through, unless ``only_outputs``. A stage that does not define this may do anything to the
+        columns, and planning takes them to be unknown behind it.
+        """
+        return [], []
+
+    def declares_outputs(self) -> bool:
+        """Whether `outputs` was defined, be it to say that no column is made."""
+        return type(self).outputs is not ProcessingStage.outputs
+
+    @abstractmethod
+    def process(self, task: In) -> Result:
+        """Turn a task into a task, several tasks (a list or a generator), or None to drop it.
+
+        A generator's tasks leave as they are made, so a huge output never sits in memory whole.
+        """
+
+    def process_batch(self, tasks: list[In]) -> list[Result]:
+        """One result per task, in order, each as `process` would return it.
+
+        Override it where many tasks are cheaper together. Which tasks come together must not affect results.
+        """
+        return [self.process(task) for task in tasks]
+
+    # Called by what the signatures of the overrides ask for: both arguments may be left out.
+    def setup_on_node(self, node_info: NodeInfo | None = None, worker_metadata: WorkerMetadata | None = None) -> None:
+        """Once on each node, before any `setup` there: fetch a model's weights, say."""
+
+    def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:
+        """Once in each worker that hosts the stage, before its first task: load a model, say."""
+
+    def teardown(self) -> None:
+        """Once for each `setup`, whenever the process still lives: at the end, on errors, recycling and Ctrl-C."""
+
+    def num_workers(self) -> int | None:
+        """How many workers the stage has; None leaves it to the balancer."""
+        return None
+
+    def with_(
+        self,
+        *,
+        name: str | None = None,
+        resources: Resources | None = None,
+        batch_size: int | None = None,
+        num_workers: int | None = None,
+        worker_max_lifetime_m: float | None = None,
+        worker_restart_interval_m: float | None = None,
+        timeout_s: float | None = None,
+        max_attempts: int | None = None,
+    ) -> Self:
+        """A changed copy; this stage stays as it is. What is None stays too.
+
+        The copy is shallow: other attributes are shared with it.
+        """
+        changes = _given(locals())
+        fixed = changes.pop("num_workers", None)
+        clone = copy.copy(self)
+        for field, value in changes.items():
+            _set(clone, field, value)
+        if fixed is not None:
+            _set(clone, "num_workers", _Fixed(fixed))
+        check_settings(clone)
+        return clone
+
+    def input_type(self) -> TaskType | None:
+        """The tasks it takes, by ``ProcessingStage[In, Out]``; None when that does not say."""
+        return self._generic_type(0)
+
+    def output_type(self) -> TaskType | None:
+        """The tasks it gives, by ``ProcessingStage[In, Out]``; None when that does not say."""
+        return self._generic_type(1)
+
+    def fans_out(self) -> bool:
+        """Whether a task may become several: `fan_out`, or else what `process` is and says it returns."""
+        return hints.may_give_several(self.process) if self.fan_out is None else self.fan_out
+
+    def _generic_type(self, index: int) -> TaskType | None:
+        arguments = hints.generic_arguments(type(self), ProcessingStage)
+        return hints.task_type(arguments[index], type(self).__module__) if arguments else None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+
+class CompositeStage(ProcessingStage[In, Out]):
+    """A stage for the user that is several for the engine: define `decompose`."""
+
+    _changes: tuple[tuple[str | None, dict[str, Any]], ...] = ()
+    """(name of a stage or None for all, its changes), in the order in which they were asked for."""
+
+    @abstractmethod
+    def decompose(self) -> list[ProcessingStage[Any, Any]]:
+        """The stages that do the work, in order; composites among them are decomposed in turn."""
+
+    def process(self, task: In) -> Result:
+        raise TypeError(f"{self.name!r} is a composite: the stages it decomposes into process tasks, not itself.")
+
+    def with_(
+        self,
+        stages: Mapping[str, Mapping[str, Any]] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        resources: Resources | None = None,
+        batch_size: int | None = None,
+        num_workers: int | None = None,
+        worker_max_lifetime_m: float | None = None,
+        worker_restart_interval_m: float | None = None,
+        timeout_s: float | None = None,
+        max_attempts: int | None = None,
+    ) -> Self:
+        """A changed copy. ``name`` is the composite's; all else is for the stages that it decomposes into.
+
+        Keywords are for all of them, except that resources with a GPU are only for those that need one, if any does.
+        A mapping first addresses stages by name: ``with_({"tokenize": {"batch_size": 8}})``, those of nested
+        composites too. Later changes win.
+        """
+        given = _given(locals())
+        by_name = given.pop("stages", {})
+        if not isinstance(by_name, Mapping) or not all(isinstance(changes, Mapping) for changes in by_name.values()):
+            raise TypeError(f"with_() of composite {self.name!r} takes {{stage: {{setting: value}}}}, not {by_name!r}.")
+        name = given.pop("name", None)
+        clone = copy.copy(self)
+        if name is not None:
+            _set(clone, "name", name)
+        added: list[tuple[str | None, dict[str, Any]]] = [(None, given)] if given else []
+        added += [(stage, dict(changes)) for stage, changes in by_name.items()]
+        _set(clone, "_changes", (*self._changes, *added))
+        check_settings(clone)
+        if added:
+            clone.flatten()  # wrong values and names are errors here, not in the middle of planning
+        return clone
+
+    def flatten(self, depth: int = 0) -> list[ProcessingStage[Any, Any]]:
+        """The stages that do the work, nested composites decomposed, with the changes that were asked for."""
+        if depth > MAX_DEPTH:
+            raise ValueError(f"composite {self.name!r} decomposes into itself without end.")
+        parts = self.decompose()
+        if not isinstance(parts, list | tuple) or not parts:
+            raise ValueError(f"decompose() of composite {self.name!r} must return a list of stages, not {parts!r}.")
+        leaves: list[ProcessingStage[Any, Any]] = []
+        for part in parts:
+            if not isinstance(part, ProcessingStage):
+                raise ValueError(f"decompose() of composite {self.name!r} returned {part!r}, which is not a stage.")
+            leaves += part.flatten(depth + 1) if isinstance(part, CompositeStage) else [part]
+        for name, changes in self._changes:
+            leaves = self._apply(leaves, name, changes)
+        return leaves
+
+    def _apply(
+        self, leaves: list[ProcessingStage[Any, Any]], name: str | None, changes: dict[str, Any]
+    ) -> list[ProcessingStage[Any, Any]]:
+        if name is None:
+            wanted = changes.get("resources")
+            picky = isinstance(wanted, Resources) and wanted.requires_gpu
+            picky = picky and any(leaf.resources.requires_gpu for leaf in leaves)
+            rest = {k: v for k, v in changes.items() if k != "resources"}
+            return [leaf.with_(**(rest if picky and not leaf.resources.requires_gpu else changes)) for leaf in leaves]
+        names = [leaf.name for leaf in leaves]
+        if name not in names:
+            raise ValueError(f"composite {self.name!r} has no stage {name!r}; it has: {', '.join(names)}.")
+        return [leaf.with_(**changes) if leaf.name == name else leaf for leaf in leaves]
+
+
+class _Fixed:
+    """A `num_workers` that `with_` put in place of the method; a lambda could not be pickled."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __call__(self) -> int:
+        return self.count
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in arguments.items() if v is not None and k not in ("self", "__class__")}
+
+
+def _set(stage: ProcessingStage[Any, Any], field: str, value: object) -> None:
+    try:
+        object.__setattr__(stage, field, value)  # frozen dataclasses too: the copy is not yet anyone's
+    except AttributeError:
+        raise TypeError(
+            f"with_({field}=...) cannot change {type(stage).__name__}: "
+            f"it defines {field!r} as a property without a setter. Make it an attribute."
+        ) from None
+
+
+def check_settings(stage: ProcessingStage[Any, Any]) -> None:
+    """Raise ValueError if a setting of ``stage`` makes no sense, however it was set."""
+    for problem in _problems(stage):
+        raise ValueError(f"stage {stage.name!r}: {problem}.")
+
+
+def _problems(stage: ProcessingStage[Any, Any]) -> Iterator[str]:
+    if not isinstance(stage.name, str) or not stage.name:
+        yield f"name must be a text that is not empty, not {stage.name!r}"
+    if not isinstance(stage.resources, Resources):
+        yield f"resources must be Resources(...), not {stage.resources!r}"
+    workers = None if isinstance(stage, CompositeStage) else cast(object, stage.num_workers())
+    counts = {"batch_size": stage.batch_size, "max_attempts": stage.max_attempts, "num_workers": workers}
+    for field, count in counts.items():
+        if count is None and field != "batch_size":
+            continue
+        if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
+            yield f"{field} must be a whole number of at least 1, not {count!r}"
+    for field in ("worker_max_lifetime_m", "worker_restart_interval_m", "timeout_s"):
+        span = getattr(stage, field)
+        if span is None:
+            continue
+        if isinstance(span, bool) or not isinstance(span, Real) or not 0 < float(span) < math.inf:
+            yield f"{field} must be a number above 0, not {span!r}"

@@ -1,0 +1,87 @@
+"""Between what users hold (Arrow, pandas) and the table in a `DocumentBatch`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHORT_STRINGS = ("string", "string_view")
+SLACK_BYTES = 1024
+"""Buffers larger than what is shown by no more than this are not worth a copy."""
+
+
+def as_table(data: Any) -> pa.Table:
+    """``data`` as a table with ``large_string`` columns and without pandas' notes on the index.
+
+    The notes would turn columns of files that pandas wrote into an index in `to_frame`, and lose them there.
+    """
+    # An object of pandas exists only if pandas was imported: no need to pay for the import here.
+    pandas = sys.modules.get("pandas")
+    if isinstance(data, pa.Table):
+        table = data
+    elif isinstance(data, pa.RecordBatch):
+        table = pa.Table.from_batches([data])
+    elif pandas is not None and isinstance(data, pandas.DataFrame):
+        table = pa.Table.from_pandas(data, preserve_index=False)
+    else:
+        kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
+        raise TypeError(
+            f"DocumentBatch takes a pyarrow Table or RecordBatch or a pandas DataFrame, not {kind}. "
+            "Rows as dicts: pyarrow.Table.from_pylist(rows); columns as a dict: pyarrow.table(columns)."
+        )
+    return _with_large_strings(_without_pandas_notes(table))
+
+
+def _without_pandas_notes(table: pa.Table) -> pa.Table:
+    metadata = table.schema.metadata
+    if not metadata or b"pandas" not in metadata:
+        return table
+    return table.replace_schema_metadata({k: v for k, v in metadata.items() if k != b"pandas"} or None)
+
+
+def _with_large_strings(table: pa.Table) -> pa.Table:
+    if not any(str(field.type) in SHORT_STRINGS for field in table.schema):
+        return table
+    fields: list[Any] = [
+        field.with_type(pa.large_string()) if str(field.type) in SHORT_STRINGS else field for field in table.schema
+    ]
+    metadata: Any = table.schema.metadata
+    return table.cast(pa.schema(fields, metadata=metadata))
+
+
+def to_frame(table: pa.Table) -> pd.DataFrame:
+    """A frame from which `as_table` gives the same values back."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise ImportError("to_pandas() needs pandas: pip install 'gristmill[pandas]'.") from None
+    holes = {c.type for c in table.columns if pa.types.is_integer(c.type) and c.null_count}
+    # 'int64' is 'Int64' among pandas' nullable types, 'uint8' is 'UInt8'
+    nullable: dict[Any, Any] = {
+        t: pd.api.types.pandas_dtype(str(t).replace("uint", "UInt").replace("int", "Int")) for t in holes
+    }
+    frame: pd.DataFrame = table.to_pandas(types_mapper=nullable.get)
+    return frame
+
+
+def compact(table: pa.Table) -> pa.Table:
+    """The same table, copied if its buffers hold much more than it shows: a pickled slice takes them whole."""
+    shown = table.nbytes
+    if table.get_total_buffer_size() - shown <= shown // 8 + SLACK_BYTES:
+        return table
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def compact_state(state: Any) -> Any:
+    """A part of an object's pickled state with its table compacted."""
+    if isinstance(state, dict) and isinstance(state.get("data"), pa.Table):
+        return {**state, "data": compact(state["data"])}
+    return state

@@ -1,0 +1,100 @@
+import copy
+
+import pytest
+
+from gristmill.backends.base import RunRecord, StageStats, StepStats
+from gristmill.errors import LedgerError, OutputsNotKept
+from gristmill.pipeline import RunResult
+from gristmill.tasks import Task
+
+
+def record(**changes) -> RunRecord:
+    a = StageStats("a", tasks_in=4, items_in=1234, tasks_done=3, tasks_out=5, items_out=50, tasks_failed=1)
+    b = StageStats("b", tasks_in=5, tasks_done=4, tasks_out=2, tasks_dropped=2, tasks_cancelled=1)
+    c = StageStats("c", tasks_in=2, tasks_done=2, tasks_out=2)
+    workers = [(0.0, 0), (0.1, 2), (5.0, 4), (9.0, 0)]
+    values = dict(
+        name="p",
+        steps=[
+            StepStats("a + b", [a, b], busy_share=0.93, service_s_mean=0.0021, service_s_max=1.5, workers=workers),
+            StepStats("c", [c], queue_s_mean=3.0, queue_s_max=200.0, workers=[(0.0, 1)], peak_worker_bytes=12_300_000),
+        ],
+        wall_s=61.0,
+        first_output_s=0.25,
+        failures=[],
+        failures_total=0,
+        decisions=[],
+        peak_bytes_in_flight=10_000_000,
+        budget_bytes=2_000_000_000,
+        peak_memory_bytes=512_000_000,
+        worker_deaths=0,
+        outputs=[Task("x"), Task("y")],
+    )
+    return RunRecord(**{**values, **changes})
+
+
+def test_it_is_a_sequence_of_the_final_tasks():
+    result = RunResult(record())
+    assert [t.data for t in result] == ["x", "y"]
+    assert len(result) == 2 and result[-1].data == "y" and [t.data for t in result[:1]] == ["x"]
+
+
+def test_outputs_that_were_not_kept_say_why_and_how():
+    result = RunResult(record(outputs=None, outputs_dropped="they are larger than 64 MB"))
+    for use in (list, len, lambda r: r[0]):
+        with pytest.raises(OutputsNotKept, match=r"larger than 64 MB(.|\n)*keep_outputs=True"):
+            use(result)
+    assert result and "not kept" in repr(result)
+
+
+def test_accounts_are_found_by_name():
+    result = RunResult(record())
+    assert list(result.stages) == ["a", "b", "c"] and result.stages["b"].tasks_dropped == 2
+    assert list(result.steps) == ["a + b", "c"] and result.steps["a + b"].busy_share == 0.93
+
+
+@pytest.mark.parametrize(
+    ("changes", "ok"), [({}, True), ({"failures_total": 1}, False), ({"interrupted": True}, False)]
+)
+def test_a_run_is_ok_when_it_ended_and_nothing_failed(changes, ok):
+    assert RunResult(record(**changes)).ok is ok
+
+
+def test_an_account_that_balances_passes():
+    RunResult(record()).check()
+    RunResult(record(outputs=None)).check()
+
+
+@pytest.mark.parametrize("step,stage", [(0, 0), (0, 1), (1, 0)])
+@pytest.mark.parametrize("field", ["tasks_in", "tasks_done", "tasks_out", "tasks_failed", "tasks_cancelled"])
+def test_a_single_task_too_many_anywhere_is_noticed(step, stage, field):
+    wrong = copy.deepcopy(record())
+    stats = wrong.steps[step].stages[stage]
+    setattr(stats, field, getattr(stats, field) + 1)
+    with pytest.raises(LedgerError, match=f"'{stats.name}'"):
+        RunResult(wrong).check()
+
+
+def test_outputs_that_were_lost_are_noticed():
+    with pytest.raises(LedgerError, match="1 outputs kept, but 2"):
+        RunResult(record(outputs=[Task("x")])).check()
+
+
+def test_the_summary_has_a_row_for_each_stage():
+    lines = RunResult(record(worker_deaths=3, failures_total=1)).summary().splitlines()
+    rows = {line.split()[0]: line for line in lines[3:]}
+    assert [line.split()[:2] for line in lines[4:]] == [["a", "4"], ["+", "b"], ["c", "2"]]
+    for words in ("1,234", "93%", "2.1 ms", "1.5 s", "2-4"):
+        assert words in rows["a"]
+    assert "3.33 min" in rows["c"] and "12.3 MB" in rows["c"]
+    head = "\n".join(lines[:3])
+    for words in ("ran 61 s", "250 ms", "512 MB", "10 MB of 2 GB", "3 workers died", "1 tasks failed"):
+        assert words in head
+    assert len({len(line) for line in lines[3:] if not line.startswith("+")}) == 1
+
+
+def test_a_run_of_nothing_has_a_summary_too():
+    empty = record(steps=[StepStats("s", [StageStats("s")])], outputs=[], first_output_s=None, budget_bytes=0)
+    result = RunResult(empty)
+    result.check()
+    assert "s" in result.summary() and "first output" not in result.summary()
