@@ -28,10 +28,10 @@ class StageCounts:
     def as_tuple(self) -> tuple[int, ...]:
         return (
             self.tasks_in,
-            self.items_in,
+            int(self.items_in),
             self.tasks_done,
             self.tasks_out,
-            self.items_out,
+            int(self.items_out),
             self.dropped,
             self.busy_ns,
         )

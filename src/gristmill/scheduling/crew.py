@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gristmill.scheduling.blame import requeue, units_lost
-from gristmill.scheduling.commands import Abort, KillWorker, StartWorker, StopWorker
+from gristmill.scheduling.commands import Abort, Cancel, KillWorker, StartWorker, StopWorker
+from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDied, WorkerReady
 from gristmill.scheduling.feed import shared_wanted, update_hunger
 from gristmill.scheduling.placement import Placement
@@ -41,9 +42,18 @@ def start_shared(s: State) -> None:
             for _ in range(shared_wanted(s, node) - starting):
                 start(s, node, None, Placement())
     if s.suspects and s.nodes:
-        fresh = sum(1 for w in s.shared.values() if w.state <= WorkerState.READY and w.is_fresh)
-        for _ in range(min(s.suspects, 4) - fresh):
-            start(s, next(iter(s.nodes.values())), None, Placement())
+        _freshen(s)
+
+
+def _freshen(s: State) -> None:
+    """Suspects need fresh workers: start some beyond those that work needs, but not without end."""
+    staying = [w for w in s.shared.values() if w.state <= WorkerState.READY]
+    fresh = sum(1 for w in staying if w.is_fresh)
+    room = 4 + sum(4 * node.cpu // UNIT for node in s.nodes.values()) - len(staying)
+    for _ in range(min(s.suspects, 4, room) - fresh):
+        start(s, next(iter(s.nodes.values())), None, Placement())
+    if room <= 0 and not fresh and len(staying) == len(s.shared):
+        drain(s, min(staying, key=lambda w: (len(w.assigned) + len(w.suspended), w.id)))
 
 
 def _note_count(s: State, step: StepRec | None) -> None:
@@ -105,6 +115,19 @@ def give_back(s: State, w: WorkerRec, index: int) -> None:
         del w.hosts[index]
         step.hosts -= 1
     update_hunger(s, w)
+
+
+def put_back_suspended(s: State, w: WorkerRec) -> None:
+    """Units suspended in a worker go back to their queue; what they have delivered is not delivered again."""
+    for unit in list(w.suspended.values()):
+        step = s.steps[unit.step]
+        del w.suspended[unit.key]
+        step.suspended -= 1
+        s.out.append(Cancel(w.id, unit.key))
+        for t in unit.tasks:
+            t.move(Move.LOST)
+            t.attempts -= 1
+        requeue(s, step, unit)
 
 
 def drain(s: State, w: WorkerRec) -> None:

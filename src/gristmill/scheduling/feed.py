@@ -57,8 +57,16 @@ def _feed_shared(s: State, w: WorkerRec) -> None:
 
 
 def _choose(s: State, w: WorkerRec) -> Unit | None:
+    """The unit furthest downstream that this shared worker can run; a fresh worker looks for suspects first."""
+    if s.suspects and w.is_fresh:
+        unit = _choose_from(s, w, only_suspects=True)
+        if unit is not None:
+            return unit
+    return _choose_from(s, w)
+
+
+def _choose_from(s: State, w: WorkerRec, only_suspects: bool = False) -> Unit | None:
     waiting = len(w.assigned)
-    only_suspects = s.suspects > 0 and w.is_fresh
     for step in reversed(s.steps):
         if step.dedicated or not (step.queued or step.suspended) or waiting >= step.depth:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gristmill.scheduling.balance import Load, SharedLoad, staff, throughput
 from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.crew import drain, start
+from gristmill.scheduling.crew import drain, put_back_suspended, start
 from gristmill.scheduling.feed import may_run
 from gristmill.scheduling.placement import Room
 from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
@@ -150,19 +150,20 @@ def _start_somewhere(s: State, step: StepRec) -> bool:
 
 
 def _take_turns(s: State, active: list[StepRec]) -> None:
-    """Not every step can have a worker: those with work go first, from downstream; idle workers make room."""
-    waiting = []
+    """Not every step can have a worker: the step with work furthest downstream goes first, idle workers make room.
+
+    While it waits no other step gets a worker, or the room that is made for it would never be large enough.
+    """
     for step in reversed(active):
-        if step.queued and may_run(s, step) and not _staying(step) and not _start_somewhere(s, step):
-            waiting.append(step)
-    if not waiting or any(w.state >= WorkerState.DRAINING for step in active for w in step.workers.values()):
+        if not step.queued or not may_run(s, step) or _staying(step) or _start_somewhere(s, step):
+            continue
+        for other in active:
+            for w in _staying(other):
+                if w.state is WorkerState.READY and w.is_idle:
+                    s.decide(f"{step.spec.name}: its turn; a worker of {other.spec.name} is idle and makes room")
+                    put_back_suspended(s, w)
+                    drain(s, w)
         return
-    for step in active:
-        for w in _staying(step):
-            if w.state is WorkerState.READY and w.is_idle and not w.suspended and step not in waiting:
-                s.decide(f"{waiting[0].spec.name}: its turn; a worker of {step.spec.name} is idle and makes room")
-                drain(s, w)
-                return
 
 
 def turn_due(s: State) -> bool:
@@ -173,7 +174,7 @@ def turn_due(s: State) -> bool:
     if any(node.room.find(step.spec) for step in starved for node in s.nodes.values()):
         return True
     return any(
-        w.is_idle and not w.suspended and w.state is WorkerState.READY
+        w.is_idle and w.state is WorkerState.READY
         for step in s.steps
         if step.dedicated
         for w in step.workers.values()

@@ -1,0 +1,121 @@
+"""The options of the local executor."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gristmill.backends.local import machine
+from gristmill.errors import PipelineError
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+
+class ConfigError(PipelineError):
+    """An option of an executor is not known or has a value that makes no sense."""
+
+
+@dataclass(frozen=True)
+class LocalConfig:
+    """Options with their defaults; sizes are bytes or text such as ``"8GB"``."""
+
+    execution_mode: str = "streaming"
+    autoscale_interval_s: float = 30.0
+    cpu_allocation_percentage: float = 1.0
+    logging_interval: float = 60.0
+    ignore_failures: bool = False
+    num_cpus: float | None = None
+    num_gpus: int | None = None
+    gpu_memory_gb: float | None = None
+    memory_limit: int | str | None = None
+    object_store_memory: int | str | None = None
+    max_attempts: int = 3
+    task_timeout_s: float | None = None
+    worker_max_lifetime_m: float | None = None
+    worker_restart_interval_m: float = 1.0
+    view: str = "auto"
+    event_log: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None) -> LocalConfig:
+        """Check options given by the user. Raises `ConfigError`."""
+        names = [f.name for f in fields(cls)]
+        for name in options or {}:
+            if name not in names:
+                near = difflib.get_close_matches(str(name), names, 1)
+                hint = f"Did you mean {near[0]!r}?" if near else f"The options are: {', '.join(names)}."
+                raise ConfigError(f"LocalExecutor has no option {name!r}. {hint}")
+        config = cls(**(options or {}))
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        if self.execution_mode not in ("streaming", "batch"):
+            raise ConfigError(f"execution_mode is 'streaming' or 'batch', not {self.execution_mode!r}")
+        if self.view not in ("auto", "live", "lines", "notebook", "off"):
+            raise ConfigError(f"view is 'auto', 'live', 'lines', 'notebook' or 'off', not {self.view!r}")
+        if not isinstance(self.ignore_failures, bool):
+            raise ConfigError(f"ignore_failures is True or False, not {self.ignore_failures!r}")
+        for name in ("autoscale_interval_s", "cpu_allocation_percentage", "logging_interval"):
+            _number(name, getattr(self, name), above=0)
+        if self.cpu_allocation_percentage > 1:
+            raise ConfigError(f"cpu_allocation_percentage is a share of 1, not {self.cpu_allocation_percentage!r}")
+        for name in ("num_cpus", "gpu_memory_gb", "task_timeout_s", "worker_max_lifetime_m"):
+            if getattr(self, name) is not None:
+                _number(name, getattr(self, name), above=0)
+        _number("worker_restart_interval_m", self.worker_restart_interval_m, least=0)
+        _whole("max_attempts", self.max_attempts, 1)
+        if self.num_gpus is not None:
+            _whole("num_gpus", self.num_gpus, 0)
+        for name in ("memory_limit", "object_store_memory"):
+            if getattr(self, name) is not None:
+                size(name, getattr(self, name))
+
+    @property
+    def cpus(self) -> float:
+        """CPUs to use: at least one worker's."""
+        count = self.num_cpus if self.num_cpus is not None else machine.cpu_count()
+        return max(1.0, count * self.cpu_allocation_percentage)
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        if self.memory_limit is None:
+            return machine.memory_bytes() * 9 // 10
+        return size("memory_limit", self.memory_limit)
+
+    @property
+    def budget_bytes(self) -> int:
+        """Bytes of tasks in flight: what was asked for, else a quarter of the memory limit."""
+        if self.object_store_memory is None:
+            return self.memory_limit_bytes // 4
+        return size("object_store_memory", self.object_store_memory)
+
+
+def size(name: str, value: int | float | str) -> int:
+    """Bytes in a number or text such as ``"512MB"`` or ``"8 GiB"``. Raises `ConfigError`."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([a-zA-Z]*)\s*", value)
+        if match is None or match[2].lower() not in _UNITS:
+            raise ConfigError(f'{name} is a number of bytes or text such as "8GB", not {value!r}')
+        value = float(match[1]) * _UNITS[match[2].lower()]
+    _number(name, value, above=0)
+    return int(value)
+
+
+def _number(name: str, value: Any, *, above: float | None = None, least: float | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ConfigError(f"{name} is a number, not {value!r}")
+    if above is not None and value <= above:
+        raise ConfigError(f"{name} must be above {above:g}, not {value!r}")
+    if least is not None and value < least:
+        raise ConfigError(f"{name} must be at least {least:g}, not {value!r}")
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} is a whole number of at least {least}, not {value!r}")

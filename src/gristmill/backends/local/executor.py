@@ -1,0 +1,130 @@
+"""`LocalExecutor`: runs a plan on this machine, without any server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sized
+from typing import Any
+
+from gristmill.backends.base import Executor, Plan, RunRecord, Step
+from gristmill.backends.local import machine
+from gristmill.backends.local.config import LocalConfig
+from gristmill.backends.local.driver import Driver, pickle_steps
+from gristmill.backends.local.outputs import KeptOutputs
+from gristmill.backends.local.payload import LocalNames
+from gristmill.backends.local.processes import Processes
+from gristmill.backends.step_runner import overrides
+from gristmill.errors import PlanError
+from gristmill.metrics.view import view_for
+from gristmill.scheduling import Scheduler, SchedulerConfig, StepSpec
+from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.events import NodeJoined
+from gristmill.scheduling.log import RecordingScheduler
+from gristmill.scheduling.scheduler import misfits
+from gristmill.tasks import EmptyTask, Task
+
+_GB = 2**30
+
+
+class LocalExecutor(Executor):
+    """Runs pipelines on this machine: all stages at once, in processes that end with the run.
+
+        result = pipeline.run(LocalExecutor(config={"num_cpus": 8, "memory_limit": "16GB"}))
+
+    The options are those of `LocalConfig`; others are errors. The machine's CPUs, GPUs and memory are the default,
+    cgroup limits respected. ``num_cpus`` and ``num_gpus`` may exceed the hardware.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        self.config = LocalConfig.of(config)
+
+    @property
+    def ignore_failures(self) -> bool:
+        return self.config.ignore_failures
+
+    def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
+        config = self.config
+        specs = [step_spec(step, config) for step in plan.steps]
+        needs_gpus = any(spec.uses_gpu for spec in specs)
+        devices = machine.devices(config.num_gpus, config.gpu_memory_gb) if needs_gpus else ()
+        node = NodeJoined(0, int(config.cpus * UNIT), config.memory_limit_bytes, tuple(size for _, size in devices))
+        problems = misfits(specs, [node])
+        if problems:
+            raise PlanError("\n".join(problems))
+        local = LocalNames()
+        steps = pickle_steps(plan, local)
+        outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
+        tasks: Iterable[Task[Any]] = [EmptyTask()] if initial_tasks is None else initial_tasks
+        total = len(tasks) if isinstance(tasks, Sized) else None
+        view = view_for(config.view, logging_interval=config.logging_interval)
+        record: RunRecord | None = None
+        log = open(config.event_log, "w") if config.event_log else None  # noqa: SIM115 - closed in the finally below
+        processes = Processes(on_disk=config.execution_mode == "batch")
+        try:
+            scheduler_config = scheduler_config_of(config)
+            scheduler = RecordingScheduler(specs, scheduler_config, log) if log else Scheduler(specs, scheduler_config)
+            processes.load(steps, _chunk_bytes(scheduler_config.budget), outputs.wanted)
+            driver = Driver(
+                plan,
+                scheduler,
+                processes,
+                node,
+                tuple(name for name, _ in devices),
+                iter(tasks),
+                total,
+                outputs,
+                view,
+                config.memory_limit_bytes,
+                local,
+            )
+            record = driver.run()
+            if isinstance(scheduler, RecordingScheduler):
+                record.event_hash = scheduler.event_hash()
+        finally:
+            processes.close()
+            if log is not None:
+                log.close()
+            view.close(record)
+        if record.interrupted:
+            raise KeyboardInterrupt
+        return record
+
+
+def step_spec(step: Step, config: LocalConfig) -> StepSpec:
+    """What the scheduler must know of a step."""
+    first = step.stages[0]
+    resources = step.resources
+    timeout = first.timeout_s if first.timeout_s is not None else config.task_timeout_s
+    lifetime = first.worker_max_lifetime_m if first.worker_max_lifetime_m is not None else config.worker_max_lifetime_m
+    interval = first.worker_restart_interval_m
+    return StepSpec(
+        name=step.name,
+        cpu=round(resources.cpus * UNIT),
+        gpu=round(resources.gpus * UNIT) if resources.gpus >= 1 else int(resources.gpus * UNIT) or int(resources.gpus > 0),
+        gpu_memory=int(resources.gpu_memory_gb * _GB) or int(resources.gpu_memory_gb > 0),
+        memory=int(resources.memory_gb * _GB),
+        batch_size=step.batch_size,
+        workers=step.num_workers,
+        has_setup=any(overrides(stage, "setup") for stage in step.stages),
+        node_setup=any(overrides(stage, "setup_on_node") for stage in step.stages),
+        max_attempts=first.max_attempts or config.max_attempts,
+        timeout_us=None if timeout is None else int(timeout * UNIT),
+        lifetime_us=None if lifetime is None else int(lifetime * 60 * UNIT),
+        restart_interval_us=int((config.worker_restart_interval_m if interval is None else interval) * 60 * UNIT),
+    )
+
+
+def scheduler_config_of(config: LocalConfig) -> SchedulerConfig:
+    lifetime = config.worker_max_lifetime_m
+    return SchedulerConfig(
+        budget=config.budget_bytes,
+        autoscale_interval_us=int(config.autoscale_interval_s * UNIT),
+        batch_mode=config.execution_mode == "batch",
+        ignore_failures=config.ignore_failures,
+        shared_lifetime_us=None if lifetime is None else int(lifetime * 60 * UNIT),
+        shared_restart_interval_us=int(config.worker_restart_interval_m * 60 * UNIT),
+    )
+
+
+def _chunk_bytes(budget: int) -> int:
+    """How much a generator may make before it is suspended."""
+    return max(1 << 16, min(16 << 20, budget // 16))

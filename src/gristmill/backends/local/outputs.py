@@ -1,0 +1,52 @@
+"""The final tasks of a run, kept as bytes until somebody wants them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gristmill.backends.local.payload import unpack
+from gristmill.tasks import Task
+
+AUTO_BYTES = 64 << 20
+
+
+class KeptOutputs:
+    """Keeps final tasks: all if asked to, by default while they are small, or none."""
+
+    def __init__(self, keep: bool | None, from_initial_tasks: bool) -> None:
+        self._limit = AUTO_BYTES if keep is None else None
+        self.wanted = from_initial_tasks if keep is None else keep
+        self.reason = ""
+        if not self.wanted:
+            self.reason = (
+                "keep_outputs is False" if keep is False else "the run had no initial_tasks; keep_outputs=True keeps them"
+            )
+        self._bytes = 0
+        self._tasks: list[tuple[str, bytes]] = []
+
+    def add(self, label: str, payload: bytes) -> None:
+        self._tasks.append((label, payload))
+        self._bytes += len(payload) + 256
+        if self._limit is not None and self._bytes > self._limit:
+            self.wanted = False
+            self._tasks.clear()
+            self.reason = f"they are larger than {self._limit >> 20} MB; keep_outputs=True keeps them all the same"
+
+    def tasks(self) -> list[Task[Any]] | None:
+        """In the order of their ids, or None if they were not kept."""
+        if not self.wanted:
+            return None
+        self._tasks.sort(key=lambda kept: _order(kept[0]))
+        loaded = []
+        for label, payload in self._tasks:
+            task: Task[Any] = unpack(payload)
+            task.task_id = label
+            loaded.append(task)
+        return loaded
+
+
+def _order(label: str) -> tuple[Any, ...]:
+    head, _, part = label.partition("[")
+    numbers = tuple(int(x) if x.isdigit() else -1 for x in head.split("."))
+    start = part.split(":")[0].rstrip("]")
+    return (*numbers, -1, int(start) if start.isdigit() else -1)

@@ -1,0 +1,60 @@
+"""What the processes of a local run say to each other. The first value of a message is its kind, a plain number."""
+
+from __future__ import annotations
+
+SLOT_BYTES = 32
+"""Each worker's place in the shared page: the task it is running, the stage, the step it is setting up."""
+NOTHING = -(1 << 62)
+"""A slot value that names no task or step."""
+
+
+class ToWorker:
+    RUN = 0
+    """step, unit, [(task, label, payload | None, arena, offset, length, start, stop, skip)]"""
+    RESUME = 1
+    """unit"""
+    CANCEL = 2
+    """unit"""
+    STOP = 3
+    ARENA = 4
+    """arena; its descriptor travels beside the frame"""
+    FORGET = 5
+    """arena"""
+
+
+class FromWorker:
+    FINISHED = 0
+    """unit, outputs, busy_us, counts; an output is (parent, label, items, divisible, payload | None, offset, length)"""
+    EMITTED = 1
+    """as FINISHED; more is to come"""
+    FAILED = 2
+    """unit, stage, error, detail, busy_us, counts"""
+    READY = 3
+    """setup_us"""
+    STEP_SET_UP = 4
+    """step, setup_us"""
+    SETUP_FAILED = 5
+    """step, stage, error, detail"""
+    BYE = 6
+    """[(step, stage, setups, teardowns)], [teardown errors]"""
+    NODE_SET_UP = 7
+    """step, error"""
+
+
+class ToSupervisor:
+    INIT = 0
+    """sys.path, pickled steps (each a tuple of stages), chunk bytes, keep outputs of the last step"""
+    START = 1
+    """worker, slot, step (-1: shared), cpus, gpu indices, devices, gpu_share; beside it: socket, arena"""
+    SET_UP_NODE = 2
+    """worker, slot, step; beside it: socket"""
+    QUIT = 3
+
+
+class FromSupervisor:
+    LOADED = 0
+    """error, empty if the stages could be loaded"""
+    STARTED = 1
+    """worker, pid"""
+    EXITED = 2
+    """worker, wait status"""

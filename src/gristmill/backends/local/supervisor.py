@@ -1,0 +1,212 @@
+"""The supervisor: loads the stages once, forks workers from its main thread, and leaves nothing behind.
+
+It is a fresh interpreter, so threads of the driver do no harm. Its control socket is the lifeline: when the driver is
+gone, it kills every process that came from it. It is a sub-reaper, so processes that stages started and left are its
+descendants too, and it runs no code of stages itself beyond loading them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import traceback
+from types import FrameType
+from typing import Any
+
+from gristmill.backends.local import worker
+from gristmill.backends.local.payload import learn_names
+from gristmill.backends.local.protocol import FromSupervisor, ToSupervisor
+from gristmill.backends.local.wire import Channel, Closed, Message
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LOOK_MS = 500
+
+
+class Supervisor:
+    def __init__(self, control: socket.socket, slots: mmap.mmap, driver: int) -> None:
+        self.channel = Channel(control)
+        self.slots = slots
+        self.driver = driver
+        self.steps: list[worker.Stages] = []
+        self.chunk = 0
+        self.keep = False
+        self.children: dict[int, int] = {}
+        """Worker by pid."""
+        self.quitting = False
+
+    def serve(self) -> None:
+        """Follow the driver's orders until it says so or is gone."""
+        wake, write = os.pipe()
+        os.set_blocking(write, False)
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, _ignore)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(self.channel.fileno(), select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        try:
+            while not self.quitting and os.getppid() == self.driver:
+                for fd, _ in poll.poll(_LOOK_MS):
+                    if fd == wake:
+                        with contextlib.suppress(BlockingIOError):
+                            os.read(wake, 4096)
+                    else:
+                        for message in self.channel.receive():
+                            self.take(message)
+                self.reap()
+        except Closed:
+            pass
+        finally:
+            kill_descendants()
+
+    def take(self, message: Message) -> None:
+        kind = message[0]
+        if kind == ToSupervisor.START:
+            self.start(worker.Setting(*message[1:]))
+        elif kind == ToSupervisor.SET_UP_NODE:
+            _, ident, slot, step = message
+            sock = socket.socket(fileno=self.channel.fds.popleft())
+            pid = os.fork()
+            if pid == 0:
+                self.become(lambda: worker.set_up_node(step, slot, sock, self.slots, self.steps))
+            sock.close()
+            self.started(ident, pid)
+        elif kind == ToSupervisor.INIT:
+            self.load(*message[1:])
+        elif kind == ToSupervisor.QUIT:
+            self.quitting = True
+
+    def load(self, path: list[str], steps: bytes, chunk: int, keep: bool) -> None:
+        sys.path[:] = path
+        self.chunk, self.keep = chunk, keep
+        error = ""
+        try:
+            self.steps, classes = pickle.loads(steps)
+            learn_names(classes)
+            torch = sys.modules.get("torch")
+            if torch is not None and torch.cuda.is_initialized():
+                error = "a stage touches CUDA while it is loaded; do that in setup(), which runs in the worker"
+        except Exception:  # noqa: BLE001 - loading runs the user's imports; whatever they raise is told to the user
+            error = traceback.format_exc(limit=-3).strip()
+        self.channel.send([(FromSupervisor.LOADED, error)])
+
+    def start(self, setting: worker.Setting) -> None:
+        sock = socket.socket(fileno=self.channel.fds.popleft())
+        arena = self.channel.fds.popleft()
+        pid = os.fork()
+        if pid == 0:
+            self.become(lambda: worker.main(setting, sock, arena, self.slots, self.steps, self.chunk, self.keep))
+        sock.close()
+        os.close(arena)
+        self.started(setting.worker, pid)
+
+    def started(self, ident: int, pid: int) -> None:
+        self.children[pid] = ident
+        self.channel.send([(FromSupervisor.STARTED, ident, pid)])
+
+    def become(self, work: Any) -> None:
+        """Turn this forked child into a worker. Never returns."""
+        status = 1
+        try:
+            parent = os.getppid()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            die_with_parent(parent)
+            self.channel.sock.close()
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+                file.write("500")
+            work()
+            status = 0
+        except SystemExit as leaving:
+            status = leaving.code if isinstance(leaving.code, int) else 1
+        except BaseException:  # noqa: BLE001 - the last frame of a process: there is nobody above to handle it
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+    def reap(self) -> None:
+        ended: list[Message] = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            ident = self.children.pop(pid, None)
+            if ident is not None:
+                ended.append((FromSupervisor.EXITED, ident, status))
+        if ended:
+            self.channel.send(ended)
+            for pid in children_of(os.getpid()):
+                if pid not in self.children:
+                    _kill(pid)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the system kill this process when the one that forked it is gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def children_of(pid: int) -> list[int]:
+    """The direct children of a process of this machine."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    children = []
+    for task in tasks:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+            children += [int(x) for x in file.read().split()]
+    return children
+
+
+def kill_descendants() -> None:
+    """Kill all that came from this process, until nothing is left."""
+    for _ in range(100):
+        found = children_of(os.getpid())
+        if not found:
+            return
+        todo = list(found)
+        while todo:
+            pid = todo.pop()
+            todo += children_of(pid)
+            _kill(pid)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        select.select([], [], [], 0.01)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _ignore(signum: int, frame: FrameType | None) -> None:
+    """Only wakes the loop."""
+
+
+def main(control: int, slots: int, driver: int) -> None:
+    """The whole life of the supervisor process."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    page = mmap.mmap(slots, 0)
+    os.close(slots)
+    Supervisor(socket.socket(fileno=control), page, driver).serve()
