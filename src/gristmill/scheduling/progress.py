@@ -68,6 +68,8 @@ def unassign(s: State, w: WorkerRec, unit: Unit) -> None:
     node = s.nodes.get(w.node)
     if node is None:
         return
+    if w.assigned and s.uniform:
+        return
     cpu = max((s.steps[u.step].spec.cpu for u in w.assigned), default=0)
     if cpu != w.cpu_held:
         node.cpu_busy -= w.cpu_held - cpu

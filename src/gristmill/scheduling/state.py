@@ -257,6 +257,8 @@ class State:
     """Shared workers that have work and could take more."""
     shared: dict[int, WorkerRec] = field(default_factory=dict)
     shared_floor: int = 0
+    uniform: bool = False
+    """All shared steps need the same, so what a worker holds does not change while it has work."""
     shared_available_us: int = 0
     shared_timeline: list[tuple[int, int]] = field(default_factory=list)
     shared_last_recycled: int = -(1 << 60)

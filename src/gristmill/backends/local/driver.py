@@ -24,7 +24,7 @@ from gristmill.backends.local.payload import (
     INLINE_BYTES,
     ArenaWriter,
     LocalNames,
-    free_arena,
+    punch,
     new_arena,
     pack,
     read_arena,
@@ -33,7 +33,7 @@ from gristmill.backends.local.payload import (
 from gristmill.backends.local.processes import Processes, WorkerProcess, describe_exit
 from gristmill.backends.local.protocol import NOTHING, FromSupervisor, FromWorker, ToWorker
 from gristmill.backends.local.wire import Closed, Message
-from gristmill.backends.local.worker import read_mark
+from gristmill.backends.local.worker import Limits, read_mark
 from gristmill.errors import PipelineError
 from gristmill.metrics.view import View
 from gristmill.scheduling import Scheduler
@@ -45,12 +45,16 @@ from gristmill.tasks import Task
 _TICK_S = 0.1
 _VIEW_S = 0.25
 _PSS_S = 1.0
+_PSS_SHARE = 500
+"""Looking at the memory of all processes may take one part in so many of the driver's time."""
 _STOP_GRACE_S = 30.0
 _INTERRUPT_GRACE_S = 10.0
 _PULL_S = 0.005
 _SOURCE = -1
 """The arena of payloads that the driver itself wrote."""
 _RESTARTS = 5
+_FREED = 16
+"""Payloads that a worker is told to free even if there is nothing else to tell."""
 
 
 class Ref:
@@ -82,6 +86,7 @@ class Driver:
         view: View,
         memory_limit: int,
         local: LocalNames,
+        limits: Limits,
     ) -> None:
         self.plan = plan
         self.scheduler = scheduler
@@ -94,6 +99,7 @@ class Driver:
         self.view = view
         self.memory_limit = memory_limit
         self.local = local
+        self.limits = limits
         self.account = Account(plan)
         self.events: list[e.Event] = []
         self.refs: dict[int, Ref] = {}
@@ -169,9 +175,10 @@ class Driver:
                 tick_at = now + _TICK_S
                 self.events.append(e.Tick())
                 self._look_at_memory(full=now >= pss_at)
-                self._end_overdue(now)
                 if now >= pss_at:
-                    pss_at = now + _PSS_S
+                    pss_at = now + max(_PSS_S, (time.monotonic() - now) * _PSS_SHARE)
+                self._end_overdue(now)
+                self._flush_freed()
                 if now >= view_at:
                     view_at = now + _VIEW_S
                     self.view.update(self.scheduler.snapshot(), self.memory_now, self.memory_limit)
@@ -189,10 +196,13 @@ class Driver:
             for command in self.scheduler.handle(events, self.now()):
                 self._do[type(command)](command)
         for w in self.processes.workers.values():
-            if w.outbox:
+            if w.outbox or len(w.freed) > _FREED:
                 self._send(w)
 
     def _send(self, w: WorkerProcess) -> None:
+        if w.freed:
+            w.outbox.append((ToWorker.FREE, w.freed))
+            w.freed = []
         messages, w.outbox = w.outbox, []
         w.channel.send(messages)
         if not w.channel.flush():
@@ -200,6 +210,8 @@ class Driver:
 
     def _worker_io(self, w: WorkerProcess) -> Callable[[Any, int], None]:
         def ready(channel: Any, mask: int) -> None:
+            if self.processes.workers.get(w.id) is not w:
+                return  # its exit was dealt with in the same round
             if mask & selectors.EVENT_WRITE and w.channel.flush():
                 self.selector.modify(w.channel, selectors.EVENT_READ, self._worker_io(w))
             if mask & selectors.EVENT_READ:
@@ -293,14 +305,13 @@ class Driver:
     def _deliver(self, w: WorkerProcess, label: str, payload: bytes | None, offset: int, length: int) -> None:
         if not self.outputs.wanted:
             if payload is None and length:
-                free_arena(self.processes.arenas[w.id], offset, length)
+                w.freed.append((offset, length))
             return
         if payload is not None:
             self.outputs.add(label, payload)
         elif length:
-            fd = self.processes.arenas[w.id]
-            self.outputs.add(label, bytes(read_arena(fd, offset, length)))
-            free_arena(fd, offset, length)
+            self.outputs.add(label, bytes(read_arena(self.processes.arenas[w.id], offset, length)))
+            w.freed.append((offset, length))
 
     # The supervisor speaks --------------------------------------------------------------------------------------
 
@@ -458,14 +469,19 @@ class Driver:
             ref = self.refs.pop(t)
             if ref.payload is not None:
                 continue
-            if ref.arena == _SOURCE and self.source_arena is not None:
-                free_arena(self.source_arena.fd, ref.offset, ref.length)
+            if ref.arena == _SOURCE:
+                if self.source_arena is not None:
+                    self.source_arena.free(ref.offset, ref.length)
                 continue
-            free_arena(self.processes.arenas[ref.arena], ref.offset, ref.length)
+            producer = self.processes.workers.get(ref.arena)
+            if producer is not None:
+                producer.freed.append((ref.offset, ref.length))
+            else:
+                punch(self.processes.arenas[ref.arena], ref.offset, ref.length)
             live = self.arena_live[ref.arena] = self.arena_live[ref.arena] - 1
             if not live:
                 del self.arena_live[ref.arena]
-                if ref.arena not in self.processes.workers:
+                if producer is None:
                     self.processes.drop_arena(ref.arena)
 
     def _resume(self, x: c.Resume) -> None:
@@ -503,6 +519,11 @@ class Driver:
                 w.stop_by = now + _STOP_GRACE_S
                 self.view.message(f"worker {w.id} did not leave in time and is killed")
                 self.processes.signal(w, signal.SIGKILL)
+
+    def _flush_freed(self) -> None:
+        for w in self.processes.workers.values():
+            if w.freed:
+                self._send(w)
 
     def _quarantine(self, x: c.Quarantine) -> None:
         stage, detail, counts = self.errors.pop(x.task, (0, "", []))
@@ -544,7 +565,7 @@ class Driver:
             self.refs[ident] = Ref(b"".join(parts), _SOURCE, 0, size, label)
         else:
             if self.source_arena is None:
-                self.source_arena = ArenaWriter(new_arena(self.processes.on_disk))
+                self.source_arena = ArenaWriter(new_arena(self.processes.on_disk), self.limits.retain)
             offset, length = self.source_arena.write(parts)
             self.refs[ident] = Ref(None, _SOURCE, offset, length, label)
         return e.Output(ident, size, task.num_items, -1, type(task).slice is not Task.slice)

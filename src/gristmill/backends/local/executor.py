@@ -13,6 +13,7 @@ from gristmill.backends.local.outputs import KeptOutputs
 from gristmill.backends.local.payload import LocalNames
 from gristmill.backends.local.processes import Processes
 from gristmill.backends.step_runner import overrides
+from gristmill.backends.local.worker import Limits
 from gristmill.errors import PlanError
 from gristmill.metrics.view import view_for
 from gristmill.scheduling import Scheduler, SchedulerConfig, StepSpec
@@ -62,7 +63,8 @@ class LocalExecutor(Executor):
         try:
             scheduler_config = scheduler_config_of(config)
             scheduler = RecordingScheduler(specs, scheduler_config, log) if log else Scheduler(specs, scheduler_config)
-            processes.load(steps, _chunk_bytes(scheduler_config.budget), outputs.wanted)
+            limits = _limits(scheduler_config.budget, config.cpus + len(devices), outputs.wanted)
+            processes.load(steps, limits)
             driver = Driver(
                 plan,
                 scheduler,
@@ -75,6 +77,7 @@ class LocalExecutor(Executor):
                 view,
                 config.memory_limit_bytes,
                 local,
+                limits,
             )
             record = driver.run()
             if isinstance(scheduler, RecordingScheduler):
@@ -125,6 +128,9 @@ def scheduler_config_of(config: LocalConfig) -> SchedulerConfig:
     )
 
 
-def _chunk_bytes(budget: int) -> int:
-    """How much a generator may make before it is suspended."""
-    return max(1 << 16, min(16 << 20, budget // 16))
+def _limits(budget: int, workers: float, keep: bool) -> Limits:
+    return Limits(
+        chunk=max(1 << 16, min(16 << 20, budget // 16)),
+        retain=min(32 << 20, int(budget / 8 / max(1.0, workers))),
+        keep=keep,
+    )

@@ -1,8 +1,8 @@
 """Tasks as bytes: pickled with their buffers beside them, inline when small, in an arena when not.
 
-An arena is an anonymous memory file of one worker. Each payload gets an offset that is never used again; releasing it
-punches a hole, so the file holds just what is live and needs no bookkeeping. Readers copy: what a stage gets is its
-own, writable, and stays valid for as long as it likes.
+An arena is an anonymous memory file of one worker. Space of payloads that are released is used again, and beyond a
+limit given back to the system by punching a hole, so an arena holds little more than what is live. Readers copy: what
+a stage gets is its own, writable, and stays valid for as long as it likes.
 """
 
 from __future__ import annotations
@@ -135,21 +135,39 @@ def new_arena(on_disk: bool = False) -> int:
 
 
 class ArenaWriter:
-    """Appends payloads to a worker's own arena."""
+    """Puts payloads into an arena. Space that is given back is used again up to a limit, beyond it returned at once."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, retain: int) -> None:
         self.fd = fd
+        self._retain = retain
+        self._free: dict[int, list[int]] = {}
+        self._free_bytes = 0
         self._next = 0
 
     def write(self, parts: list[Any]) -> tuple[int, int]:
         """Store a payload; its offset and length."""
-        offset = self._next
         length = size_of(parts)
-        self._next += -(-length // _PAGE) * _PAGE
+        size = _size_class(length)
+        spare = self._free.get(size)
+        if spare:
+            offset = spare.pop()
+            self._free_bytes -= size
+        else:
+            offset = self._next
+            self._next += size
         done = 0
         for i in range(0, len(parts), _MAX_BUFFERS):
             done += self._write_all(parts[i : i + _MAX_BUFFERS], offset + done)
         return offset, length
+
+    def free(self, offset: int, length: int) -> None:
+        """Take the space of a payload back."""
+        size = _size_class(length)
+        if self._free_bytes + size <= self._retain:
+            self._free.setdefault(size, []).append(offset)
+            self._free_bytes += size
+        else:
+            punch(self.fd, offset, length)
 
     def _write_all(self, parts: list[Any], offset: int) -> int:
         total = size_of(parts)
@@ -174,12 +192,13 @@ def read_arena(fd: int, offset: int, length: int) -> bytearray:
     return data
 
 
-def free_arena(fd: int, offset: int, length: int) -> None:
+def punch(fd: int, offset: int, length: int) -> None:
     """Give the memory of a payload back. Where holes cannot be punched it stays until the arena is closed."""
     if sys.platform == "linux":
-        _libc.fallocate(
-            fd,
-            _PUNCH_HOLE | _KEEP_SIZE,
-            ctypes.c_int64(offset),
-            ctypes.c_int64(-(-length // _PAGE) * _PAGE),
-        )
+        _libc.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(_size_class(length)))
+
+
+def _size_class(length: int) -> int:
+    """Sizes in steps of an eighth and whole pages, so that space fits again."""
+    step = max(_PAGE, 1 << max(length.bit_length() - 4, 0))
+    return -(-length // step) * step

@@ -13,13 +13,14 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import IO
 
 from gristmill.backends.local.payload import new_arena
 from gristmill.backends.local.protocol import SLOT_BYTES, ToSupervisor, ToWorker
 from gristmill.backends.local.threads import VARIABLES
 from gristmill.backends.local.wire import Channel, Message
+from gristmill.backends.local.worker import Limits
 
 _SLOTS = 4096
 _MARK = "GRISTMILL_RUN"
@@ -38,6 +39,8 @@ class WorkerProcess:
     arenas: set[int] = field(default_factory=set)
     """Arenas whose descriptor it has."""
     outbox: list[Message] = field(default_factory=list)
+    freed: list[tuple[int, int]] = field(default_factory=list)
+    """Payloads in its arena to be given back with the next message."""
     stop_by: float = 0.0
     """When it must have left, after it was told to stop."""
     said_bye: bool = False
@@ -91,9 +94,9 @@ class Processes:
         self.control = Channel(ours)
         ours.setblocking(False)
 
-    def load(self, steps: bytes, chunk: int, keep: bool) -> None:
+    def load(self, steps: bytes, limits: Limits) -> None:
         """Give the supervisor the stages."""
-        self._init = (ToSupervisor.INIT, list(sys.path), steps, chunk, keep)
+        self._init = (ToSupervisor.INIT, list(sys.path), steps, astuple(limits))
         self.control.send([self._init])
 
     def restart(self) -> None:

@@ -20,6 +20,8 @@ class ToWorker:
     """arena; its descriptor travels beside the frame"""
     FORGET = 5
     """arena"""
+    FREE = 6
+    """[(offset, length)]: payloads in the worker's own arena that are needed no more"""
 
 
 class FromWorker:
@@ -43,7 +45,7 @@ class FromWorker:
 
 class ToSupervisor:
     INIT = 0
-    """sys.path, pickled steps (each a tuple of stages), chunk bytes, keep outputs of the last step"""
+    """sys.path, pickled steps (each a tuple of stages) and task classes, `Limits`"""
     START = 1
     """worker, slot, step (-1: shared), cpus, gpu indices, devices, gpu_share; beside it: socket, arena"""
     SET_UP_NODE = 2

@@ -36,8 +36,7 @@ class Supervisor:
         self.slots = slots
         self.driver = driver
         self.steps: list[worker.Stages] = []
-        self.chunk = 0
-        self.keep = False
+        self.limits = worker.Limits(0, 0, False)
         self.children: dict[int, int] = {}
         """Worker by pid."""
         self.quitting = False
@@ -84,9 +83,9 @@ class Supervisor:
         elif kind == ToSupervisor.QUIT:
             self.quitting = True
 
-    def load(self, path: list[str], steps: bytes, chunk: int, keep: bool) -> None:
+    def load(self, path: list[str], steps: bytes, limits: tuple[int, int, bool]) -> None:
         sys.path[:] = path
-        self.chunk, self.keep = chunk, keep
+        self.limits = worker.Limits(*limits)
         error = ""
         try:
             self.steps, classes = pickle.loads(steps)
@@ -103,7 +102,7 @@ class Supervisor:
         arena = self.channel.fds.popleft()
         pid = os.fork()
         if pid == 0:
-            self.become(lambda: worker.main(setting, sock, arena, self.slots, self.steps, self.chunk, self.keep))
+            self.become(lambda: worker.main(setting, sock, arena, self.slots, self.steps, self.limits))
         sock.close()
         os.close(arena)
         self.started(setting.worker, pid)

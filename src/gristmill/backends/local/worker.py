@@ -51,6 +51,18 @@ class Setting:
 
 
 @dataclass
+class Limits:
+    """What all workers of a run keep to."""
+
+    chunk: int
+    """Bytes that a generator may make before it is suspended."""
+    retain: int
+    """Bytes of free space that an arena may keep."""
+    keep: bool
+    """Whether outputs of the last step are wanted."""
+
+
+@dataclass
 class Running:
     """A unit whose outputs are being made."""
 
@@ -66,15 +78,14 @@ class Worker:
     """Serves one dedicated step, or any step as a shared worker."""
 
     def __init__(
-        self, setting: Setting, channel: Channel, arena: int, slots: mmap.mmap, steps: list[Stages], chunk: int, keep: bool
+        self, setting: Setting, channel: Channel, arena: int, slots: mmap.mmap, steps: list[Stages], limits: Limits
     ) -> None:
         self.setting = setting
         self.channel = channel
-        self.arena = ArenaWriter(arena)
+        self.arena = ArenaWriter(arena, limits.retain)
         self.slots = slots
         self.steps = steps
-        self.chunk = chunk
-        self.keep = keep
+        self.limits = limits
         self.runners: dict[int, StepRunner] = {}
         self.arenas: dict[int, int] = {}
         self.inbox: deque[Message] = deque()
@@ -125,6 +136,9 @@ class Worker:
             self.arenas[message[1]] = self.channel.fds.popleft()
         elif kind == ToWorker.FORGET:
             os.close(self.arenas.pop(message[1]))
+        elif kind == ToWorker.FREE:
+            for offset, length in message[1]:
+                self.arena.free(offset, length)
         elif kind == ToWorker.STOP:
             self.stopping = True
 
@@ -237,7 +251,7 @@ class Worker:
                 x = self.store(r.inputs[position][0], task, last)
                 outputs.append(x)
                 made += x[6]
-                if made >= self.chunk or len(outputs) >= _CHUNK_OUTPUTS:
+                if made >= self.limits.chunk or len(outputs) >= _CHUNK_OUTPUTS:
                     self.say((FromWorker.EMITTED, r.unit, outputs, _us(start), runner.take_counts()))
                     self.suspended[r.unit] = r
                     mark(self.slots, slot)
@@ -257,7 +271,7 @@ class Worker:
         """An output as it is reported; its payload is put where others can read it."""
         items = int(task.num_items)
         divisible = type(task).slice is not Task.slice
-        if last and not self.keep:
+        if last and not self.limits.keep:
             return (parent, task.task_id, items, divisible, None, 0, 0)
         parts = pack(task)
         size = size_of(parts)
@@ -292,13 +306,13 @@ def read_mark(slots: mmap.mmap, slot: int) -> tuple[int, int, int]:
 
 
 def main(
-    setting: Setting, sock: socket.socket, arena: int, slots: mmap.mmap, steps: list[Stages], chunk: int, keep: bool
+    setting: Setting, sock: socket.socket, arena: int, slots: mmap.mmap, steps: list[Stages], limits: Limits
 ) -> None:
     """Be a worker until told to stop. Called in a freshly forked process."""
     signal.signal(signal.SIGTERM, _interrupt)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(setting.devices)
     channel = Channel(sock)
-    worker = Worker(setting, channel, arena, slots, steps, chunk, keep)
+    worker = Worker(setting, channel, arena, slots, steps, limits)
     if setting.step < 0:
         worker.say((FromWorker.READY, 0))
         worker.report()
