@@ -67,6 +67,24 @@ class Stamp(Pass):
         return task
 
 
+class Source:
+    """Tasks that are made as they are taken. Notes the driver's CPU time when the first one is."""
+
+    def __init__(self, n: int, payload: Any = 1) -> None:
+        self.n = n
+        self.payload = payload
+        self.began = 0.0
+
+    def __iter__(self) -> Iterator[Item]:
+        for i in range(self.n):
+            if i == 1:  # the first is only looked at while planning
+                self.began = time.process_time()
+            yield Item(self.payload)
+
+    def cpu_since_first(self) -> float:
+        return time.process_time() - self.began
+
+
 def run(stages: list[Any], tasks: Any, fuse: bool = True, keep: bool | None = None, **config: Any) -> RunResult:
     options = {"view": "off", **config}
     return Pipeline("benchmark", stages=stages).run(LocalExecutor(options), tasks, keep_outputs=keep, fuse=fuse)
@@ -122,14 +140,10 @@ def overhead(tasks: int = 50_000) -> None:
         ("fused", True, 0, tasks),
     ):
 
-        def source(n: int = n, size: int = size) -> Iterator[Item]:
-            payload = numpy.random.default_rng(1).integers(0, 255, size, dtype=numpy.uint8) if size else 1
-            for _ in range(n):
-                yield Item(payload)
-
-        cpu = time.process_time()
-        result = run([Pass(f"stage {i}") for i in range(5)], source(), fuse=fuse, keep=False)
-        cpu = time.process_time() - cpu
+        payload = numpy.random.default_rng(1).integers(0, 255, size, dtype=numpy.uint8) if size else 1
+        source = Source(n, payload)
+        result = run([Pass(f"stage {i}") for i in range(5)], source, fuse=fuse, keep=False)
+        cpu = source.cpu_since_first()
         record = result.record
         work_s = record.wall_s - (record.first_output_s or 0)
         show(
@@ -143,10 +157,10 @@ def overhead(tasks: int = 50_000) -> None:
 
 def busy() -> None:
     """How busy workers are with tasks of 5 and 100 ms, and what the driver spends on them."""
-    for seconds, n in ((0.005, 4000), (0.1, 400)):
-        cpu = time.process_time()
-        result = run([Pass("sleep", seconds)], [Item(i) for i in range(n)], num_cpus=2, keep=False)
-        cpu = time.process_time() - cpu
+    for seconds, n in ((0.005, 4000), (0.1, 600)):
+        source = Source(n)
+        result = run([Pass("sleep", seconds)], source, num_cpus=2, keep=False)
+        cpu = source.cpu_since_first()
         step = result.record.steps[0]
         show(
             f"busy, {seconds * 1000:g} ms tasks",

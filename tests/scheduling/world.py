@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +14,17 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 
 SECOND = 1_000_000
+SOURCE_BYTES = 1000
+
+
+def cpus(n: int, gpus: int = 0, node: int = 0, gpu_memory: int = 80 << 30) -> e.NodeJoined:
+    """A node with so many CPUs and GPUs."""
+    return e.NodeJoined(node, n * SECOND, 1 << 34, (gpu_memory,) * gpus)
 
 
 @dataclass
 class StepModel:
-    """How a step behaves: microseconds per task, outputs per task, bytes of an output, setup time."""
+    """How a step behaves. Bad tasks are named by their source task ("7") or one item of it ("7#2")."""
 
     service_us: int = SECOND
     fan_out: int = 1
@@ -26,23 +33,59 @@ class StepModel:
     chunk: int = 0
     """Outputs per chunk when it is a generator; 0: not one."""
     poison: frozenset[str] = frozenset()
-    """Names of source tasks (or items of them) that kill the worker here."""
+    """Kill the worker."""
     raises: frozenset[str] = frozenset()
+    flaky: frozenset[str] = frozenset()
+    """Raise on the first attempt only."""
+    hangs: frozenset[str] = frozenset()
+    failing_setups: int = 0
+    """So many setups raise before one succeeds."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a task carries: its label, and which items of its source task."""
+
+    label: str
+    items: tuple[int, ...]
+
+    @property
+    def root(self) -> str:
+        return self.label.split(".")[0]
+
+    def is_in(self, bad: frozenset[str]) -> bool:
+        return bool(bad) and (self.root in bad or any(f"{self.root}#{i}" in bad for i in self.items))
+
+
+@dataclass
+class Job:
+    """A unit in a worker."""
+
+    key: int
+    step: int
+    inputs: tuple[c.Input, ...]
+    data: tuple[Data, ...]
+    produced: int = 0
 
 
 @dataclass
 class VirtualWorker:
+    node: int
     step: int | None
-    queue: list[Any] = field(default_factory=list)
-    ready_at: int = 0
-    current: Any = None
-    epoch: int = 0
-    stop: bool = False
+    queue: list[Job] = field(default_factory=list)
+    current: Job | None = None
+    suspended: dict[int, Job] = field(default_factory=dict)
     hosts: set[int] = field(default_factory=set)
+    epoch: int = 0
+    """Grows whenever what was about to happen in it no longer will."""
+    stopping: bool = False
+    lost: bool = False
+    """Its node is gone: nothing that it said since is heard."""
+    heard_at: int = 0
 
 
 class World:
-    """Runs a pipeline of `StepModel`s under a real `Scheduler`, checking all invariants after every event."""
+    """Runs `StepModel`s under a real `Scheduler` and checks all invariants after every ``check_every``-th event."""
 
     def __init__(
         self,
@@ -55,225 +98,312 @@ class World:
         seed: int = 0,
         kill_every_us: int = 0,
         items: int = 1,
-        checks: bool = True,
+        lag_us: int = 0,
+        check_every: int = 1,
         scheduler: Scheduler | None = None,
     ) -> None:
         self.scheduler = scheduler or Scheduler(steps, config or SchedulerConfig(budget=1 << 30))
         self.specs, self.models = steps, models
         self.random = random.Random(seed)
+        self.items = items
+        self.lag_us = lag_us
+        self.kill_every_us = kill_every_us
+        self.check_every = check_every
         self.heap: list[tuple[int, int, Any]] = []
         self.seq = 0
         self.now = 0
-        self.source_left = source
+        self.events = 0
+        self.sources = source
         self.source_next = 0
         self.next_id = 0
-        self.names: dict[int, str] = {}
+        self.data: dict[int, Data] = {}
         self.workers: dict[int, VirtualWorker] = {}
-        self.delivered: Counter[str] = Counter()
+        self.failed_once: set[tuple[int, str]] = set()
+        self.delivered: Counter[tuple[str, int]] = Counter()
+        """By label and item."""
         self.delivered_at: list[int] = []
-        self.quarantined: list[tuple[str, int, int]] = []
-        self.started: Counter[int | None] = Counter()
-        self.node_setups: Counter[tuple[int, int]] = Counter()
+        self.quarantined: list[tuple[int, Data]] = []
+        """(step, what)"""
+        self.commands: list[tuple[int, c.Command]] = []
+        self.max_bytes = 0
+        """The most that was held and promised at one time."""
         self.finished = False
         self.aborted = ""
-        self.kill_every_us = kill_every_us
-        self.checks = checks
-        self.items = items
-        self.max_held = 0
-        for node in nodes or [e.NodeJoined(0, 4 * SECOND, 1 << 34)]:
+        for node in nodes or [cpus(4)]:
             self.after(0, node)
         self.after(0, e.SourceSized(source))
         if kill_every_us:
-            self.after(kill_every_us, "kill")
-        self.after(SECOND, "tick")
+            self.after(kill_every_us, World.kill_one)
+        self.after(SECOND, World.tick)
 
-    def after(self, delay: int, what: Any) -> None:
+    def after(self, delay: int, what: e.Event | Callable[[World], Any]) -> None:
+        """Let an event, or what a function of the world makes an event of, happen later."""
         self.seq += 1
         heapq.heappush(self.heap, (self.now + delay, self.seq, what))
 
-    def run(self, limit_us: int = 10_000 * SECOND) -> World:
+    def run(self, until_us: int | None = None, limit_us: int = 10_000 * SECOND) -> World:
+        """Go on to the end, or to a moment."""
         while not self.finished:
-            assert self.heap, "the world stands still: " + str(self.scheduler.snapshot())
+            assert self.heap, f"the world stands still: {self.scheduler.snapshot()}"
+            if until_us is not None and self.heap[0][0] > until_us:
+                break
             self.now, _, what = heapq.heappop(self.heap)
-            assert self.now <= limit_us, "it takes too long: " + str(self.scheduler.snapshot())
-            event = self.happen(what)
+            assert self.now <= limit_us, f"it takes too long: {self.scheduler.snapshot()}"
+            event = what(self) if callable(what) else what
             if event is not None:
-                self.do(self.scheduler.handle(event, self.now))
-                self.max_held = max(self.max_held, self.scheduler.state.held)
-                if self.checks:
-                    self.scheduler.check()
+                self.tell(event)
+        if self.finished:
+            self.scheduler.check()
         return self
+
+    def tell(self, event: e.Event) -> None:
+        self.events += 1
+        for command in self.scheduler.handle(event, self.now):
+            self.commands.append((self.now, command))
+            getattr(self, "do_" + type(command).__name__)(command)
+        self.max_bytes = max(self.max_bytes, self.scheduler.state.held + self.scheduler.state.reserved)
+        if self.events % self.check_every == 0:
+            self.scheduler.check()
+
+    def all(self, kind: type) -> list[Any]:
+        """The commands of a kind, in order."""
+        return [command for _, command in self.commands if type(command) is kind]
+
+    def expected(self) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+        """Labels and items that should be delivered, and source tasks and items that something bad keeps from it."""
+        labels = [""]
+        for model in self.models:
+            if model.fan_out != 1:
+                labels = [f"{x}.{i}" for x in labels for i in range(model.fan_out)]
+        good, bad = set(), set()
+        for root in map(str, range(self.sources)):
+            for item in range(self.items):
+                one = Data(root, (item,))
+                if any(one.is_in(m.poison) or one.is_in(m.raises) or one.is_in(m.hangs) for m in self.models):
+                    bad.add((root, item))
+                else:
+                    good |= {(root + x, item) for x in labels}
+        return good, bad
+
+    def assert_nothing_lost(self) -> None:
+        """Every good item was delivered once, every bad one was quarantined, and nothing is left over."""
+        assert self.finished and not self.aborted, self.aborted
+        good, bad = self.expected()
+        twice = [x for x, n in self.delivered.items() if n != 1]
+        assert not twice, f"delivered more than once: {twice[:5]}"
+        assert set(self.delivered) == good, f"lost or too much: {sorted(set(self.delivered) ^ good)[:5]}"
+        blamed = {(d.root, item) for _, d in self.quarantined for item in d.items}
+        assert blamed <= bad, f"innocents quarantined: {sorted(blamed - bad)[:5]}"
+        if all(model.fan_out for model in self.models):
+            assert blamed == bad, f"guilty ones not named: {sorted(bad - blamed)[:5]}"
+        assert not self.data, f"data not released: {list(self.data.values())[:5]}"
+        s = self.scheduler.state
+        assert (s.held, s.reserved, len(s.tasks), len(s.workers)) == (0, 0, 0, 0)
 
     # What happens -----------------------------------------------------------------------------------------------
 
-    def happen(self, what: Any) -> Any:
-        if what == "tick":
-            self.after(SECOND, "tick")
-            return e.Tick()
-        if what == "kill":
-            self.after(self.kill_every_us, "kill")
-            busy = [i for i, w in self.workers.items() if not w.stop]
-            return self.die(self.random.choice(busy), e.Death.KILLED) if busy else None
-        if isinstance(what, tuple) and what[0] == "step":
-            return self.advance(*what[1:])
-        if isinstance(what, tuple) and what[0] == "ready":
-            return self.ready(*what[1:])
-        return what
+    def tick(self) -> e.Event:
+        self.after(SECOND, World.tick)
+        return e.Tick()
 
-    def die(self, worker: int, cause: e.Death) -> e.WorkerDied:
+    def kill_one(self) -> None:
+        self.after(self.kill_every_us, World.kill_one)
+        alive = [i for i, w in self.workers.items() if not w.stopping]
+        if alive:
+            self.die(self.random.choice(alive), e.Death.KILLED)
+
+    def lose(self, node: int) -> e.Event:
+        for i in [i for i, w in self.workers.items() if w.node == node]:
+            self.workers.pop(i).lost = True
+        return e.NodeLost(node)
+
+    def say(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[World], Any]) -> None:
+        """A worker reports; what it says arrives in order, but late."""
+        w.heard_at = max(w.heard_at, self.now + (self.random.randrange(self.lag_us) if self.lag_us else 0))
+
+        def arrive(world: World) -> Any:
+            if w.lost:
+                return None
+            return what(world) if callable(what) else what
+
+        self.after(w.heard_at - self.now, arrive)
+
+    def die(self, worker: int, cause: e.Death) -> None:
         w = self.workers.pop(worker)
-        running = w.current[0] if w.current else None
-        return e.WorkerDied(worker, cause, running)
+        setting_up = w.current is not None and self.needs_setup(w, w.current.step)
+        running = w.current.key if w.current and not setting_up else None
+        self.say(worker, w, e.WorkerDied(worker, cause, running, w.current.step if w.current and setting_up else None))
 
-    def ready(self, worker: int) -> Any:
-        w = self.workers.get(worker)
-        if w is None:
-            return None
-        if w.stop:
-            del self.workers[worker]
-            return e.WorkerLeft(worker)
-        w.ready_at = self.now
-        setup = self.models[w.step].setup_us if w.step is not None else 0
-        return e.WorkerReady(worker, setup)
+    def leave(self, worker: int) -> None:
+        w = self.workers.pop(worker, None)
+        if w is not None:
+            self.say(worker, w, e.WorkerLeft(worker))
 
-    def advance(self, worker: int, epoch: int) -> Any:
-        """The unit (or chunk) that a worker runs is over."""
-        w = self.workers.get(worker)
-        if w is None or w.epoch != epoch:
-            return None
-        key, step, inputs, produced = w.current
+    def later(self, worker: int, delay: int, then: Callable[[int, VirtualWorker], None]) -> None:
+        """Go on in a worker after a while, unless it has died, been stopped or been given something else meanwhile."""
+        epoch = self.workers[worker].epoch
+
+        def happen(world: World) -> None:
+            w = world.workers.get(worker)
+            if w is not None and w.epoch == epoch:
+                then(worker, w)
+
+        self.after(delay, happen)
+
+    def up(self, worker: int, w: VirtualWorker) -> None:
+        if w.step is not None and self.setup_fails(worker, w, w.step):
+            self.leave(worker)
+            return
+        self.say(worker, w, e.WorkerReady(worker, 0 if w.step is None else self.models[w.step].setup_us))
+
+    def setup_fails(self, worker: int, w: VirtualWorker, step: int) -> bool:
         model = self.models[step]
-        service = model.service_us * len(inputs)
-        names = [self.name_of(x) for x in inputs]
-        if any(self.is_in(n, x, model.poison) for n, x in zip(names, inputs, strict=True)):
-            return self.die(worker, e.Death.CRASHED)
-        if any(self.is_in(n, x, model.raises) for n, x in zip(names, inputs, strict=True)):
+        if not model.failing_setups:
+            return False
+        model.failing_setups -= 1
+        self.say(worker, w, e.SetupFailed(worker, step, "OSError: no weights"))
+        return True
+
+    def needs_setup(self, w: VirtualWorker, step: int) -> bool:
+        return w.step is None and self.specs[step].has_setup and step not in w.hosts
+
+    def go_on(self, worker: int, w: VirtualWorker) -> None:
+        """Start the next unit of a worker, setting its step up first if need be."""
+        if w.current is not None or not w.queue or w.stopping:
+            return
+        w.current = w.queue.pop(0)
+        w.epoch += 1
+        step = w.current.step
+        if self.needs_setup(w, step):
+            self.later(worker, self.models[step].setup_us, self.set_up)
+        else:
+            self.begin(worker, w)
+
+    def set_up(self, worker: int, w: VirtualWorker) -> None:
+        assert w.current is not None
+        step = w.current.step
+        if self.setup_fails(worker, w, step):
+            w.queue = [job for job in w.queue if job.step != step]
             w.current = None
-            self.start_next(worker)
-            return e.UnitFailed(worker, key, "ValueError: bad", service)
-        outputs = []
-        for x, name in zip(inputs, names, strict=True):
-            items = max(1, (x.stop or self.items) - x.start)
-            for position in range(model.fan_out):
-                if position < x.skip:
-                    continue
-                part = f"[{x.start}:{x.stop}]" if x.stop else ""
-                own = name + part if model.fan_out == 1 else f"{name}{part}.{position}"
-                outputs.append((own, x.task, items))
-        chunk = model.chunk
-        if chunk and produced + chunk < len(outputs):
-            mine = outputs[produced : produced + chunk]
-            w.current = None
-            self.suspended[(worker, key)] = (key, step, inputs, produced + chunk)
-            self.start_next(worker)
-            return e.UnitEmitted(worker, key, self.make(step, mine), service)
-        mine = outputs[produced:]
+            self.go_on(worker, w)
+            return
+        w.hosts.add(step)
+        self.say(worker, w, e.StepSetUp(worker, step, self.models[step].setup_us))
+        self.begin(worker, w)
+
+    def begin(self, worker: int, w: VirtualWorker) -> None:
+        job = w.current
+        assert job is not None
+        model = self.models[job.step]
+        if not any(d.is_in(model.hangs) for d in job.data):
+            jitter = self.random.randrange(90, 111)
+            self.later(worker, model.service_us * len(job.inputs) * jitter // 100, self.advance)
+
+    def advance(self, worker: int, w: VirtualWorker) -> None:
+        """The unit (or chunk) that a worker runs is over."""
+        job = w.current
+        assert job is not None
+        model = self.models[job.step]
+        busy = model.service_us * len(job.inputs)
+        if any(d.is_in(model.poison) for d in job.data):
+            self.die(worker, e.Death.CRASHED)
+            return
         w.current = None
-        self.start_next(worker)
-        return e.UnitFinished(worker, key, self.make(step, mine), service)
+        flaky = {(job.step, d.root) for d in job.data if d.is_in(model.flaky)} - self.failed_once
+        if flaky or any(d.is_in(model.raises) for d in job.data):
+            self.failed_once |= flaky
+            self.say(worker, w, e.UnitFailed(worker, job.key, "ValueError: bad", busy))
+        else:
+            made = [
+                (d if model.fan_out == 1 else Data(f"{d.label}.{position}", d.items), x.task)
+                for x, d in zip(job.inputs, job.data, strict=True)
+                for position in range(x.skip, model.fan_out)
+            ]
+            end = job.produced + model.chunk if model.chunk else len(made)
+            part = made[job.produced : end]
+            kind: Any = e.UnitFinished
+            if end < len(made):
+                job.produced = end
+                w.suspended[job.key] = job
+                kind = e.UnitEmitted
+            self.say(worker, w, lambda world: kind(worker, job.key, world.make(job.step, part), busy))
+        self.go_on(worker, w)
 
-    @property
-    def suspended(self) -> dict[tuple[int, int], Any]:
-        if not hasattr(self, "_suspended"):
-            self._suspended: dict[tuple[int, int], Any] = {}
-        return self._suspended
-
-    def is_in(self, name: str, x: c.Input, bad: frozenset[str]) -> bool:
-        root = name.split(".")[0].split("[")[0]
-        if root in bad:
-            return True
-        return any(f"{root}#{i}" in bad for i in range(x.start, x.stop or self.items))
-
-    def name_of(self, x: c.Input) -> str:
-        return self.names[x.data]
-
-    def make(self, step: int, outputs: list[tuple[str, int, int]]) -> tuple[e.Output, ...]:
+    def make(self, step: int, outputs: list[tuple[Data, int]]) -> tuple[e.Output, ...]:
         made = []
-        for name, parent, items in outputs:
+        for data, parent in outputs:
             ident = self.next_id
             self.next_id += 1
             if step == len(self.models) - 1:
-                self.delivered[name] += 1
+                self.delivered.update((data.label, item) for item in data.items)
                 self.delivered_at.append(self.now)
             else:
-                self.names[ident] = name
-            made.append(e.Output(ident, self.models[step].out_bytes, items, parent, items > 1))
+                self.data[ident] = data
+            n = len(data.items)
+            made.append(e.Output(ident, self.models[step].out_bytes, n, parent, n > 1))
         return tuple(made)
 
     # What is done -----------------------------------------------------------------------------------------------
 
-    def do(self, commands: list[Any]) -> None:
-        for command in commands:
-            getattr(self, "do_" + type(command).__name__)(command)
-
     def do_SetUpNode(self, x: c.SetUpNode) -> None:
-        self.node_setups[(x.node, x.step)] += 1
         self.after(SECOND, e.NodeSetUp(x.node, x.step))
 
     def do_StartWorker(self, x: c.StartWorker) -> None:
-        self.workers[x.worker] = VirtualWorker(x.step)
-        self.started[x.step] += 1
-        self.after(1000 + (self.models[x.step].setup_us if x.step is not None else 0), ("ready", x.worker))
+        self.workers[x.worker] = VirtualWorker(x.node, x.step)
+        self.later(x.worker, 1000 + (self.models[x.step].setup_us if x.step is not None else 0), self.up)
 
     def do_StopWorker(self, x: c.StopWorker) -> None:
         w = self.workers.get(x.worker)
         if w is None:
             return
-        assert x.now or (not w.queue and w.current is None), "stopped with work in hand"
-        w.stop = True
+        assert x.now or (not w.queue and w.current is None and not w.suspended), "stopped with work in hand"
+        w.stopping = True
         w.epoch += 1
-        if w.ready_at or x.now:
-            self.after(1000, ("ready", x.worker))
+        self.later(x.worker, 1000, lambda worker, w: self.leave(worker))
 
     def do_KillWorker(self, x: c.KillWorker) -> None:
         if x.worker in self.workers:
-            self.after(1000, self.die(x.worker, e.Death.KILLED))
+            self.die(x.worker, e.Death.KILLED)
 
     def do_Dispatch(self, x: c.Dispatch) -> None:
         inputs = x.special or tuple(c.Input(t, t, 0, 0, 0) for t in x.tasks)
-        assert all(i.data in self.names for i in inputs), "dispatched without its data"
-        self.workers[x.worker].queue.append((x.tasks[0], x.step, inputs, 0))
-        self.start_next(x.worker)
+        whole = [self.data[i.data] for i in inputs]
+        data = tuple(
+            Data(d.label, d.items[i.start : i.stop]) if i.stop else d for i, d in zip(inputs, whole, strict=True)
+        )
+        w = self.workers.get(x.worker)
+        if w is not None:
+            w.queue.append(Job(x.tasks[0], x.step, inputs, data))
+            self.go_on(x.worker, w)
 
     def do_Resume(self, x: c.Resume) -> None:
-        self.workers[x.worker].queue.append(self.suspended.pop((x.worker, x.unit)))
-        self.start_next(x.worker)
+        w = self.workers.get(x.worker)
+        if w is not None:
+            w.queue.append(w.suspended.pop(x.unit))
+            self.go_on(x.worker, w)
 
     def do_Cancel(self, x: c.Cancel) -> None:
-        self.suspended.pop((x.worker, x.unit))
-
-    def start_next(self, worker: int) -> None:
-        w = self.workers[worker]
-        if w.current is None and w.queue:
-            w.current = w.queue.pop(0)
-            w.epoch += 1
-            model = self.models[w.current[1]]
-            jitter = self.random.randrange(90, 111)
-            if self.specs[w.current[1]].has_setup and w.step is None and w.current[1] not in w.hosts:
-                w.hosts.add(w.current[1])
-                self.after(1, e.StepSetUp(worker, w.current[1], model.setup_us))
-            self.after(model.service_us * len(w.current[2]) * jitter // 100, ("step", worker, w.epoch))
+        w = self.workers.get(x.worker)
+        if w is not None:
+            del w.suspended[x.unit]
 
     def do_Release(self, x: c.Release) -> None:
         for t in x.tasks:
-            del self.names[t]
+            del self.data[t]
 
     def do_Quarantine(self, x: c.Quarantine) -> None:
-        self.quarantined.append((self.names[x.data], x.start, x.stop))
+        whole = self.data[x.data]
+        self.quarantined.append((x.step, Data(whole.label, whole.items[x.start : x.stop]) if x.stop else whole))
 
     def do_Pull(self, x: c.Pull) -> None:
-        n = min(x.count, self.source_left)
-        if n == 0:
-            self.after(10, e.SourceEnded())
-            return
-        self.source_left -= n
+        n = min(x.count, self.sources - self.source_next)
         outputs = []
         for _ in range(n):
-            self.names[self.next_id] = str(self.source_next)
-            outputs.append(e.Output(self.next_id, 1000, self.items, -1, self.items > 1))
+            self.data[self.next_id] = Data(str(self.source_next), tuple(range(self.items)))
+            outputs.append(e.Output(self.next_id, SOURCE_BYTES, self.items, -1, self.items > 1))
             self.next_id += 1
             self.source_next += 1
-        self.after(10, e.SourceGave(tuple(outputs)))
+        self.after(10, e.SourceGave(tuple(outputs)) if n else e.SourceEnded())
 
     def do_Abort(self, x: c.Abort) -> None:
         self.aborted = x.reason

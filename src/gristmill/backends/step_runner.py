@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from gristmill.stages import core, function_definitions
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.tasks import Task
+
+_NOT_SHOWN = (os.path.dirname(__file__), core.__file__, function_definitions.__file__)
+"""Where frames come from that say nothing to the author of a stage."""
+_LONGEST_LINE = 500
+_LONGEST_DETAIL = 20_000
 
 
 @dataclass(slots=True)
@@ -37,10 +45,14 @@ class StageCounts:
         )
 
 
+class Interrupt(BaseException):
+    """The run is to end now. Not an `Exception`, so that stages do not swallow it."""
+
+
 class StageError(Exception):
     """A stage raised, or broke its contract. Carries words for people, not the exception: that may not travel."""
 
-    def __init__(self, stage: int, error: str, detail: str) -> None:
+    def __init__(self, stage: int, error: str, detail: str = "") -> None:
         super().__init__(error)
         self.stage = stage
         self.error = error
@@ -50,24 +62,30 @@ class StageError(Exception):
 class StepRunner:
     """The stages of one step in one worker.
 
-    Ids: a stage that returns one task passes the id of its input on; the n-th of several is ``<id>.<n>``.
+    Ids: a stage that returns one task passes the id of its input on; the n-th of several is ``<id>.<n>``. What a stage
+    raises, be it `SystemExit`, is a `StageError`; only `Interrupt` passes through.
     """
 
-    def __init__(self, stages: Sequence[ProcessingStage[Any, Any]]) -> None:
+    def __init__(
+        self, stages: Sequence[ProcessingStage[Any, Any]], note_stage: Callable[[int], None] | None = None
+    ) -> None:
         self.stages = list(stages)
         self.counts = [StageCounts() for _ in self.stages]
         self.current = 0
-        """The stage that is running, for whoever wants to know after a crash."""
+        """The stage that is running."""
+        self.streams = False
+        """The last output came from a generator, which may take its time for the next one."""
+        self._note_stage = note_stage if len(self.stages) > 1 else None
         self._is_batch = len(self.stages) == 1 and overrides(self.stages[0], "process_batch")
         self._set_up = 0
 
     def setup_on_node(self, node: NodeInfo, worker: WorkerMetadata) -> None:
         for i, stage in enumerate(self.stages):
-            self._guarded(i, lambda stage=stage: call_with(stage.setup_on_node, node, worker))
+            self._guarded(i, partial(call_with, stage.setup_on_node, node, worker))
 
     def setup(self, worker: WorkerMetadata) -> None:
         for i, stage in enumerate(self.stages):
-            self._guarded(i, lambda stage=stage: call_with(stage.setup, worker))
+            self._guarded(i, partial(call_with, stage.setup, worker))
             self._set_up = i + 1
 
     def teardown(self) -> list[StageError]:
@@ -92,44 +110,50 @@ class StepRunner:
 
     def run(self, tasks: Sequence[Task[Any]]) -> Iterator[tuple[int, Task[Any]]]:
         """Outputs with the position of the input they come from, made as they are asked for, in the order of inputs."""
-        if self._is_batch:
-            results = self._batch(tasks)
+        try:
+            if self._is_batch:
+                ids = [task.task_id for task in tasks]
+                for position, result in enumerate(self._batch(tasks)):
+                    for output in self._outputs(0, ids[position], result):
+                        yield position, output
+                return
             for position, task in enumerate(tasks):
-                for output in self._outputs(0, task, results[position]):
+                for output in self._flow(0, task):
                     yield position, output
-            return
-        for position, task in enumerate(tasks):
-            for output in self._flow(0, task):
-                yield position, output
+        except (StageError, Interrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # properties of tasks are the user's code too
+            raise self._error(self.current, error) from None
 
     def _batch(self, tasks: Sequence[Task[Any]]) -> list[Any]:
         stage = self.stages[0]
-        self.current = 0
-        start = time.perf_counter_ns()
-        results = self._guarded(0, lambda: stage.process_batch(list(tasks)))
         counts = self.counts[0]
-        counts.busy_ns += time.perf_counter_ns() - start
         counts.tasks_in += len(tasks)
         counts.items_in += sum(t.num_items for t in tasks)
+        start = time.perf_counter_ns()
+        results = self._guarded(0, lambda: stage.process_batch(list(tasks)))
+        counts.busy_ns += time.perf_counter_ns() - start
         if not isinstance(results, (list, tuple)) or len(results) != len(tasks):
             got = f"{len(results)} results" if isinstance(results, (list, tuple)) else f"a {type(results).__name__}"
-            raise StageError(
-                0, f"TypeError: process_batch of '{stage.name}' gave {got} for {len(tasks)} tasks; it must give one for each", ""
-            )
+            error = f"TypeError: process_batch of '{stage.name}' gave {got} for {len(tasks)} tasks"
+            raise StageError(0, f"{error}; it must give one for each")
         return list(results)
 
     def _flow(self, index: int, task: Task[Any]) -> Iterator[Task[Any]]:
+        """All that becomes of a task from a stage of the step on."""
         last = len(self.stages) - 1
         while True:
-            stage = self.stages[index]
-            self.current = index
+            self._enter(index)
             counts = self.counts[index]
             counts.tasks_in += 1
             counts.items_in += task.num_items
+            ident = task.task_id
             start = time.perf_counter_ns()
             try:
-                result = stage.process(task)
-            except Exception as error:  # noqa: BLE001 - a stage is the user's code: whatever it raises is reported as its failure
+                result = self.stages[index].process(task)
+            except Interrupt:
+                raise
+            except BaseException as error:  # a stage is the user's code: whatever it raises is its failure
                 raise self._error(index, error) from None
             counts.busy_ns += time.perf_counter_ns() - start
             if not isinstance(result, Task):
@@ -137,20 +161,21 @@ class StepRunner:
             counts.tasks_done += 1
             counts.tasks_out += 1
             counts.items_out += result.num_items
-            result.task_id = task.task_id
+            result.task_id = ident
             if index == last:
+                self.streams = False
                 yield result
                 return
             task = result
             index += 1
-        for output in self._outputs(index, task, result):
+        for output in self._outputs(index, ident, result):
             if index == last:
                 yield output
             else:
                 yield from self._flow(index + 1, output)
 
-    def _outputs(self, index: int, task: Task[Any], result: Any) -> Iterator[Task[Any]]:
-        """The tasks in what a stage returned, with their ids."""
+    def _outputs(self, index: int, ident: str, result: Any) -> Iterator[Task[Any]]:
+        """The tasks in what a stage returned for the task ``ident``, with their ids."""
         counts = self.counts[index]
         if result is None:
             counts.tasks_done += 1
@@ -160,55 +185,91 @@ class StepRunner:
             counts.tasks_done += 1
             counts.tasks_out += 1
             counts.items_out += result.num_items
-            result.task_id = task.task_id
+            result.task_id = ident
+            self.streams = False
             yield result
             return
         if isinstance(result, (str, bytes, dict)) or not hasattr(result, "__iter__"):
             raise self._contract(index, f"returned a {type(result).__name__}")
-        parent = task.task_id
+        streams = not isinstance(result, (list, tuple))
         produced = 0
         iterator = iter(result)
         while True:
-            self.current = index
+            self._enter(index)
             start = time.perf_counter_ns()
             try:
-                output = next(iterator, None)
-            except Exception as error:  # noqa: BLE001 - as above: a generator is the user's code
+                output = next(iterator, _END)
+            except Interrupt:
+                raise
+            except BaseException as error:  # a generator is the user's code
                 raise self._error(index, error) from None
             counts = self.counts[index]
             counts.busy_ns += time.perf_counter_ns() - start
-            if output is None:
+            if output is _END:
                 break
             if not isinstance(output, Task):
                 raise self._contract(index, f"returned several things, one of them a {type(output).__name__}")
-            output.task_id = f"{parent}.{produced}"
+            output.task_id = f"{ident}.{produced}"
             produced += 1
             counts.tasks_out += 1
             counts.items_out += output.num_items
+            self.streams = streams
             yield output
         counts.tasks_done += 1
         if not produced:
             counts.dropped += 1
 
+    def _enter(self, index: int) -> None:
+        self.current = index
+        if self._note_stage is not None:
+            self._note_stage(index)
+
     def _contract(self, index: int, what: str) -> StageError:
         name = self.stages[index].name
-        return StageError(index, f"TypeError: '{name}' {what}; it must return a Task, several of them, or None", "")
+        return StageError(index, f"TypeError: '{name}' {what}; it must return a Task, several of them, or None")
 
     def _guarded(self, index: int, call: Callable[[], Any]) -> Any:
-        self.current = index
+        self._enter(index)
         try:
             return call()
-        except Exception as error:  # noqa: BLE001 - the user's code again: the failure is theirs to read
+        except Interrupt:
+            raise
+        except BaseException as error:  # the user's code again: the failure is theirs to read
             raise self._error(index, error) from None
 
-    def _error(self, index: int, error: Exception) -> StageError:
-        if isinstance(error, StageError):
-            return error
-        line = traceback.format_exception_only(error)[-1].strip()
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [f for f in frames if f.filename != __file__]
-        detail = "".join(traceback.format_list(own)) + "".join(traceback.format_exception_only(error))
-        return StageError(index, line, detail)
+    @staticmethod
+    def _error(index: int, error: BaseException) -> StageError:
+        return error if isinstance(error, StageError) else StageError(index, one_line(error), details(error))
+
+
+_END = object()
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's type and the first line of its message."""
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    try:
+        text = str(error).strip().partition("\n")[0]
+    except Exception:  # the exception may be the user's own, and broken
+        text = "its message cannot be shown"
+    line = f"{name}: {text}" if text else name
+    return line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + " ..."
+
+
+def details(error: BaseException) -> str:
+    """An exception's traceback, with those it came from, without the frames of the engine."""
+    whole = traceback.TracebackException.from_exception(error)
+    todo = [whole]
+    while todo:
+        part = todo.pop()
+        part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_NOT_SHOWN)]
+        todo += [x for x in (part.__cause__, part.__context__) if x is not None]
+    text = "".join(whole.format())
+    half = _LONGEST_DETAIL // 2
+    return text if len(text) <= _LONGEST_DETAIL else f"{text[:half]}\n...\n{text[-half:]}"
 
 
 def overrides(stage: ProcessingStage[Any, Any], method: str) -> bool:

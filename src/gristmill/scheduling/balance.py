@@ -25,7 +25,7 @@ class Load:
     spec: StepSpec
     weight: int
     placed: tuple[tuple[int, Placement], ...] = ()
-    """(node, placement) of the workers it has."""
+    """(node, placement) of the workers it has, those that are missed most first."""
     most: int = 1 << 30
     """More workers than this would have nothing to do."""
     certain: bool = True
@@ -48,6 +48,8 @@ class Staffing:
     """Source tasks per `_SCALE`; only good for comparison."""
     complete: bool = True
     """Every step has a worker. If not, steps must take turns."""
+    starts: list[tuple[int, int, Placement]] = field(default_factory=list)
+    """(step, node, placement) of the workers to start."""
 
 
 def throughput(loads: Sequence[Load], counts: Mapping[int, int]) -> int:
@@ -59,11 +61,9 @@ def staff(nodes: Mapping[int, Room], loads: Sequence[Load], shared: SharedLoad) 
     """Plan workers for ``loads`` on nodes that are given as if empty of dedicated workers."""
     if not loads:
         return Staffing()
-    least = {load.step: load.spec.workers or 1 for load in loads}
-    if _pack(nodes, loads, least) is None:
-        least = dict.fromkeys(least, 1)
-        if _pack(nodes, loads, least) is None:
-            return Staffing({load.step: 0 for load in loads}, 0, complete=False)
+    least = _least(nodes, loads)
+    if least is None:
+        return Staffing({load.step: 0 for load in loads}, 0, complete=False)
     cpu = sum(room.cpu for room in nodes.values())
     low, high = 0, min(_most(load, nodes) * _SCALE * UNIT // max(load.weight, 1) + 1 for load in loads)
     best = least
@@ -78,13 +78,32 @@ def staff(nodes: Mapping[int, Room], loads: Sequence[Load], shared: SharedLoad) 
             high = middle
         if high - low <= low >> 10:
             break
-    _fill(nodes, loads, best)
-    return Staffing(best, throughput(loads, best))
+    packing = _pack(nodes, loads, best)
+    assert packing is not None, "the best plan has been packed before"
+    _fill(packing, loads, best)
+    return Staffing(best, throughput(loads, best), starts=packing.starts)
+
+
+def _least(nodes: Mapping[int, Room], loads: Sequence[Load]) -> dict[int, int] | None:
+    """One worker a step, and of fixed numbers as much as fits, all in the same proportion; None if not even one."""
+
+    def part(of_1024: int) -> dict[int, int]:
+        return {load.step: max(1, (load.spec.workers or 1) * of_1024 // 1024) for load in loads}
+
+    if _pack(nodes, loads, part(1024)) is not None:
+        return part(1024)
+    if _pack(nodes, loads, part(0)) is None:
+        return None
+    low, high = 0, 1024
+    while low < high - 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _pack(nodes, loads, part(middle)) is None else (middle, high)
+    return part(low)
 
 
 def _needed(load: Load, target: int, least: int) -> int:
     if load.spec.workers is not None:
-        return max(least, min(load.spec.workers, load.most))
+        return least
     return max(least, min(load.most, -(-target * load.weight // (_SCALE * UNIT))))
 
 
@@ -104,42 +123,56 @@ def _most(load: Load, nodes: Mapping[int, Room]) -> int:
     return max(1, min(bound, load.most))
 
 
-def _pack(
-    nodes: Mapping[int, Room], loads: Sequence[Load], counts: Mapping[int, int]
-) -> dict[int, Room] | None:
-    """What is left of the nodes when so many workers are placed, or None if they do not fit."""
-    rooms = {i: room.copy() for i, room in nodes.items()}
+@dataclass(slots=True)
+class _Packing:
+    """What is left of the nodes, and where the workers that do not run yet go."""
+
+    rooms: dict[int, Room]
+    starts: list[tuple[int, int, Placement]] = field(default_factory=list)
+
+    def keep(self, load: Load, n: int) -> bool:
+        """Let the n-th worker that a step has stay where it is, if there is still room."""
+        node, placement = load.placed[n]
+        fits = node in self.rooms and self.rooms[node].fits(placement)
+        if fits:
+            self.rooms[node].take(placement)
+        return fits
+
+    def place(self, load: Load) -> bool:
+        """Find a place for a new worker of a step."""
+        for node, room in self.rooms.items():
+            placement = room.find(load.spec)
+            if placement is not None:
+                room.take(placement)
+                self.starts.append((load.step, node, placement))
+                return True
+        return False
+
+
+def _pack(nodes: Mapping[int, Room], loads: Sequence[Load], counts: Mapping[int, int]) -> _Packing | None:
+    """Place so many workers, or None if they do not fit. The largest go first, by GPU, then by CPU."""
+    packing = _Packing({i: room.copy() for i, room in nodes.items()})
     missing: list[tuple[Load, int]] = []
     for load in loads:
-        keep = load.placed[: counts[load.step]]
+        keep = [(node, p) for node, p in load.placed[: counts[load.step]] if node in nodes]
         for node, placement in keep:
-            if node in rooms:
-                rooms[node].take(placement)
+            packing.rooms[node].take(placement)
         missing.append((load, counts[load.step] - len(keep)))
     missing.sort(key=lambda m: (-m[0].spec.gpu, -m[0].spec.gpu_memory, -m[0].spec.cpu, m[0].step))
     for load, n in missing:
         for _ in range(n):
-            if not _place(rooms, load.spec):
+            if not packing.place(load):
                 return None
-    return rooms
+    return packing
 
 
-def _place(rooms: Mapping[int, Room], spec: StepSpec) -> bool:
-    for room in rooms.values():
-        placement = room.find(spec)
-        if placement is not None:
-            room.take(placement)
-            return True
-    return False
-
-
-def _fill(nodes: Mapping[int, Room], loads: Sequence[Load], counts: dict[int, int]) -> None:
-    """Use what is left for steps whose speed is still a guess; there is nothing to lose."""
+def _fill(packing: _Packing, loads: Sequence[Load], counts: dict[int, int]) -> None:
+    """Use what is left for steps whose speed is still a guess; there is nothing to lose. Nobody is moved for it."""
     unsure = [load for load in loads if not load.certain and load.spec.workers is None]
-    rooms = _pack(nodes, loads, counts) if unsure else None
-    while rooms is not None and unsure:
+    while unsure:
         load = min(unsure, key=lambda x: (counts[x.step] * _SCALE * UNIT // max(x.weight, 1), x.step))
-        if counts[load.step] < load.most and _place(rooms, load.spec):
+        n = counts[load.step]
+        if n < load.most and (packing.keep(load, n) if n < len(load.placed) else packing.place(load)):
             counts[load.step] += 1
         else:
             unsure.remove(load)

@@ -4,7 +4,8 @@
   ``max_attempts``.
 - A worker that dies: only the unit it was running is suspected. A suspect runs again alone in a fresh worker; if that
   worker dies of its own doing too, the unit is guilty. A kill from outside proves nothing.
-- A guilty task that can be sliced is bisected, each slice under the same rules; the smallest guilty part is quarantined.
+- A guilty task that can be sliced is bisected at once; a single item is judged like a task of its own.
+  The smallest guilty part is quarantined.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
     first = unit.tasks[0]
     if len(unit.tasks) > 1:
         _halve(s, step, unit)
-    elif first.attempts < step.spec.max_attempts and not first.is_slice:
+    elif first.attempts < step.spec.max_attempts and (first.items == 1 or not first.is_slice):
         requeue(s, step, unit)
     else:
         convict(s, step, unit, e.error)
@@ -46,14 +47,14 @@ def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail
     w.suspended.clear()
     for unit in reversed(units):
         step = s.steps[unit.step]
-        suspected = running is not None and any(t.id == running for t in unit.tasks)
+        suspected = running is not None and cause is not Death.NODE_LOST and any(t.id == running for t in unit.tasks)
         for t in unit.tasks:
             t.move(Move.LOST)
             if suspected:
                 t.note(s.now, f"worker {w.id} {cause.value} while running it{f' ({detail})' if detail else ''}")
             else:
                 t.attempts -= 1
-        if not suspected or cause is Death.NODE_LOST:
+        if not suspected:
             requeue(s, step, unit)
         elif unit.isolated:
             _tried_alone(s, step, unit, cause, detail)
@@ -65,14 +66,15 @@ def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail
 
 def _tried_alone(s: State, step: StepRec, unit: Unit, cause: Death, detail: str) -> None:
     first = unit.tasks[0]
-    if not cause.is_own_doing:
+    if not cause.is_own_doing and len(unit.tasks) == 1:
         first.kills += 1
         if first.kills < s.config.isolated_kills:
-            for t in unit.tasks:
-                t.attempts -= 1
+            first.attempts -= 1
             _suspect(s, step, unit)
             return
     if len(unit.tasks) > 1:
+        for t in unit.tasks:
+            t.attempts -= 1
         _halve(s, step, unit)
     else:
         convict(s, step, unit, f"its worker {cause.value}{f' ({detail})' if detail else ''}")
@@ -123,9 +125,7 @@ def convict(s: State, step: StepRec, unit: Unit, error: str) -> None:
     what = f"items {t.start} to {t.stop - 1}" if t.is_slice else "the task"
     t.note(s.now, f"{what} given up")
     step.items_failed += t.items
-    s.out.append(
-        Quarantine(t.id, t.data, step.index, t.start, t.stop, t.items, error, tuple(t.story or ()))
-    )
+    s.out.append(Quarantine(t.id, t.data, step.index, t.start, t.stop, t.items, error, tuple(t.story or ())))
     retire(s, step, t)
     if not s.config.ignore_failures:
         drain_run(s)

@@ -17,7 +17,7 @@ def predicted(s: State, step: StepRec, tasks: int, size: int) -> int:
     """Bytes that so many tasks of this step, of this size together, are expected to emit."""
     if step.index == len(s.steps) - 1:
         return 0
-    if step.size.bytes:
+    if step.size.known:
         return step.size.bytes * tasks
     return max(size, s.config.budget // 32)
 
@@ -31,6 +31,15 @@ def admit(s: State, step: StepRec, tasks: int, size: int) -> int:
         s.forced += 1
         return expected
     return _REFUSED
+
+
+def has_room(s: State, step: StepRec) -> bool:
+    """Whether a unit of what waits at a step would be admitted now."""
+    tasks = min(step.spec.batch_size, step.queued)
+    expected = predicted(s, step, tasks, step.queued_bytes * tasks // max(step.queued, 1))
+    if s.config.batch_mode or s.held + s.reserved + expected + s.headroom[step.index] <= s.config.budget:
+        return True
+    return step.running == 0 and deepest(s) == step.index
 
 
 def deepest(s: State) -> int:
@@ -51,4 +60,6 @@ def update_headroom(s: State) -> None:
     for i in range(last, -1, -1):
         s.headroom[i] = min(room, s.config.budget // 2)
         if i != last:
-            room += s.steps[i].size.bytes * s.steps[i].spec.batch_size
+            size = s.steps[i].size
+            room += size.bytes * s.steps[i].spec.batch_size if size.known else s.config.budget // 32
+    s.source_headroom = min(room, s.config.budget // 2)

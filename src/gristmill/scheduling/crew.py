@@ -5,10 +5,10 @@ from __future__ import annotations
 from gristmill.scheduling.blame import requeue, units_lost
 from gristmill.scheduling.commands import Abort, Cancel, KillWorker, StartWorker, StopWorker
 from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDied, WorkerReady
-from gristmill.scheduling.feed import shared_wanted, update_hunger
+from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDied, WorkerLeft, WorkerReady
+from gristmill.scheduling.feed import can_host, shared_wanted, update_hunger
 from gristmill.scheduling.placement import Placement
-from gristmill.scheduling.progress import cancel, cancel_queued, unassign
+from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, unassign
 from gristmill.scheduling.state import Move, NodeRec, State, StepRec, WorkerRec, WorkerState
 
 
@@ -36,7 +36,7 @@ def start_shared(s: State) -> None:
         idle = starting = 0
         for w in s.shared.values():
             if w.node == node.id:
-                idle += w.id in s.idle_shared
+                idle += w.is_open and w.id in s.idle_shared
                 starting += w.state == WorkerState.STARTING
         if idle == 0:
             for _ in range(shared_wanted(s, node) - starting):
@@ -47,13 +47,17 @@ def start_shared(s: State) -> None:
 
 def _freshen(s: State) -> None:
     """Suspects need fresh workers: start some beyond those that work needs, but not without end."""
-    staying = [w for w in s.shared.values() if w.state <= WorkerState.READY]
-    fresh = sum(1 for w in staying if w.is_fresh)
-    room = 4 + sum(4 * node.cpu // UNIT for node in s.nodes.values()) - len(staying)
-    for _ in range(min(s.suspects, 4, room) - fresh):
-        start(s, next(iter(s.nodes.values())), None, Placement())
-    if room <= 0 and not fresh and len(staying) == len(s.shared):
-        drain(s, min(staying, key=lambda w: (len(w.assigned) + len(w.suspended), w.id)))
+    for step in s.steps:
+        if step.dedicated or not step.suspects:
+            continue
+        nodes = [node for node in s.nodes.values() if can_host(node, step)]
+        staying = [w for w in s.shared.values() if w.state <= WorkerState.READY]
+        fresh = sum(1 for w in staying if w.is_fresh and any(w.node == node.id for node in nodes))
+        room = 4 + sum(4 * node.cpu // UNIT for node in s.nodes.values()) - len(staying)
+        for _ in range(min(len(step.suspects), 4, room) - fresh if nodes else 0):
+            start(s, nodes[0], None, Placement())
+        if room <= 0 and not fresh and len(staying) == len(s.shared):
+            drain(s, min(staying, key=lambda w: (len(w.assigned) + len(w.suspended), w.id)))
 
 
 def _note_count(s: State, step: StepRec | None) -> None:
@@ -76,6 +80,8 @@ def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
         step = s.steps[w.step]
         step.setup_us = max(step.setup_us, e.setup_us)
         step.setup_failures = step.setup_kills = 0
+    else:
+        s.shared_start_failures = 0
     update_hunger(s, w)
     if w.replaces is not None and w.replaces in s.workers:
         drain(s, s.workers[w.replaces])
@@ -85,7 +91,10 @@ def step_set_up(s: State, w: WorkerRec, e: StepSetUp) -> None:
     step = s.steps[e.step]
     step.setup_us = max(step.setup_us, e.setup_us)
     step.setup_failures = step.setup_kills = 0
+    if e.step in w.hosts:
+        w.hosts[e.step] = True
     w.head_since = s.now
+    update_hunger(s, w)
 
 
 def setup_failed(s: State, w: WorkerRec, e: SetupFailed) -> None:
@@ -111,10 +120,11 @@ def give_back(s: State, w: WorkerRec, index: int) -> None:
             t.move(Move.LOST)
             t.attempts -= 1
         requeue(s, step, unit)
-    if index in w.hosts:
-        del w.hosts[index]
+    if w.hosts.pop(index, None) is not None and w.state <= WorkerState.READY:
         step.hosts -= 1
+    w.head_since = s.now
     update_hunger(s, w)
+    stop_if_drained(s, w)
 
 
 def put_back_suspended(s: State, w: WorkerRec) -> None:
@@ -130,12 +140,24 @@ def put_back_suspended(s: State, w: WorkerRec) -> None:
         requeue(s, step, unit)
 
 
+def unlock(s: State) -> None:
+    """Nothing runs or starts: what is suspended in draining workers may hold the very room that it waits for."""
+    if any(w.state is WorkerState.STARTING for w in s.workers.values()):
+        return
+    for w in s.workers.values():
+        if w.state is WorkerState.DRAINING and w.suspended:
+            put_back_suspended(s, w)
+            stop_if_drained(s, w)
+
+
 def drain(s: State, w: WorkerRec) -> None:
     """Let a worker finish what it has, then leave. One that is still starting is not needed at all."""
     if w.state >= WorkerState.DRAINING:
         return
     starting = w.state is WorkerState.STARTING
     w.state = WorkerState.DRAINING
+    for index in w.hosts:
+        s.steps[index].hosts -= 1
     update_hunger(s, w)
     _note_count(s, None if w.step is None else s.steps[w.step])
     if starting:
@@ -150,14 +172,26 @@ def stop_if_drained(s: State, w: WorkerRec) -> None:
 
 
 def stop(s: State, w: WorkerRec, now: bool = False) -> None:
+    if w.state <= WorkerState.READY:
+        for index in w.hosts:
+            s.steps[index].hosts -= 1
     w.state = WorkerState.STOPPING
     update_hunger(s, w)
     s.out.append(StopWorker(w.id, now))
 
 
+def gone(s: State, w: WorkerRec, e: WorkerLeft) -> None:
+    """A worker says that it goes. If it had work, that is done elsewhere."""
+    units_lost(s, w, Death.KILLED, None, "")
+    left(s, w)
+
+
 def left(s: State, w: WorkerRec) -> None:
     """A worker is gone; whatever it occupied is free."""
     del s.workers[w.id]
+    if w.state <= WorkerState.READY:
+        for index in w.hosts:
+            s.steps[index].hosts -= 1
     w.state = WorkerState.STOPPING
     update_hunger(s, w)
     worked = s.now - w.ready_at if w.ready_at else 0
@@ -167,8 +201,6 @@ def left(s: State, w: WorkerRec) -> None:
     if w.step is None:
         del s.shared[w.id]
         s.shared_available_us += worked
-        for index in w.hosts:
-            s.steps[index].hosts -= 1
         _note_count(s, None)
     else:
         step = s.steps[w.step]
@@ -179,6 +211,8 @@ def left(s: State, w: WorkerRec) -> None:
         for other in s.workers.values():
             if other.replaces == w.id:
                 other.replaces = None
+    elif w.replaces is not None and w.replaces in s.workers:
+        s.workers[w.replaces].being_replaced = False
     s.look_wanted = s.look_wanted or "a worker left"
 
 
@@ -192,8 +226,18 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
     units_lost(s, w, cause, e.running, e.detail)
     left(s, w)
     setting_up = e.setting_up if e.setting_up is not None else (w.step if starting else None)
+    if cause is Death.NODE_LOST:
+        return
     if setting_up is not None:
         _died_in_setup(s, s.steps[setting_up], cause, e.detail)
+    elif starting:
+        s.shared_start_failures += 1
+        if s.shared_start_failures >= s.config.isolated_kills:
+            stop_run(s, f"workers do not survive their start: the last one {_how(cause, e.detail)}")
+
+
+def _how(cause: Death, detail: str) -> str:
+    return f"{cause.value} ({detail})" if detail else cause.value
 
 
 def _died_in_setup(s: State, step: StepRec, cause: Death, detail: str) -> None:
@@ -202,7 +246,7 @@ def _died_in_setup(s: State, step: StepRec, cause: Death, detail: str) -> None:
     else:
         step.setup_kills += 1
     if step.setup_failures >= s.config.setup_attempts or step.setup_kills >= s.config.isolated_kills:
-        stop_run(s, f"setup of '{step.spec.name}' does not survive: its worker {cause.value}{f' ({detail})' if detail else ''}")
+        stop_run(s, f"no worker survives the setup of '{step.spec.name}': the last one {_how(cause, detail)}")
 
 
 def kill_overdue(s: State) -> None:
@@ -212,7 +256,7 @@ def kill_overdue(s: State) -> None:
             continue
         step = s.steps[w.assigned[0].step]
         timeout = step.spec.timeout_us
-        if timeout is None or (w.step is None and step.spec.has_setup and step.setup_us < 0):
+        if timeout is None or not w.hosts.get(step.index, True):
             continue
         if s.now - w.head_since > timeout * len(w.assigned[0].tasks):
             w.kill_cause = Death.TIMED_OUT
@@ -236,6 +280,8 @@ def recycle(s: State) -> None:
             continue
         node = s.nodes[w.node]
         place = Placement() if step is None else node.room.find(step.spec)
+        if step is not None and place is None and any(x.state is not WorkerState.READY for x in step.workers.values()):
+            continue
         who = "a shared worker" if step is None else f"a worker of {step.spec.name}"
         w.being_replaced = True
         if step is None:
@@ -259,6 +305,7 @@ def stop_run(s: State, reason: str) -> None:
         s.out.append(Abort(reason))
     s.stopping = True
     s.source_ended = True
+    pull_answered(s)
     for w in s.workers.values():
         units = [*w.assigned, *w.suspended.values()]
         while w.assigned:

@@ -35,12 +35,12 @@ class ServiceEstimate:
         self.outputs += outputs
 
     def service_us(self) -> int:
-        """Microseconds per task; 0 when nothing is known."""
-        return max(1, self.busy_us // self.tasks) if self.tasks else 0
+        """Microseconds per task; 0 when nothing is known. Parts of a first task give a lower bound."""
+        return max(1, self.busy_us // (self.tasks or 1)) if self.busy_us or self.tasks else 0
 
     def fan_out(self) -> int:
-        """Outputs per task in millionths; one when nothing is known."""
-        return self.outputs * UNIT // self.tasks if self.tasks else UNIT
+        """Outputs per task in millionths; one when nothing is known. Parts of a first task give a lower bound."""
+        return self.outputs * UNIT // (self.tasks or 1) if self.outputs or self.tasks else UNIT
 
 
 @dataclass(slots=True)
@@ -48,6 +48,7 @@ class SizeEstimate:
     """The largest output of a task seen lately, rounded up so that it seldom changes; 0 when unknown."""
 
     bytes: int = 0
+    known: bool = False
     _peak: int = 0
 
     def add(self, size: int) -> bool:
@@ -55,7 +56,8 @@ class SizeEstimate:
         self._peak = max(size, self._peak - self._peak // 64)
         grain = 1 << max(self._peak.bit_length() - 3, 10)
         rounded = -(-self._peak // grain) * grain
-        if rounded == self.bytes:
+        if rounded == self.bytes and self.known:
             return False
+        self.known = True
         self.bytes = rounded
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gristmill.scheduling.commands import Dispatch, Input, Pull, Resume
 from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.credit import admit
+from gristmill.scheduling.credit import admit, has_room
 from gristmill.scheduling.state import Move, NodeRec, State, StepRec, TaskState, Unit, WorkerRec, WorkerState
 
 LONG_US = 250_000
@@ -70,13 +70,15 @@ def _choose_from(s: State, w: WorkerRec, only_suspects: bool = False) -> Unit | 
     for step in reversed(s.steps):
         if step.dedicated or not (step.queued or step.suspended) or waiting >= step.depth:
             continue
+        if not w.hosts.get(step.index, True):
+            continue
         if only_suspects and not step.suspects:
             continue
         if not may_run(s, step) or not _cpu_free(s, w, step):
             continue
-        if not only_suspects and not _worth_hosting(step, w):
+        if not only_suspects and not _worth_hosting(s, step, w):
             continue
-        if step.spec.node_setup and not s.nodes[w.node].set_up.get(step.index):
+        if not is_set_up(s.nodes[w.node], step):
             continue
         unit = _take(s, step, w)
         if unit is not None:
@@ -89,12 +91,23 @@ def may_run(s: State, step: StepRec) -> bool:
     return not s.config.batch_mode or step.index == 0 or s.steps[step.index - 1].ended
 
 
-def _worth_hosting(step: StepRec, w: WorkerRec) -> bool:
+def is_set_up(node: NodeRec, step: StepRec) -> bool:
+    """Whether `setup_on_node` of this step, if it has one, is done on this node."""
+    return not step.spec.node_setup or node.set_up.get(step.index, False)
+
+
+def can_host(node: NodeRec, step: StepRec) -> bool:
+    """Whether a shared worker on this node can ever run this step."""
+    return step.spec.cpu <= node.cpu and step.spec.memory <= node.memory and is_set_up(node, step)
+
+
+def _worth_hosting(s: State, step: StepRec, w: WorkerRec) -> bool:
     """Whether a shared worker should set this step up, if it has not yet.
 
-    One worker finds out what the setup costs; others follow only if the work that waits takes longer than that.
+    One worker finds out what the setup costs; others follow only if the work that waits takes longer than that, or
+    if nothing runs anywhere.
     """
-    if not step.spec.has_setup or step.index in w.hosts or step.hosts == 0:
+    if not step.spec.has_setup or step.index in w.hosts or step.hosts == 0 or s.running == 0:
         return True
     if step.setup_us < 0:
         return False
@@ -106,20 +119,32 @@ def pool(s: State, node: NodeRec) -> int:
     return max(node.room.cpu, min(s.shared_floor, node.cpu))
 
 
+def _shared_behind(s: State, step: StepRec, node: NodeRec) -> bool:
+    """Whether a shared step further downstream could run here: on scarce CPUs it goes first."""
+    return any(
+        x.queued and not x.dedicated and can_host(node, x) and may_run(s, x) and has_room(s, x)
+        for x in s.steps[step.index + 1 :]
+    )
+
+
 def _cpu_free(s: State, w: WorkerRec, step: StepRec) -> bool:
     node = s.nodes[w.node]
     more = step.spec.cpu - w.cpu_held
     if step.dedicated:
-        return more <= 0 or node.cpu_busy + more <= node.cpu
+        busy = node.cpu_busy + max(more, 0)
+        spare = node.cpu - busy
+        if spare < s.shared_floor - node.shared_cpu_busy and s.running and _shared_behind(s, step, node):
+            return False
+        return more <= 0 or spare >= 0
     memory = step.spec.memory - w.memory_held
-    if memory > 0 and node.shared_memory_busy + memory > node.room.memory:
+    if memory > 0 and node.shared_memory_busy + memory > max(node.room.memory, min(s.shared_memory_floor, node.memory)):
         return False
     return more <= 0 or (node.cpu_busy + more <= node.cpu and node.shared_cpu_busy + more <= pool(s, node))
 
 
 def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
     """The next unit of a step for this worker, with its outputs reserved, or None."""
-    if w.state == WorkerState.DRAINING:
+    if w.state == WorkerState.DRAINING or w.has_suspect:
         return _take_suspended(s, step, w)
     if step.suspects and w.is_fresh:
         unit = step.suspects[0]
@@ -134,7 +159,7 @@ def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
             return resumed
     if step.retries:
         unit = step.retries[0]
-        if (unit.avoid != w.id or not _has_other(s, step)) and _reserve(s, step, unit):
+        if (unit.avoid != w.id or not _has_other(s, step, w)) and _reserve(s, step, unit):
             step.retries.popleft()
             return unit
     queue = step.queue
@@ -163,11 +188,15 @@ def count_suspects(s: State, step: StepRec, change: int) -> None:
         s.suspects += change
 
 
-def _has_other(s: State, step: StepRec) -> bool:
-    """Whether a unit that failed in one worker can be tried in another."""
+def _has_other(s: State, step: StepRec, w: WorkerRec) -> bool:
+    """Whether a unit that failed in this worker can be tried in another."""
     if step.dedicated:
-        return len(step.workers) > 1
-    return (step.hosts if step.spec.has_setup else len(s.shared)) > 1
+        return any(x.is_open for x in step.workers.values() if x is not w)
+    return any(
+        x.is_open and can_host(s.nodes[x.node], step) and (not step.spec.has_setup or step.index in x.hosts)
+        for x in s.shared.values()
+        if x is not w
+    )
 
 
 def _take_suspended(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
@@ -231,7 +260,7 @@ def assign(s: State, w: WorkerRec, unit: Unit) -> None:
         step.queued -= len(tasks)
         step.queued_bytes -= unit.bytes
         if spec.has_setup and w.step is None and unit.step not in w.hosts:
-            w.hosts[unit.step] = None
+            w.hosts[unit.step] = False
             step.hosts += 1
         s.out.append(
             Dispatch(
@@ -294,7 +323,7 @@ def shared_wanted(s: State, node: NodeRec) -> int:
     for step in reversed(s.steps):
         if step.dedicated or not step.queued or not may_run(s, step):
             continue
-        if step.spec.node_setup and not node.set_up.get(step.index):
+        if not is_set_up(node, step):
             continue
         units = -(-step.queued // step.spec.batch_size)
         if s.held + s.reserved + s.headroom[step.index] > s.config.budget:
@@ -310,7 +339,16 @@ def _pull(s: State) -> None:
     first = s.steps[0]
     workers = len(first.workers) if first.dedicated else len(s.shared)
     target = min(1024, max(16, 2 * first.depth * max(1, workers)) * first.spec.batch_size)
-    has_room = s.config.batch_mode or s.held + s.reserved + s.headroom[0] < s.config.budget
-    if first.queued * 2 < target and has_room:
+    if first.queued * 2 >= target:
+        return
+    count = target - first.queued
+    if not s.config.batch_mode:
+        room = s.config.budget - s.held - s.reserved - s.source_headroom
+        count = min(count, room // max(s.source_size.bytes, 1) if s.source_size.known else 1)
+        if not s.tasks:
+            count = max(count, 1)
+    if count > 0:
         s.pulling = True
-        s.out.append(Pull(target - first.queued))
+        s.pull_reserved = count * s.source_size.bytes
+        s.reserved += s.pull_reserved
+        s.out.append(Pull(count))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.placement import misfit
 from gristmill.scheduling.state import State, TaskState, WorkerState
 
 
@@ -16,7 +17,7 @@ def check(s: State) -> None:
             assert t.state is TaskState.QUEUED, f"task {t.id} waits but is {t.state.name}"
         assert step.queued == len(queued), f"step {step.index}: {step.queued} queued, {len(queued)} in queues"
         assert step.queued_bytes == sum(t.bytes for t in queued), f"step {step.index}: queued bytes are off"
-    running = reserved = 0
+    running, reserved = 0, s.pull_reserved
     for w in s.workers.values():
         for unit in w.assigned:
             running += 1
@@ -41,7 +42,7 @@ def check(s: State) -> None:
         slices = sum(x.live - 1 for d, x in s.slices.items() if _step_of(s, d) == step.index)
         ended = step.tasks_done + step.tasks_failed + step.tasks_cancelled
         assert step.tasks_in == ended + live - slices, f"step {step.index}: the account does not balance"
-        hosts = sum(1 for w in s.shared.values() if step.index in w.hosts)
+        hosts = sum(1 for w in s.shared.values() if step.index in w.hosts and w.state <= WorkerState.READY)
         assert step.hosts == hosts, f"step {step.index}: hosts are miscounted"
     _check_nodes(s)
     _check_progress(s)
@@ -72,9 +73,16 @@ def _check_nodes(s: State) -> None:
 
 
 def _check_progress(s: State) -> None:
-    """While work remains, something runs, starts, leaves, or the source has been asked."""
-    if s.finished or s.pulling or s.running or not s.nodes or not (s.tasks or not s.source_ended):
+    """While all work that remains fits a node, something runs, starts, leaves, or the source has been asked."""
+    if s.finished or s.pulling or s.running:
         return
-    moving = any(w.state is not WorkerState.READY for w in s.workers.values())
-    setting_up = any(not done for node in s.nodes.values() for done in node.set_up.values())
-    assert moving or setting_up, "nothing runs although work remains"
+    if any(w.state is not WorkerState.READY for w in s.workers.values()):
+        return
+    if any(not done for node in s.nodes.values() for done in node.set_up.values()):
+        return
+    nodes = [(n.cpu, n.memory, n.room.gpu_memory) for n in s.nodes.values()]
+    waiting = [step for step in s.steps if step.live]
+    if any(misfit(step.spec, nodes) for step in waiting):
+        return
+    assert not waiting, f"nothing runs although work remains at {[step.spec.name for step in waiting]}"
+    assert s.tasks or s.source_ended or not s.nodes, "the source is not asked although nothing is left to do"

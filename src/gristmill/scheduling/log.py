@@ -30,7 +30,7 @@ class RecordingScheduler(Scheduler):
         self._write(json.dumps({"steps": [asdict(x) for x in steps], "config": asdict(config)}))
 
     def handle(self, events: Event | Sequence[Event], now: int) -> list[Command]:
-        batch = list(events) if isinstance(events, (list, tuple)) else [events]
+        batch = list(events) if isinstance(events, Sequence) else [events]
         self._write(json.dumps([now, [_encode(e) for e in batch]]))
         commands = super().handle(batch, now)
         self._hash.update(json.dumps([_encode(c) for c in commands]).encode())

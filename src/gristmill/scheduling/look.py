@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.balance import Load, SharedLoad, staff, throughput
+from gristmill.scheduling.balance import Load, SharedLoad, Staffing, staff, throughput
 from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.crew import drain, put_back_suspended, start
-from gristmill.scheduling.feed import may_run
+from gristmill.scheduling.credit import has_room
+from gristmill.scheduling.crew import drain, put_back_suspended, start, stop_if_drained
+from gristmill.scheduling.feed import is_set_up, may_run
 from gristmill.scheduling.placement import Room
 from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
 
@@ -21,23 +22,30 @@ def look(s: State) -> None:
     s.look_wanted = ""
     if s.stopping:
         return
-    active = [step for step in s.steps if step.dedicated and not step.ended and may_run(s, step)]
+    empty = _rooms(s, 0).values()
+    active = [
+        step
+        for step in s.steps
+        if step.dedicated and not step.ended and may_run(s, step) and any(room.find(step.spec) for room in empty)
+    ]
     for step in s.steps:
         if step.dedicated and step not in active:
             for w in list(step.workers.values()):
                 drain(s, w)
-    if not active or not s.nodes:
+    s.taking_turns = False
+    if not active:
         return
     loads, shared = loads_of(s, active)
-    rooms = {n.id: _whole(s, n.id) for n in s.nodes.values()}
-    plan = staff(rooms, loads, shared)
+    plan = staff(_rooms(s, s.shared_memory_floor), loads, shared)
+    if not plan.complete and s.shared_memory_floor:
+        plan = staff(_rooms(s, 0), loads, shared)
     s.taking_turns = not plan.complete
     for step in active:
         step.planned_service_us = step.service.service_us()
     if s.taking_turns:
         _take_turns(s, active)
         return
-    _apply(s, active, loads, plan.counts, plan.throughput)
+    _apply(s, active, loads, plan)
 
 
 def loads_of(s: State, active: list[StepRec]) -> tuple[list[Load], SharedLoad]:
@@ -53,7 +61,7 @@ def loads_of(s: State, active: list[StepRec]) -> tuple[list[Load], SharedLoad]:
             most = 1 << 30
             if s.source_ended:
                 most = max(1, -(-demand[step.index] // (UNIT * step.spec.batch_size)))
-            placed = tuple((w.node, w.placement) for w in _staying(step))
+            placed = tuple((w.node, w.placement) for w in reversed(_least_missed(step)))
             loads.append(Load(step.index, step.spec, weight, placed, most, step.service.samples >= _SURE))
         elif not step.dedicated and not step.ended and service:
             shared_cpu += step.spec.cpu * weight
@@ -86,19 +94,24 @@ def _staying(step: StepRec) -> list[WorkerRec]:
     return [w for w in step.workers.values() if w.state <= WorkerState.READY and not w.being_replaced]
 
 
-def _whole(s: State, node: int) -> Room:
-    rec = s.nodes[node]
-    return Room(rec.cpu, rec.memory, rec.room.gpu_memory)
+def _rooms(s: State, memory_floor: int) -> dict[int, Room]:
+    """The nodes as if empty, less the memory that shared steps need."""
+    return {n.id: Room(n.cpu, max(0, n.memory - memory_floor), n.room.gpu_memory) for n in s.nodes.values()}
 
 
-def _apply(s: State, active: list[StepRec], loads: list[Load], counts: dict[int, int], planned: int) -> None:
+def _apply(s: State, active: list[StepRec], loads: list[Load], plan: Staffing) -> None:
+    counts, planned = plan.counts, plan.throughput
     have = {step.index: len(_staying(step)) for step in active}
     now = throughput(loads, have)
+    horizon = _horizon(s, now)
+    victims = {step.index: _least_missed(step) for step in active}
     grown: dict[int, int] = {}
-    for step in active:
-        for _ in range(counts[step.index] - have[step.index]):
-            if _start_somewhere(s, step):
-                grown[step.index] = grown.get(step.index, 0) + 1
+    for index, node_id, placement in plan.starts:
+        step, node = s.steps[index], s.nodes[node_id]
+        late = have[index] > 0 and horizon is not None and step.setup_us >= horizon
+        if not late and is_set_up(node, step) and node.room.fits(placement):
+            start(s, node, step, placement)
+            grown[index] = grown.get(index, 0) + 1
     after = {i: n + grown.get(i, 0) for i, n in have.items()}
     reached = throughput(loads, after)
     short = [step for step in active if counts[step.index] > after[step.index]]
@@ -107,7 +120,7 @@ def _apply(s: State, active: list[StepRec], loads: list[Load], counts: dict[int,
     taken: dict[int, int] = {}
     if short and surplus and not leaving and _pays(s, short, surplus, reached, planned):
         for step in surplus:
-            for w in _victims(step, after[step.index] - counts[step.index]):
+            for w in victims[step.index][: have[step.index] - counts[step.index]]:
                 drain(s, w)
                 taken[step.index] = taken.get(step.index, 0) + 1
     _explain(s, loads, have, grown, taken, short, now, planned)
@@ -119,28 +132,34 @@ def _pays(s: State, short: list[StepRec], surplus: list[StepRec], now: int, plan
         return True
     if planned * 100 < now * 105:
         return False
-    if s.source_ended:
-        horizon = _MILLION_S // now
-    elif s.source_total is not None:
-        horizon = (s.source_total - s.source_taken) * _MILLION_S // now
-    else:
+    horizon = _horizon(s, now)
+    if horizon is None:
         horizon = max(s.now, 60 * UNIT)
     setup = max(max(step.setup_us, 0) for step in short)
     leaving = max(step.service.service_us() * step.spec.batch_size for step in surplus)
     return horizon * (planned - now) // planned > setup + leaving
 
 
-def _victims(step: StepRec, n: int) -> list[WorkerRec]:
-    """The workers that are missed least: still starting, then idle, then with the least to finish; youngest first."""
-    order = sorted(
-        _staying(step), key=lambda w: (w.state, len(w.assigned) + len(w.suspended), -w.id)
-    )
-    return order[:n]
+def _horizon(s: State, rate: int) -> int | None:
+    """Microseconds until the run ends at this throughput, or None if that is not known."""
+    if rate == 0:
+        return None
+    if s.source_ended:
+        return _MILLION_S // rate
+    if s.source_total is None:
+        return None
+    under_way = max(step.live for step in s.steps)
+    return (s.source_total - s.source_taken + under_way) * _MILLION_S // rate
+
+
+def _least_missed(step: StepRec) -> list[WorkerRec]:
+    """Still starting, then idle, then with the least to finish; youngest first."""
+    return sorted(_staying(step), key=lambda w: (w.state, len(w.assigned) + len(w.suspended), -w.id))
 
 
 def _start_somewhere(s: State, step: StepRec) -> bool:
     for node in s.nodes.values():
-        if step.spec.node_setup and not node.set_up.get(step.index):
+        if not is_set_up(node, step):
             continue
         placement = node.room.find(step.spec)
         if placement is not None:
@@ -150,35 +169,47 @@ def _start_somewhere(s: State, step: StepRec) -> bool:
 
 
 def _take_turns(s: State, active: list[StepRec]) -> None:
-    """Not every step can have a worker: the step with work furthest downstream goes first, idle workers make room.
+    """Not every step can have a worker: the step furthest downstream that could run goes first, idle workers make room.
 
     While it waits no other step gets a worker, or the room that is made for it would never be large enough.
     """
     for step in reversed(active):
-        if not step.queued or not may_run(s, step) or _staying(step) or _start_somewhere(s, step):
+        if not _waits_for_turn(s, step) or _start_somewhere(s, step):
             continue
         for other in active:
-            for w in _staying(other):
-                if w.state is WorkerState.READY and w.is_idle:
+            for w in list(other.workers.values()):
+                if _could_make_room(s, other, w):
                     s.decide(f"{step.spec.name}: its turn; a worker of {other.spec.name} is idle and makes room")
                     put_back_suspended(s, w)
                     drain(s, w)
+                    stop_if_drained(s, w)
         return
+
+
+def _could_make_room(s: State, step: StepRec, w: WorkerRec) -> bool:
+    """A dedicated worker that has nothing to do. One that waits for a CPU has."""
+    if not w.is_idle or w.state not in (WorkerState.READY, WorkerState.DRAINING):
+        return False
+    return w.state is WorkerState.DRAINING or not (step.queued and has_room(s, step))
+
+
+def _waits_for_turn(s: State, step: StepRec) -> bool:
+    return (
+        step.queued > 0
+        and not _staying(step)
+        and has_room(s, step)
+        and any(is_set_up(node, step) for node in s.nodes.values())
+    )
 
 
 def turn_due(s: State) -> bool:
     """Whether a step waits for a worker while there is room, or a dedicated worker that has nothing to do."""
-    starved = [x for x in s.steps if x.dedicated and x.queued and not x.workers and may_run(s, x)]
+    starved = [x for x in s.steps if x.dedicated and not x.workers and may_run(s, x) and _waits_for_turn(s, x)]
     if not starved:
         return False
     if any(node.room.find(step.spec) for step in starved for node in s.nodes.values()):
         return True
-    return any(
-        w.is_idle and w.state is WorkerState.READY
-        for step in s.steps
-        if step.dedicated
-        for w in step.workers.values()
-    )
+    return any(_could_make_room(s, step, w) for step in s.steps if step.dedicated for w in step.workers.values())
 
 
 def refresh_for_suspects(s: State) -> None:
@@ -191,7 +222,7 @@ def refresh_for_suspects(s: State) -> None:
         if not step.workers or _start_somewhere(s, step):
             continue
         s.decide(f"{step.spec.name}: a worker is replaced, to try a suspected task in a fresh one")
-        drain(s, _victims(step, 1)[0])
+        drain(s, _least_missed(step)[0])
 
 
 def _explain(
@@ -210,8 +241,8 @@ def _explain(
         for step in short:
             rate = throughput([x for x in loads if x.step == step.index], have)
             s.decide(
-                f"{step.spec.name}: more workers, bottleneck at {_per_s(s, rate)} against {_per_s(s, planned)} possible; "
-                f"taken from {givers}"
+                f"{step.spec.name}: more workers, bottleneck at {_per_s(s, rate)} against {_per_s(s, planned)} "
+                f"possible; taken from {givers}"
             )
     for i, n in grown.items():
         why = f"{_per_s(s, planned)} possible, {_per_s(s, now)} now" if now else "it had none"

@@ -52,6 +52,9 @@ class Room:
                 best, best_share = i, share
         return Placement(spec.cpu, spec.memory, (best,), best_share) if best >= 0 else None
 
+    def fits(self, p: Placement) -> bool:
+        return p.cpu <= self.cpu and p.memory <= self.memory and all(self.gpu_free[i] >= p.gpu_share for i in p.gpus)
+
     def take(self, p: Placement) -> None:
         self.cpu -= p.cpu
         self.memory -= p.memory
@@ -87,7 +90,9 @@ def misfit(spec: StepSpec, nodes: Iterable[tuple[int, int, Sequence[int]]]) -> s
     if spec.cpu > most_cpu:
         reasons.append(f"it needs {spec.cpu / UNIT:g} CPUs and the largest node has {most_cpu / UNIT:g}")
     if spec.memory > most_memory:
-        reasons.append(f"it needs {spec.memory / 2**30:.3g} GB of memory and the largest node has {most_memory / 2**30:.3g}")
+        reasons.append(
+            f"it needs {spec.memory / 2**30:.3g} GB of memory and the largest node has {most_memory / 2**30:.3g}"
+        )
     if spec.uses_gpu and not most_gpus:
         reasons.append("it needs a GPU and there is none (num_gpus sets a logical number)")
     elif -(-spec.gpu // UNIT) > most_gpus:

@@ -35,12 +35,20 @@ def enqueue(s: State, step: StepRec, outputs: Iterable[Output]) -> None:
     hold(s, total)
 
 
-def source_gave(s: State, e: SourceGave) -> None:
+def pull_answered(s: State) -> None:
     s.pulling = False
+    s.reserved -= s.pull_reserved
+    s.pull_reserved = 0
+
+
+def source_gave(s: State, e: SourceGave) -> None:
+    pull_answered(s)
     if s.draining or s.stopping:
         s.out.append(Release(tuple(o.id for o in e.outputs)))
         return
     s.source_taken += len(e.outputs)
+    for o in e.outputs:
+        s.source_size.add(o.bytes + s.config.task_overhead)
     enqueue(s, s.steps[0], e.outputs)
 
 

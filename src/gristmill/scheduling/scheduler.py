@@ -35,7 +35,7 @@ from gristmill.scheduling.feed import feed, update_depth
 from gristmill.scheduling.invariants import check
 from gristmill.scheduling.look import look, refresh_for_suspects, turn_due
 from gristmill.scheduling.placement import Room, misfit
-from gristmill.scheduling.progress import emitted, finished, source_gave
+from gristmill.scheduling.progress import emitted, finished, pull_answered, source_gave
 from gristmill.scheduling.snapshot import Snapshot
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec
 from gristmill.scheduling.summary import snapshot
@@ -55,6 +55,7 @@ class Scheduler:
         s = self.state
         s.headroom = [0] * len(steps)
         s.shared_floor = max((step.spec.cpu for step in s.steps if not step.dedicated), default=0)
+        s.shared_memory_floor = max((step.spec.memory for step in s.steps if not step.dedicated), default=0)
         s.uniform = len({(step.spec.cpu, step.spec.memory) for step in s.steps if not step.dedicated}) <= 1
         update_headroom(s)
         for step in s.steps:
@@ -65,7 +66,7 @@ class Scheduler:
         s = self.state
         s.now = now
         s.out = []
-        for event in events if isinstance(events, (list, tuple)) else (events,):
+        for event in events if isinstance(events, Sequence) else (events,):
             self._take_in(s, event)
         _mark_ended(s)
         if s.look_wanted or now - s.looked_at >= s.config.autoscale_interval_us:
@@ -74,6 +75,8 @@ class Scheduler:
         crew.start_shared(s)
         if s.dedicated_suspects and not s.stopping:
             refresh_for_suspects(s)
+        if s.running == 0 and s.tasks:
+            crew.unlock(s)
         if s.taking_turns and turn_due(s):
             look(s)
         _finish_if_done(s)
@@ -100,6 +103,8 @@ class Scheduler:
 
 
 def _node_joined(s: State, e: NodeJoined) -> None:
+    if s.stopping or e.node in s.nodes:
+        return
     s.nodes[e.node] = NodeRec(e.node, Room(e.cpu, e.memory, e.gpus), e.cpu, e.memory)
     for step in s.steps:
         if step.spec.node_setup:
@@ -123,6 +128,8 @@ def _node_set_up(s: State, e: NodeSetUp) -> None:
 
 
 def _node_setup_failed(s: State, e: NodeSetupFailed) -> None:
+    if e.node not in s.nodes:
+        return
     crew.stop_run(s, f"setup_on_node of '{s.steps[e.step].spec.name}' failed:\n{e.error}")
 
 
@@ -132,7 +139,7 @@ def _source_sized(s: State, e: SourceSized) -> None:
 
 def _source_ended(s: State, e: SourceEnded) -> None:
     s.source_ended = True
-    s.pulling = False
+    pull_answered(s)
     s.source_total = s.source_taken
     s.look_wanted = s.look_wanted or "the source ended"
 
@@ -166,7 +173,7 @@ _WORKER_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
     StepSetUp: crew.step_set_up,
     SetupFailed: crew.setup_failed,
     WorkerDied: crew.died,
-    WorkerLeft: lambda s, w, e: crew.left(s, w),
+    WorkerLeft: crew.gone,
 }
 
 _EVENTS: dict[type, Callable[[State, Any], None]] = {
@@ -192,8 +199,7 @@ def _mark_ended(s: State) -> None:
         if step.live:
             return
         step.ended = True
-        if step.dedicated or s.config.batch_mode:
-            s.look_wanted = s.look_wanted or f"{step.spec.name} ended"
+        s.look_wanted = s.look_wanted or f"{step.spec.name} ended"
 
 
 def _finish_if_done(s: State) -> None:

@@ -145,8 +145,8 @@ class WorkerRec:
     """When the unit at the head began, as far as is known."""
     assigned: deque[Unit] = field(default_factory=deque)
     suspended: dict[int, Unit] = field(default_factory=dict)
-    hosts: dict[int, None] = field(default_factory=dict)
-    """Steps set up in a shared worker."""
+    hosts: dict[int, bool] = field(default_factory=dict)
+    """Steps with a `setup` in a shared worker: False while it runs, True when it is done."""
     units_run: int = 0
     cpu_held: int = 0
     memory_held: int = 0
@@ -161,6 +161,16 @@ class WorkerRec:
     @property
     def is_idle(self) -> bool:
         return not self.assigned
+
+    @property
+    def has_suspect(self) -> bool:
+        """A suspected unit is suspended here; nothing else may run in this worker until it has ended."""
+        return bool(self.suspended) and next(iter(self.suspended.values())).isolated
+
+    @property
+    def is_open(self) -> bool:
+        """Takes new work, now or as soon as it is up."""
+        return self.state <= WorkerState.READY and not self.has_suspect
 
 
 @dataclass(slots=True)
@@ -200,16 +210,13 @@ class StepRec:
     size: SizeEstimate = field(default_factory=SizeEstimate)
     setup_us: int = -1
     """Longest setup seen; -1 when none has been."""
-    setups_running: int = 0
-    """Shared workers that are setting this step up right now."""
     hosts: int = 0
-    """Shared workers that have this step set up."""
+    """Shared workers that have set this step up, or are about to, and stay."""
     depth: int = 2
     setup_failures: int = 0
     setup_kills: int = 0
     last_recycled: int = -(1 << 60)
     planned_service_us: int = 0
-    planned_fan_out: int = 0
     next_look: int = 1
     """Completions at which the next look at the balance is due."""
     tasks_in: int = 0
@@ -252,11 +259,16 @@ class State:
     """Units that ran alone although they did not fit the budget."""
     headroom: list[int] = field(default_factory=list)
     """For each step, the room to leave for one unit of each step behind it."""
+    source_headroom: int = 0
+    source_size: SizeEstimate = field(default_factory=SizeEstimate)
     idle_shared: dict[int, WorkerRec] = field(default_factory=dict)
     part_shared: dict[int, WorkerRec] = field(default_factory=dict)
     """Shared workers that have work and could take more."""
     shared: dict[int, WorkerRec] = field(default_factory=dict)
     shared_floor: int = 0
+    shared_memory_floor: int = 0
+    """CPU and memory of the largest shared step: the least that is left to shared workers on each node."""
+    shared_start_failures: int = 0
     uniform: bool = False
     """All shared steps need the same, so what a worker holds does not change while it has work."""
     shared_available_us: int = 0
@@ -271,6 +283,8 @@ class State:
     source_taken: int = 0
     source_ended: bool = False
     pulling: bool = False
+    pull_reserved: int = 0
+    """Bytes reserved for what the source has been asked for."""
     draining: bool = False
     stopping: bool = False
     aborted: str = ""

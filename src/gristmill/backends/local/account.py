@@ -21,6 +21,8 @@ class Account:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.stages = [[StageStats(stage.name) for stage in step.stages] for step in plan.steps]
+        self._open: dict[int, tuple[int, list[int]]] = {}
+        """Of units that delivered part of their outputs: the step and, by stage, tasks that are in and not done."""
         self.failures: list[Failure] = []
         self.failures_total = 0
         self.peak_worker_bytes = [0] * len(plan.steps)
@@ -37,29 +39,65 @@ class Account:
             stage.tasks_dropped += dropped
             stage.busy_s += busy_ns / 1e9
 
-    def add_hooks(self, counts: Sequence[Sequence[int]]) -> None:
-        """Setups and teardowns that a worker did in its life."""
-        for step, stage, setups, teardowns in counts:
-            self.stages[step][stage].setups += setups
-            self.stages[step][stage].teardowns += teardowns
+    def add_part(self, step: int, unit: int, counts: Sequence[Sequence[int]]) -> None:
+        """What a unit did up to now; more is to come."""
+        self.add(step, counts)
+        _, left = self._open.setdefault(unit, (step, [0] * len(counts)))
+        for i, (tasks_in, _, done, *_) in enumerate(counts):
+            left[i] += tasks_in - done
 
-    def fail(self, step: int, stage: int, failure: Failure, counts: Sequence[Sequence[int]]) -> None:
-        """A task was given up in one of the stages of a step; ``counts`` are those of its last attempt, if known."""
+    def add_last(self, step: int, unit: int, counts: Sequence[Sequence[int]]) -> None:
+        """What a unit did since the last report, now that it has ended."""
+        self.add(step, counts)
+        if self._open:
+            self._open.pop(unit, None)
+
+    def released(self, task: int) -> None:
+        """A task is gone. If it neither ended nor failed it was cancelled, in all stages that it had reached."""
+        if self._open and task in self._open:
+            step, left = self._open.pop(task)
+            for stage, n in zip(self.stages[step], left, strict=True):
+                stage.tasks_cancelled += n
+
+    def set_up(self, step: int, stages: int | None = None) -> None:
+        """A worker has set up a step; with ``stages`` only so many, which it tore down because the next one failed."""
+        for stats in self.stages[step][:stages]:
+            stats.setups += 1
+            stats.teardowns += stages is not None
+
+    def note_memory(self, step: int, used: int) -> None:
+        """A worker that runs a step uses so much."""
+        if used > self.peak_worker_bytes[step]:
+            self.peak_worker_bytes[step] = used
+
+    def torn_down(self, step: int) -> None:
+        for stats in self.stages[step]:
+            stats.teardowns += 1
+
+    def fail(self, step: int, stage: int, failure: Failure, unit: int, counts: Sequence[Sequence[int]]) -> None:
+        """A task was given up in one of the stages of a step.
+
+        ``counts`` are those of its last attempt; there are none if its worker died. What then is known is where it
+        was, so it must have come through the stages before that one.
+        """
         self.failures_total += 1
         if len(self.failures) < _KEPT_FAILURES:
             self.failures.append(failure)
         stats = self.stages[step]
         if counts:
-            self.add(step, counts)
-        else:
-            for before in stats[:stage]:
-                before.tasks_in += 1
-                before.tasks_done += 1
-                before.tasks_out += 1
-                before.items_in += failure.items
-                before.items_out += failure.items
-            stats[stage].tasks_in += 1
-            stats[stage].items_in += failure.items
+            self.add_part(step, unit, counts)
+        _, left = self._open.pop(unit, (step, [0] * len(stats)))
+        for i in range(stage, -1, -1):
+            if left[i]:
+                break
+            left[i] = 1
+            stats[i].tasks_in += 1
+            stats[i].items_in += failure.items
+            if i:
+                stats[i - 1].tasks_out += 1
+                stats[i - 1].items_out += failure.items
+        for before, n in zip(stats[:stage], left, strict=False):
+            before.tasks_done += n
         stats[stage].tasks_failed += 1
         stats[stage].items_failed += failure.items
 
@@ -69,10 +107,10 @@ class Account:
 
     def _step(self, state: State, rec: StepRec, stages: list[StageStats]) -> StepStats:
         first = stages[0]
-        later = sum(stage.tasks_failed for stage in stages[1:])
         first.tasks_in = rec.tasks_in
         first.tasks_cancelled = rec.tasks_cancelled
-        first.tasks_failed = max(0, rec.tasks_failed - later) if later else rec.tasks_failed
+        # Slices of a task that failed count above one by one, the task itself only if none of it got through.
+        first.tasks_failed = min(first.tasks_failed, rec.tasks_failed)
         first.tasks_done = rec.tasks_in - first.tasks_failed - first.tasks_cancelled
         stages[-1].tasks_out = rec.outputs
         available = rec.available_us if rec.dedicated else state.shared_available_us
@@ -92,7 +130,9 @@ class Account:
         )
 
 
-def failure_of(label: str, start: int, stop: int, stage: str, items: int, error: str, detail: str, story: Any) -> Failure:
+def failure_of(
+    label: str, start: int, stop: int, stage: str, items: int, error: str, detail: str, story: Any
+) -> Failure:
     """A failure with the part of the task that is at fault in its id."""
     part = f"[{start}]" if stop - start == 1 else f"[{start}:{stop}]" if stop else ""
     return Failure(label + part, stage, error, detail, tuple(story), items)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -39,11 +40,13 @@ class LocalConfig:
     worker_max_lifetime_m: float | None = None
     worker_restart_interval_m: float = 1.0
     view: str = "auto"
-    event_log: str | None = None
+    event_log: str | os.PathLike[str] | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> LocalConfig:
         """Check options given by the user. Raises `ConfigError`."""
+        if options is not None and not isinstance(options, Mapping):
+            raise ConfigError(f"config is a dict of options, not {options!r}")
         names = [f.name for f in fields(cls)]
         for name in options or {}:
             if name not in names:
@@ -72,6 +75,8 @@ class LocalConfig:
         _whole("max_attempts", self.max_attempts, 1)
         if self.num_gpus is not None:
             _whole("num_gpus", self.num_gpus, 0)
+        if self.event_log is not None and not isinstance(self.event_log, str | os.PathLike):
+            raise ConfigError(f"event_log is the path of a file, not {self.event_log!r}")
         for name in ("memory_limit", "object_store_memory"):
             if getattr(self, name) is not None:
                 size(name, getattr(self, name))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
+from contextlib import ExitStack
 from typing import Any
 
 from gristmill.backends.base import Executor, Plan, RunRecord, Step
 from gristmill.backends.local import machine
 from gristmill.backends.local.config import LocalConfig
-from gristmill.backends.local.driver import Driver, pickle_steps
+from gristmill.backends.local.driver import Driver
+from gristmill.backends.local.interrupts import Interrupts
+from gristmill.backends.local.names import LocalNames, pickle_steps
 from gristmill.backends.local.outputs import KeptOutputs
-from gristmill.backends.local.payload import LocalNames
 from gristmill.backends.local.processes import Processes
-from gristmill.backends.step_runner import overrides
+from gristmill.backends.local.source import Source
+from gristmill.backends.local.store import Store
 from gristmill.backends.local.worker import Limits
+from gristmill.backends.step_runner import overrides
 from gristmill.errors import PlanError
 from gristmill.metrics.view import view_for
 from gristmill.scheduling import Scheduler, SchedulerConfig, StepSpec
@@ -56,37 +60,26 @@ class LocalExecutor(Executor):
         outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
         tasks: Iterable[Task[Any]] = [EmptyTask()] if initial_tasks is None else initial_tasks
         total = len(tasks) if isinstance(tasks, Sized) else None
-        view = view_for(config.view, logging_interval=config.logging_interval)
+        scheduler_config = scheduler_config_of(config)
+        limits = _limits(scheduler_config.budget, config.cpus + len(devices), outputs.wanted)
         record: RunRecord | None = None
-        log = open(config.event_log, "w") if config.event_log else None  # noqa: SIM115 - closed in the finally below
-        processes = Processes(on_disk=config.execution_mode == "batch")
-        try:
-            scheduler_config = scheduler_config_of(config)
+        with ExitStack() as stack:
+            interrupts = stack.enter_context(Interrupts())
+            log = stack.enter_context(open(config.event_log, "w")) if config.event_log else None
+            view = view_for(config.view, logging_interval=config.logging_interval)
+            stack.callback(lambda: view.close(record))
             scheduler = RecordingScheduler(specs, scheduler_config, log) if log else Scheduler(specs, scheduler_config)
-            limits = _limits(scheduler_config.budget, config.cpus + len(devices), outputs.wanted)
-            processes.load(steps, limits)
-            driver = Driver(
-                plan,
-                scheduler,
-                processes,
-                node,
-                tuple(name for name, _ in devices),
-                iter(tasks),
-                total,
-                outputs,
-                view,
-                config.memory_limit_bytes,
-                local,
-                limits,
-            )
+            processes = Processes(config.execution_mode == "batch", steps, limits)
+            stack.callback(processes.close)
+            stack.callback(setattr, interrupts, "closing", True)
+            store = Store(processes, limits.retain)
+            source = Source(iter(tasks), total, interrupts)
+            names = tuple(name for name, _ in devices)
+            driver = Driver(plan, scheduler, processes, node, names, source, store, outputs, view, local, interrupts)
+            stack.callback(driver.close)
             record = driver.run()
             if isinstance(scheduler, RecordingScheduler):
                 record.event_hash = scheduler.event_hash()
-        finally:
-            processes.close()
-            if log is not None:
-                log.close()
-            view.close(record)
         if record.interrupted:
             raise KeyboardInterrupt
         return record
@@ -102,7 +95,7 @@ def step_spec(step: Step, config: LocalConfig) -> StepSpec:
     return StepSpec(
         name=step.name,
         cpu=round(resources.cpus * UNIT),
-        gpu=round(resources.gpus * UNIT) if resources.gpus >= 1 else int(resources.gpus * UNIT) or int(resources.gpus > 0),
+        gpu=int(resources.gpus * UNIT) or int(resources.gpus > 0),
         gpu_memory=int(resources.gpu_memory_gb * _GB) or int(resources.gpu_memory_gb > 0),
         memory=int(resources.memory_gb * _GB),
         batch_size=step.batch_size,

@@ -83,27 +83,33 @@ def _read(path: Path) -> str:
         return ""
 
 
-@cache
 def gpus() -> tuple[tuple[str, int], ...]:
     """The visible GPUs: the name by which a process selects each, and its memory in bytes."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ()
-    command = [tool, "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
-    try:
-        text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    found: dict[str, tuple[str, int]] = {}
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError):
-            index, uuid, mebibytes = (x.strip() for x in line.split(","))
-            found[index] = found[uuid] = (index, int(mebibytes) << 20)
+    found = _all_gpus()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return tuple(dict.fromkeys(found.values()))
     names = [x.strip() for x in visible.split(",") if x.strip()]
     return tuple((name, found[name][1]) for name in names if name in found)
+
+
+@cache
+def _all_gpus() -> dict[str, tuple[str, int]]:
+    """Index and memory of each GPU, by its index and by its UUID."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return {}
+    command = [tool, "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
+    try:
+        text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    found: dict[str, tuple[str, int]] = {}
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            index, uuid, mebibytes = (x.strip() for x in line.split(","))
+            found[index] = found[uuid] = (index, int(mebibytes) << 20)
+    return found
 
 
 def devices(count: int | None, memory_gb: float | None) -> tuple[tuple[str, int], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from gristmill.backends.local.payload import unpack
@@ -18,13 +19,13 @@ class KeptOutputs:
         self.wanted = from_initial_tasks if keep is None else keep
         self.reason = ""
         if not self.wanted:
-            self.reason = (
-                "keep_outputs is False" if keep is False else "the run had no initial_tasks; keep_outputs=True keeps them"
-            )
+            self.reason = "the run had no initial_tasks; keep_outputs=True keeps them"
+        if keep is False:
+            self.reason = "keep_outputs is False"
         self._bytes = 0
-        self._tasks: list[tuple[str, bytes]] = []
+        self._tasks: list[tuple[str, bytes | bytearray]] = []
 
-    def add(self, label: str, payload: bytes) -> None:
+    def add(self, label: str, payload: bytes | bytearray) -> None:
         self._tasks.append((label, payload))
         self._bytes += len(payload) + 256
         if self._limit is not None and self._bytes > self._limit:
@@ -45,8 +46,9 @@ class KeptOutputs:
         return loaded
 
 
-def _order(label: str) -> tuple[Any, ...]:
-    head, _, part = label.partition("[")
-    numbers = tuple(int(x) if x.isdigit() else -1 for x in head.split("."))
-    start = part.split(":")[0].rstrip("]")
-    return (*numbers, -1, int(start) if start.isdigit() else -1)
+def _order(label: str) -> tuple[tuple[bool, int], ...]:
+    """Ids in the order of the source: ``2`` before ``10``, ``2.1`` before ``2.10``, ``2[0:5]`` before ``2[5:10]``."""
+    return tuple((start != "", int(number or start)) for start, number in _PARTS.findall(label))
+
+
+_PARTS = re.compile(r"\[(?P<start>\d+):\d+\]|(?P<number>\d+)")

@@ -8,18 +8,19 @@ a stage gets is its own, writable, and stays valid for as long as it likes.
 from __future__ import annotations
 
 import ctypes
-import io
 import os
 import pickle
 import struct
 import sys
 import tempfile
-from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from gristmill.tasks import Task
+
+if TYPE_CHECKING:
+    from gristmill.backends.local.names import LocalNames
 
 INLINE_BYTES = 64 * 1024
 _ALIGN = 64
@@ -57,51 +58,6 @@ def pack(task: Task[Any], local: LocalNames | None = None) -> list[Any]:
         parts += [bytes(gap), view]
         position += gap + view.nbytes
     return parts
-
-
-class LocalNames:
-    """The task classes of modules that workers cannot import: the user's script, notebook or pipeline file.
-
-    They are sent to workers once, so that tasks can name them; what is not among them travels inside each task.
-    """
-
-    def __init__(self) -> None:
-        self.modules = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
-        self.classes: dict[str, dict[str, type]] = {}
-        for module in self.modules:
-            for name, value in list(vars(sys.modules.get(module, object)).items()):
-                if isinstance(value, type) and issubclass(value, Task) and value.__module__ == module:
-                    self.classes.setdefault(module, {})[name] = value
-
-    def dumps(self, task: Task[Any], buffers: list[pickle.PickleBuffer]) -> bytes:
-        """Pickle a task if all it names is known to workers; `PicklingError` if not."""
-        file = io.BytesIO()
-        pickler = _NamingPickler(file, protocol=5, buffer_callback=buffers.append)
-        pickler.local = self
-        pickler.dump(task)
-        return file.getvalue()
-
-    def check(self, value: Any) -> None:
-        module = getattr(value, "__module__", None)
-        if module in self.modules and self.classes.get(module, {}).get(value.__qualname__) is not value:
-            raise pickle.PicklingError(f"{value!r} is not known to workers")
-
-
-class _NamingPickler(pickle.Pickler):
-    local: LocalNames
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, (type, FunctionType)):
-            self.local.check(value)
-        return NotImplemented
-
-
-def learn_names(classes: dict[str, dict[str, type]]) -> None:
-    """In a worker: put the classes of modules that do not exist here where pickle looks for them."""
-    for module, names in classes.items():
-        target = sys.modules.setdefault(module, ModuleType(module))
-        for name, value in names.items():
-            setattr(target, name, value)
 
 
 def size_of(parts: list[Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import resource
@@ -14,17 +15,19 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
-from typing import IO
 
 from gristmill.backends.local.payload import new_arena
-from gristmill.backends.local.protocol import SLOT_BYTES, ToSupervisor, ToWorker
+from gristmill.backends.local.printing import Printer
+from gristmill.backends.local.protocol import SLOT_BYTES, ToSupervisor, ToWorker, mark
 from gristmill.backends.local.threads import VARIABLES
 from gristmill.backends.local.wire import Channel, Message
 from gristmill.backends.local.worker import Limits
+from gristmill.errors import PipelineError
 
 _SLOTS = 4096
 _MARK = "GRISTMILL_RUN"
 _QUIT_S = 10.0
+_DESCRIPTORS = 65536
 
 
 @dataclass
@@ -43,101 +46,110 @@ class WorkerProcess:
     """Payloads in its arena to be given back with the next message."""
     stop_by: float = 0.0
     """When it must have left, after it was told to stop."""
+    stop_now: bool = False
+    """It was to stop in the middle of what it does."""
     said_bye: bool = False
     setup_failed: bool = False
     out_of_memory: bool = False
-    stage: int = 0
     node_setup: bool = False
 
 
 class Processes:
     """Starts and ends processes; knows nothing of tasks."""
 
-    def __init__(self, on_disk: bool) -> None:
+    def __init__(self, on_disk: bool, steps: bytes, limits: Limits) -> None:
         self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
         self.on_disk = on_disk
         self.workers: dict[int, WorkerProcess] = {}
         self.arenas: dict[int, int] = {}
         """Descriptor of each worker's arena; outlives the worker while payloads in it are live."""
-        slots = os.memfd_create("gristmill-slots") if hasattr(os, "memfd_create") else new_arena()
-        os.ftruncate(slots, _SLOTS * SLOT_BYTES)
-        self._slots_fd = slots
-        self.slots = mmap.mmap(slots, _SLOTS * SLOT_BYTES)
-        self._free_slots = list(range(_SLOTS))[::-1]
-        self._init: Message = ()
-        self.stdout: IO[bytes] | None = None
-        self.stderr: IO[bytes] | None = None
+        self._path = [str(p) for p in sys.path]
+        self._init = (ToSupervisor.INIT, self._path, steps, astuple(limits))
         _raise_descriptor_limit()
-        self._spawn()
+        self._slots_fd = _above_stdio(new_arena())
+        os.ftruncate(self._slots_fd, _SLOTS * SLOT_BYTES)
+        self.slots = mmap.mmap(self._slots_fd, _SLOTS * SLOT_BYTES)
+        self._free_slots = list(range(_SLOTS))[::-1]
+        try:
+            self._spawn()
+        except OSError as error:
+            self.slots.close()
+            os.close(self._slots_fd)
+            raise PipelineError(f"a process cannot be started: {error}") from error
 
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
+        theirs = socket.socket(fileno=_above_stdio(theirs.detach()))
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from gristmill.backends.local.supervisor import main; "
+            f"import sys; sys.path[:] = {self._path!r}; from gristmill.backends.local.supervisor import main; "
             f"main({theirs.fileno()}, {self._slots_fd}, {os.getpid()})"
         )
         environment = {**os.environ, _MARK: self.mark, **dict.fromkeys(VARIABLES, "1")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            pass_fds=[theirs.fileno(), self._slots_fd],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        theirs.close()
-        self.stdout, self.stderr = self.process.stdout, self.process.stderr
-        for stream in (self.stdout, self.stderr):
-            if stream is not None:
-                os.set_blocking(stream.fileno(), False)
-        self.control = Channel(ours)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                pass_fds=[theirs.fileno(), self._slots_fd],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # a Ctrl-C in the terminal is the driver's to deal with
+            )
+        assert self.process.stdout is not None and self.process.stderr is not None
+        self.printers = [Printer(self.process.stdout, "stdout"), Printer(self.process.stderr, "stderr")]
         ours.setblocking(False)
-
-    def load(self, steps: bytes, limits: Limits) -> None:
-        """Give the supervisor the stages."""
-        self._init = (ToSupervisor.INIT, list(sys.path), steps, astuple(limits))
+        self.control = Channel(ours)
         self.control.send([self._init])
+
+    def end_supervisor(self) -> int:
+        """Make sure that a supervisor that hung up is gone, and all its processes; its exit code."""
+        self.control.close()
+        try:
+            code = self.process.wait(_QUIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        if code != 0:
+            kill_marked(self.mark)
+        for printer in self.printers:
+            printer.finish()
+        return code
 
     def restart(self) -> None:
-        """After the supervisor was killed: remove what is left of its processes and start another."""
-        self.process.wait()
-        kill_marked(self.mark)
-        self.control.close()
-        self._close_output()
+        """Start another supervisor after `end_supervisor`."""
         self._spawn()
-        self.control.send([self._init])
 
     def start(
         self, ident: int, step: int, cpus: float, gpus: tuple[int, ...], devices: Sequence[str], gpu_share: float
     ) -> WorkerProcess:
-        ours, theirs = socket.socketpair()
-        arena = new_arena(self.on_disk)
-        w = self._new(ident, step, ours)
+        w, theirs = self._new(ident, step)
+        arena = self.arenas[ident] = new_arena(self.on_disk)
         message = (ToSupervisor.START, ident, w.slot, step, cpus, gpus, tuple(devices), gpu_share)
-        self.control.send([message], [theirs.fileno(), arena])
-        # The descriptors must stay open until they are on their way.
-        while not self.control.flush():
-            time.sleep(0.001)
-        theirs.close()
-        self.arenas[ident] = arena
+        with theirs:
+            self.control.send([message], [theirs.fileno(), arena])
         return w
 
     def set_up_node(self, ident: int, step: int) -> WorkerProcess:
-        ours, theirs = socket.socketpair()
-        w = self._new(ident, step, ours)
+        w, theirs = self._new(ident, step)
         w.node_setup = True
-        self.control.send([(ToSupervisor.SET_UP_NODE, ident, w.slot, step)], [theirs.fileno()])
-        while not self.control.flush():
-            time.sleep(0.001)
-        theirs.close()
+        with theirs:
+            self.control.send([(ToSupervisor.SET_UP_NODE, ident, step)], [theirs.fileno()])
         return w
 
-    def _new(self, ident: int, step: int, sock: socket.socket) -> WorkerProcess:
-        sock.setblocking(False)
-        w = WorkerProcess(ident, step, self._free_slots.pop(), Channel(sock))
-        self.workers[ident] = w
-        return w
+    def _new(self, ident: int, step: int) -> tuple[WorkerProcess, socket.socket]:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        w = self.workers[ident] = WorkerProcess(ident, step, self._free_slots.pop(), Channel(ours))
+        mark(self.slots, w.slot)  # whoever had the slot before may have died with something in it
+        return w, theirs
+
+    def show_arena(self, w: WorkerProcess, arena: int, fd: int) -> None:
+        """Give a worker the descriptor of an arena, ahead of whatever it is told next."""
+        if w.outbox:
+            w.channel.send(w.outbox)
+            w.outbox = []
+        w.channel.send([(ToWorker.ARENA, arena)], [fd])
+        w.arenas.add(arena)
 
     def stop(self, ident: int, now: bool, grace_s: float) -> None:
         w = self.workers.get(ident)
@@ -145,8 +157,17 @@ class Processes:
             return
         w.outbox.append((ToWorker.STOP,))
         w.stop_by = time.monotonic() + grace_s
-        if now and w.pid:
+        w.stop_now = now
+        if now:
             self.signal(w, signal.SIGTERM)
+
+    def started(self, ident: int, pid: int) -> None:
+        """A process exists now; do what could not be done to it before."""
+        w = self.workers.get(ident)
+        if w is not None:
+            w.pid = pid
+            if w.stop_now:
+                self.signal(w, signal.SIGTERM)
 
     def signal(self, w: WorkerProcess, number: int) -> None:
         if w.pid:
@@ -169,35 +190,22 @@ class Processes:
 
     def close(self) -> None:
         """End everything. The supervisor kills what is left; if it is gone itself, the driver does."""
-        with contextlib.suppress(OSError):
+        if self.control.fileno() >= 0:
             self.control.send([(ToSupervisor.QUIT,)])
-        self.control.close()
-        try:
-            self.process.wait(_QUIT_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        if self.process.returncode != 0:
-            kill_marked(self.mark)
-        for w in list(self.workers.values()):
+            self.end_supervisor()
+        for w in self.workers.values():
             w.channel.close()
         self.workers.clear()
         for fd in self.arenas.values():
             os.close(fd)
         self.arenas.clear()
-        self._close_output()
         self.slots.close()
         os.close(self._slots_fd)
 
-    def _close_output(self) -> None:
-        for stream in (self.stdout, self.stderr):
-            if stream is not None:
-                stream.close()
 
-
-def kill_marked(mark: str) -> None:
+def kill_marked(run: str) -> None:
     """Kill every process that carries the mark of a run in its environment."""
-    wanted = f"{_MARK}={mark}".encode()
+    wanted = f"{_MARK}={run}".encode()
     for _ in range(50):
         found = False
         for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
@@ -216,11 +224,21 @@ def kill_marked(mark: str) -> None:
         time.sleep(0.01)
 
 
+def _above_stdio(fd: int) -> int:
+    """The same with a number above 2, which a driver with closed standard streams may give to anything."""
+    if fd > 2:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return moved
+
+
 def _raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else 65536, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def describe_exit(status: int) -> str:
@@ -233,3 +251,6 @@ def describe_exit(status: int) -> str:
     return f"exit code {os.WEXITSTATUS(status)}"
 
 
+def describe_code(code: int) -> str:
+    """An exit code as `subprocess` gives it, in words."""
+    return describe_exit(-code if code < 0 else code << 8)

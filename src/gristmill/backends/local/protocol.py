@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import mmap
+import struct
+
 SLOT_BYTES = 32
 """Each worker's place in the shared page: the task it is running, the stage, the step it is setting up."""
 NOTHING = -(1 << 62)
 """A slot value that names no task or step."""
+
+_SLOT = struct.Struct("<qqq")
+_STAGE = struct.Struct("<q")
+
+
+def mark(slots: mmap.mmap, slot: int, task: int = NOTHING, stage: int = 0, step: int = NOTHING) -> None:
+    """Note what a worker is doing, for whoever finds it dead."""
+    _SLOT.pack_into(slots, slot * SLOT_BYTES, task, stage, step)
+
+
+def mark_stage(slots: mmap.mmap, slot: int, stage: int) -> None:
+    """Note that a worker has come to another stage of its step."""
+    _STAGE.pack_into(slots, slot * SLOT_BYTES + _STAGE.size, stage)
+
+
+def read_mark(slots: mmap.mmap, slot: int) -> tuple[int | None, int, int | None]:
+    """The task, the stage and the step to set up that a worker noted last."""
+    task, stage, step = _SLOT.unpack_from(slots, slot * SLOT_BYTES)
+    return None if task == NOTHING else task, stage, None if step == NOTHING else step
 
 
 class ToWorker:
@@ -38,7 +60,7 @@ class FromWorker:
     SETUP_FAILED = 5
     """step, stage, error, detail"""
     BYE = 6
-    """[(step, stage, setups, teardowns)], [teardown errors]"""
+    """[steps torn down], [teardown errors]"""
     NODE_SET_UP = 7
     """step, error"""
 
@@ -49,7 +71,7 @@ class ToSupervisor:
     START = 1
     """worker, slot, step (-1: shared), cpus, gpu indices, devices, gpu_share; beside it: socket, arena"""
     SET_UP_NODE = 2
-    """worker, slot, step; beside it: socket"""
+    """worker, step; beside it: socket"""
     QUIT = 3
 
 
@@ -60,3 +82,5 @@ class FromSupervisor:
     """worker, pid"""
     EXITED = 2
     """worker, wait status"""
+    UNABLE = 3
+    """error: a process could not be started"""

@@ -17,24 +17,28 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 from gristmill.backends.local import worker
-from gristmill.backends.local.payload import learn_names
+from gristmill.backends.local.names import learn_names
 from gristmill.backends.local.protocol import FromSupervisor, ToSupervisor
 from gristmill.backends.local.wire import Channel, Closed, Message
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_LOOK_MS = 500
+_LOOK_S = 0.5
+"""How often to see whether the driver lives: the control socket tells sooner, unless somebody else holds it too."""
 
 
 class Supervisor:
+    """Follows the driver's orders."""
+
     def __init__(self, control: socket.socket, slots: mmap.mmap, driver: int) -> None:
         self.channel = Channel(control)
         self.slots = slots
         self.driver = driver
+        self.pid = os.getpid()
         self.steps: list[worker.Stages] = []
         self.limits = worker.Limits(0, 0, False)
         self.children: dict[int, int] = {}
@@ -53,7 +57,7 @@ class Supervisor:
         poll.register(wake, select.POLLIN)
         try:
             while not self.quitting and os.getppid() == self.driver:
-                for fd, _ in poll.poll(_LOOK_MS):
+                for fd, _ in poll.poll(_LOOK_S * 1000):
                     if fd == wake:
                         with contextlib.suppress(BlockingIOError):
                             os.read(wake, 4096)
@@ -69,15 +73,17 @@ class Supervisor:
     def take(self, message: Message) -> None:
         kind = message[0]
         if kind == ToSupervisor.START:
-            self.start(worker.Setting(*message[1:]))
-        elif kind == ToSupervisor.SET_UP_NODE:
-            _, ident, slot, step = message
+            setting = worker.Setting(*message[1:])
             sock = socket.socket(fileno=self.channel.fds.popleft())
-            pid = os.fork()
-            if pid == 0:
-                self.become(lambda: worker.set_up_node(step, slot, sock, self.slots, self.steps))
+            arena = self.channel.fds.popleft()
+            self.fork(setting.worker, lambda: worker.main(setting, sock, arena, self.slots, self.steps, self.limits))
             sock.close()
-            self.started(ident, pid)
+            os.close(arena)
+        elif kind == ToSupervisor.SET_UP_NODE:
+            _, ident, step = message
+            sock = socket.socket(fileno=self.channel.fds.popleft())
+            self.fork(ident, lambda: worker.set_up_node(step, sock, self.steps))
+            sock.close()
         elif kind == ToSupervisor.INIT:
             self.load(*message[1:])
         elif kind == ToSupervisor.QUIT:
@@ -87,46 +93,57 @@ class Supervisor:
         sys.path[:] = path
         self.limits = worker.Limits(*limits)
         error = ""
+        signal.signal(signal.SIGALRM, self.check_driver)
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
         try:
             self.steps, classes = pickle.loads(steps)
             learn_names(classes)
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
                 error = "a stage touches CUDA while it is loaded; do that in setup(), which runs in the worker"
-        except Exception:  # noqa: BLE001 - loading runs the user's imports; whatever they raise is told to the user
+        except BaseException:  # loading runs the user's imports; whatever they raise, be it SystemExit, is told
             error = traceback.format_exc(limit=-3).strip()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
         self.channel.send([(FromSupervisor.LOADED, error)])
+        if error:
+            self.quitting = True
 
-    def start(self, setting: worker.Setting) -> None:
-        sock = socket.socket(fileno=self.channel.fds.popleft())
-        arena = self.channel.fds.popleft()
-        pid = os.fork()
+    def check_driver(self, signum: int, frame: FrameType | None) -> None:
+        """Imports of stages may take long; the driver may be killed while they last."""
+        if os.getppid() != self.driver:
+            kill_descendants()
+            os._exit(1)
+
+    def fork(self, ident: int, work: Callable[[], None]) -> None:
+        if self.quitting:
+            return
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.channel.send([(FromSupervisor.UNABLE, str(error))])
+            return
         if pid == 0:
-            self.become(lambda: worker.main(setting, sock, arena, self.slots, self.steps, self.limits))
-        sock.close()
-        os.close(arena)
-        self.started(setting.worker, pid)
-
-    def started(self, ident: int, pid: int) -> None:
+            self.become(work)
         self.children[pid] = ident
         self.channel.send([(FromSupervisor.STARTED, ident, pid)])
 
-    def become(self, work: Any) -> None:
+    def become(self, work: Callable[[], None]) -> None:
         """Turn this forked child into a worker. Never returns."""
         status = 1
         try:
-            parent = os.getppid()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            die_with_parent(parent)
-            self.channel.sock.close()
+            die_with_parent(self.pid)
+            self.channel.close()
             with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
                 file.write("500")
             work()
             status = 0
-        except SystemExit as leaving:
-            status = leaving.code if isinstance(leaving.code, int) else 1
-        except BaseException:  # noqa: BLE001 - the last frame of a process: there is nobody above to handle it
+        except BaseException:  # the last frame of a process: there is nobody above to handle it
             traceback.print_exc()
         finally:
             with contextlib.suppress(OSError, ValueError):
@@ -176,7 +193,7 @@ def children_of(pid: int) -> list[int]:
 
 def kill_descendants() -> None:
     """Kill all that came from this process, until nothing is left."""
-    for _ in range(100):
+    for _ in range(500):
         found = children_of(os.getpid())
         if not found:
             return
@@ -204,8 +221,11 @@ def main(control: int, slots: int, driver: int) -> None:
     """The whole life of the supervisor process."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # Ctrl-C is the driver's. Not SIG_IGN: programs that stages start would inherit that.
+    signal.signal(signal.SIGINT, _ignore)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     page = mmap.mmap(slots, 0)
     os.close(slots)
+    os.set_inheritable(control, False)
     Supervisor(socket.socket(fileno=control), page, driver).serve()

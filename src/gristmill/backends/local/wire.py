@@ -8,19 +8,33 @@ which is which.
 from __future__ import annotations
 
 import array
+import contextlib
 import marshal
 import os
 import socket
 import struct
+import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 Message = tuple[Any, ...]
 
-_HEADER = struct.Struct("<I")
+_HEADER = struct.Struct("<Q")
 _CHUNK = 1 << 18
 _FDS = 16
 _FD_SPACE = socket.CMSG_SPACE(_FDS * array.array("i").itemsize)
+_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+class _Buffer(threading.local):
+    """Where a thread receives; two runs in two threads must not share one."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_CHUNK))
+
+
+_buffer = _Buffer()
 
 
 class Closed(Exception):
@@ -40,53 +54,67 @@ class Channel:
     def fileno(self) -> int:
         return self.sock.fileno()
 
-    def send(self, messages: list[Message], fds: list[int] | None = None) -> None:
-        """Send now, as far as the socket takes it; the rest waits for `flush`."""
+    @property
+    def pending(self) -> bool:
+        """Whether something waits for `flush`."""
+        return bool(self._out)
+
+    def send(self, messages: list[Message], fds: Sequence[int] = ()) -> None:
+        """Send now, as far as the socket takes it; the rest waits for `flush`. The descriptors stay the caller's."""
         body = marshal.dumps(messages)
-        self._out.append((_HEADER.pack(len(body)) + body, fds or []))
+        self._out.append((_HEADER.pack(len(body)) + body, [os.dup(fd) for fd in fds]))
         if len(self._out) == 1:
             self.flush()
 
     def flush(self) -> bool:
-        """Send what waits; True when nothing is left."""
+        """Send what waits; True when nothing is left. To an end that is gone nothing can be sent, and nothing is."""
         while self._out:
             data, fds = self._out[0]
             try:
-                sent = self._send_some(data, fds)
+                sent = socket.send_fds(self.sock, [data], fds) if fds else self.sock.send(data)
             except BlockingIOError:
                 return False
             except (BrokenPipeError, ConnectionResetError):
-                self._out.clear()
+                self._discard()
                 return True
+            for fd in fds:
+                os.close(fd)
             if sent == len(data):
                 self._out.popleft()
             else:
                 self._out[0] = (memoryview(data)[sent:], [])
         return True
 
-    def _send_some(self, data: bytes | memoryview, fds: list[int]) -> int:
-        if fds:
-            return socket.send_fds(self.sock, [data], fds)
-        return self.sock.send(data)
-
     def receive(self) -> list[Message]:
         """All messages of the complete frames that have arrived; waits for one on a blocking socket."""
         while True:
             try:
-                data, ancillary, _, _ = self.sock.recvmsg(_CHUNK, _FD_SPACE)
+                self._read()
             except BlockingIOError:
                 return []
-            except ConnectionResetError:
-                data, ancillary = b"", []
-            for level, kind, raw in ancillary:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    self.fds.extend(array.array("i", raw[: len(raw) - len(raw) % 4]))
-            if not data:
-                raise Closed
-            self._in += data
             messages = self._parse()
             if messages or not self.sock.getblocking():
                 return messages
+
+    def drain(self) -> list[Message]:
+        """All messages that an end which has ended left behind. For sockets that do not block."""
+        with contextlib.suppress(BlockingIOError, Closed):
+            while True:
+                self._read()
+        return self._parse()
+
+    def _read(self) -> None:
+        view = _buffer.view
+        try:
+            n, ancillary, _, _ = self.sock.recvmsg_into([view], _FD_SPACE, _FLAGS)
+        except ConnectionResetError:
+            raise Closed from None
+        for level, kind, raw in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self.fds.extend(array.array("i", raw[: len(raw) - len(raw) % 4]))
+        if not n:
+            raise Closed
+        self._in += view[:n]
 
     def _parse(self) -> list[Message]:
         messages: list[Message] = []
@@ -104,7 +132,13 @@ class Channel:
             del buffer[:start]
         return messages
 
+    def _discard(self) -> None:
+        while self._out:
+            for fd in self._out.popleft()[1]:
+                os.close(fd)
+
     def close(self) -> None:
         self.sock.close()
+        self._discard()
         while self.fds:
             os.close(self.fds.popleft())

@@ -7,7 +7,6 @@ import mmap
 import os
 import signal
 import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -16,10 +15,10 @@ from types import FrameType
 from typing import Any
 
 from gristmill.backends.local.payload import INLINE_BYTES, ArenaWriter, pack, read_arena, size_of, unpack
-from gristmill.backends.local.protocol import NOTHING, SLOT_BYTES, FromWorker, ToWorker
+from gristmill.backends.local.protocol import NOTHING, FromWorker, ToWorker, mark, mark_stage
 from gristmill.backends.local.threads import limit_threads
 from gristmill.backends.local.wire import Channel, Closed, Message
-from gristmill.backends.step_runner import StageError, StepRunner
+from gristmill.backends.step_runner import Interrupt, StageError, StepRunner, details, one_line
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.tasks import Task
 
@@ -30,10 +29,6 @@ _CHUNK_OUTPUTS = 256
 _CHUNK_NS = 200_000_000
 
 Stages = tuple[ProcessingStage[Any, Any], ...]
-
-
-class Interrupt(BaseException):
-    """The run is to end now. Not an `Exception`, so that stages do not swallow it."""
 
 
 @dataclass
@@ -71,7 +66,7 @@ class Running:
     inputs: list[Any]
     outputs: Iterator[tuple[int, Task[Any]]]
     skip: list[int]
-    streams: bool = False
+    """Outputs of each input that an earlier attempt has delivered."""
 
 
 class Worker:
@@ -93,36 +88,60 @@ class Worker:
         self.reported_at = time.perf_counter_ns()
         self.suspended: dict[int, Running] = {}
         self.fast: dict[int, bool] = {}
-        self.setups: dict[int, list[int]] = {}
-        self.teardown_errors: list[str] = []
+        self.threads = 0.0
+        """CPUs that libraries may use now."""
         self.stopping = False
+        self.sending = False
+        self.interrupted = False
+        """While it was sending."""
+        self.leaving = False
 
     # The loop ---------------------------------------------------------------------------------------------------
 
     def serve(self) -> None:
         """Work until told to stop; then, whatever happened, tear down."""
         try:
-            if self.setting.step >= 0 and not self.set_up(self.setting.step):
-                return
-            self.loop()
+            try:
+                signal.signal(signal.SIGTERM, self.interrupt)
+                self.loop()
+            finally:
+                self.leaving = True
         except (Interrupt, Closed):
             pass
         finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            self.suspended.clear()
-            for step in list(self.runners):
-                self.tear_down(step)
-            counts = [(step, i, n, self.torn.get((step, i), 0)) for step, ns in self.setups.items() for i, n in enumerate(ns)]
-            self.say((FromWorker.BYE, counts, self.teardown_errors))
-            with contextlib.suppress(Closed):
-                self.report()
+            self.leave()
+
+    def interrupt(self, signum: int, frame: FrameType | None) -> None:
+        """Leave whatever is being done, once, but not in the middle of a message: the next could not be read."""
+        if self.leaving:
+            return
+        self.leaving = True
+        if self.sending:
+            self.interrupted = True
+        else:
+            raise Interrupt
 
     def loop(self) -> None:
+        if self.setting.step >= 0:
+            self.set_up(self.setting.step)
+        else:
+            self.say((FromWorker.READY, 0))
         while not self.stopping:
             if not self.inbox:
                 self.report()
                 self.inbox.extend(self.channel.receive())
             self.take(self.inbox.popleft())
+
+    def leave(self) -> None:
+        """Tear down, and say so."""
+        self.suspended.clear()
+        torn, errors = [], []
+        for step, runner in self.runners.items():
+            errors += [f"teardown of '{runner.stages[x.stage].name}': {x.error}" for x in runner.teardown()]
+            torn.append(step)
+        self.say((FromWorker.BYE, torn, errors))
+        with contextlib.suppress(Interrupt):
+            self.report()
 
     def take(self, message: Message) -> None:
         kind = message[0]
@@ -147,64 +166,63 @@ class Worker:
 
     def report(self) -> None:
         if self.outbox:
+            self.sending = True
             self.channel.send(self.outbox)
             self.outbox = []
+            self.sending = False
+            if self.interrupted:
+                self.interrupted = False
+                raise Interrupt
         self.reported_at = time.perf_counter_ns()
 
     # Stages -----------------------------------------------------------------------------------------------------
 
-    def set_up(self, step: int) -> bool:
-        """Set a step up; says how it went."""
-        runner = StepRunner(self.steps[step])
-        mark(self.slots, self.setting.slot, NOTHING, 0, step)
-        limit_threads(self.setting.cpus if self.setting.step >= 0 else self.steps[step][0].resources.cpus)
-        start = time.perf_counter_ns()
+    def set_up(self, step: int) -> None:
+        """Set a step up and say how it went. A worker where that failed leaves."""
         s = self.setting
-        metadata = WorkerMetadata(str(s.worker), "local", s.cpus, s.gpus, s.gpu_share)
+        runner = StepRunner(self.steps[step], lambda stage: mark_stage(self.slots, s.slot, stage))
+        mark(self.slots, s.slot, NOTHING, 0, step)
+        self.limit(step)
+        start = time.perf_counter_ns()
         try:
-            runner.setup(metadata)
+            runner.setup(WorkerMetadata(str(s.worker), "local", self.cpus(step), s.gpus, s.gpu_share))
         except StageError as error:
             runner.teardown()
             self.say((FromWorker.SETUP_FAILED, step, error.stage, error.error, error.detail))
-            self.report()
-            return False
+            self.stopping = True
+            return
+        except Interrupt:
+            runner.teardown()
+            raise
         finally:
             mark(self.slots, s.slot)
-        limit_threads(self.setting.cpus if self.setting.step >= 0 else self.steps[step][0].resources.cpus)
         self.runners[step] = runner
-        counts = self.setups.setdefault(step, [0] * len(runner.stages))
-        for i in range(len(counts)):
-            counts[i] += 1
+        self.threads = 0.0  # the setup may have loaded libraries
+        self.limit(step)
         took = (time.perf_counter_ns() - start) // 1000
-        if s.step >= 0:
-            self.say((FromWorker.READY, took))
-        else:
-            self.say((FromWorker.STEP_SET_UP, step, took))
+        self.say((FromWorker.READY, took) if s.step >= 0 else (FromWorker.STEP_SET_UP, step, took))
         self.report()
-        return True
 
-    @property
-    def torn(self) -> dict[tuple[int, int], int]:
-        if not hasattr(self, "_torn"):
-            self._torn: dict[tuple[int, int], int] = {}
-        return self._torn
+    def cpus(self, step: int) -> float:
+        return self.setting.cpus if self.setting.step >= 0 else self.steps[step][0].resources.cpus
 
-    def tear_down(self, step: int) -> None:
-        runner = self.runners.pop(step)
-        for i in range(len(runner.stages)):
-            self.torn[step, i] = self.torn.get((step, i), 0) + 1
-        for error in runner.teardown():
-            self.teardown_errors.append(f"teardown of '{runner.stages[error.stage].name}': {error.error}")
+    def limit(self, step: int) -> None:
+        """Let libraries use the CPUs of a step."""
+        cpus = self.cpus(step)
+        if cpus != self.threads:
+            self.threads = cpus
+            limit_threads(cpus)
 
     # Units ------------------------------------------------------------------------------------------------------
 
     def run(self, step: int, unit: int, inputs: list[Any]) -> None:
         runner = self.runners.get(step)
         if runner is None:
-            if not self.set_up(step):
-                self.inbox = deque(m for m in self.inbox if not (m[0] == ToWorker.RUN and m[1] == step))
+            self.set_up(step)
+            if self.stopping:
                 return
             runner = self.runners[step]
+        self.limit(step)
         if not self.fast.get(step):
             self.report()
         mark(self.slots, self.setting.slot, inputs[0][0], 0, NOTHING)
@@ -221,15 +239,14 @@ class Worker:
         data = payload if payload is not None else read_arena(self.arenas[arena], offset, length)
         try:
             task: Task[Any] = unpack(data)
-        except (AttributeError, ImportError, EOFError, ValueError, TypeError) as error:
-            raise StageError(0, f"{type(error).__name__}: the task could not be loaded: {error}", "") from None
+            if stop:
+                part = task.slice(start, stop)
+                if part is None:
+                    raise TypeError(f"a {type(task).__name__} of {task.num_items} items could not be sliced")
+                task, label = part, f"{label}[{start}:{stop}]"
+        except Exception as error:  # unpickling and slicing run the user's code
+            raise StageError(0, f"the task could not be loaded: {one_line(error)}", details(error)) from None
         task.task_id = label
-        if stop:
-            part = task.slice(start, stop)
-            if part is None:
-                raise StageError(0, f"TypeError: a {type(task).__name__} of {task.num_items} items could not be sliced", "")
-            part.task_id = f"{label}[{start}:{stop}]"
-            return part
         return task
 
     def advance(self, r: Running, start: int = 0) -> None:
@@ -237,6 +254,7 @@ class Worker:
         runner = self.runners[r.step]
         slot = self.setting.slot
         if not start:
+            self.limit(r.step)
             mark(self.slots, slot, r.inputs[0][0], 0, NOTHING)
             start = time.perf_counter_ns()
         outputs: list[Any] = []
@@ -248,16 +266,23 @@ class Worker:
                     r.skip[position] -= 1
                     runner.reset_counts()
                     continue
-                x = self.store(r.inputs[position][0], task, last)
+                x = self.store(runner, r.inputs[position][0], task, last)
                 outputs.append(x)
                 made += x[6]
-                if made >= self.limits.chunk or len(outputs) >= _CHUNK_OUTPUTS:
+                if (
+                    made >= self.limits.chunk
+                    or len(outputs) >= _CHUNK_OUTPUTS
+                    or (runner.streams and time.perf_counter_ns() - start > _CHUNK_NS)
+                ):
                     self.say((FromWorker.EMITTED, r.unit, outputs, _us(start), runner.take_counts()))
                     self.suspended[r.unit] = r
                     mark(self.slots, slot)
                     self.report()
                     return
         except StageError as error:
+            for _, _, _, _, payload, offset, length in outputs:
+                if payload is None and length:
+                    self.arena.free(offset, length)
             self.fail(r.unit, error, start, runner)
             return
         mark(self.slots, slot)
@@ -267,17 +292,22 @@ class Worker:
         if not self.fast[r.step] or time.perf_counter_ns() - self.reported_at > _REPORT_NS:
             self.report()
 
-    def store(self, parent: int, task: Task[Any], last: bool) -> tuple[Any, ...]:
+    def store(self, runner: StepRunner, parent: int, task: Task[Any], last: bool) -> tuple[Any, ...]:
         """An output as it is reported; its payload is put where others can read it."""
-        items = int(task.num_items)
-        divisible = type(task).slice is not Task.slice
-        if last and not self.limits.keep:
-            return (parent, task.task_id, items, divisible, None, 0, 0)
-        parts = pack(task)
-        size = size_of(parts)
-        if size <= INLINE_BYTES:
-            return (parent, task.task_id, items, divisible, b"".join(parts), 0, size)
-        offset, length = self.arena.write(parts)
+        try:
+            items = int(task.num_items)
+            divisible = type(task).slice is not Task.slice
+            if last and not self.limits.keep:
+                return (parent, task.task_id, items, divisible, None, 0, 0)
+            parts = pack(task)
+            size = size_of(parts)
+            if size <= INLINE_BYTES:
+                return (parent, task.task_id, items, divisible, b"".join(parts), 0, size)
+            offset, length = self.arena.write(parts)
+        except Exception as error:  # pickling runs the user's code, on whatever the stage put into the task
+            raise StageError(
+                len(runner.stages) - 1, f"what it returned cannot be passed on: {one_line(error)}", details(error)
+            ) from None
         return (parent, task.task_id, items, divisible, None, offset, length)
 
     def fail(self, unit: int, error: StageError, start: int, runner: StepRunner | None) -> None:
@@ -291,45 +321,19 @@ def _us(start: int) -> int:
     return (time.perf_counter_ns() - start) // 1000
 
 
-_SLOT = struct.Struct("<qqq")
-
-
-def mark(slots: mmap.mmap, slot: int, task: int = NOTHING, stage: int = 0, step: int = NOTHING) -> None:
-    """Note what this worker is doing, for whoever finds it dead."""
-    _SLOT.pack_into(slots, slot * SLOT_BYTES, task, stage, step)
-
-
-def read_mark(slots: mmap.mmap, slot: int) -> tuple[int, int, int]:
-    """The task, stage and step to set up that a worker noted last."""
-    task, stage, step = _SLOT.unpack_from(slots, slot * SLOT_BYTES)
-    return task, stage, step
-
-
 def main(
     setting: Setting, sock: socket.socket, arena: int, slots: mmap.mmap, steps: list[Stages], limits: Limits
 ) -> None:
     """Be a worker until told to stop. Called in a freshly forked process."""
-    signal.signal(signal.SIGTERM, _interrupt)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(setting.devices)
-    channel = Channel(sock)
-    worker = Worker(setting, channel, arena, slots, steps, limits)
-    if setting.step < 0:
-        worker.say((FromWorker.READY, 0))
-        worker.report()
-    worker.serve()
+    Worker(setting, Channel(sock), arena, slots, steps, limits).serve()
 
 
-def set_up_node(step: int, slot: int, sock: socket.socket, slots: mmap.mmap, steps: list[Stages]) -> None:
+def set_up_node(step: int, sock: socket.socket, steps: list[Stages]) -> None:
     """Run a step's `setup_on_node` and say how it went. Called in a freshly forked process."""
-    mark(slots, slot, NOTHING, 0, step)
     error = ""
     try:
         StepRunner(steps[step]).setup_on_node(NodeInfo("local"), WorkerMetadata("0", "local"))
     except StageError as failure:
         error = f"{failure.error}\n{failure.detail}".strip()
-    mark(slots, slot)
     Channel(sock).send([(FromWorker.NODE_SET_UP, step, error)])
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise Interrupt

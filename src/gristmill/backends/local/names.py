@@ -1,0 +1,144 @@
+"""Classes and functions that workers cannot import: those of scripts, notebooks, test modules and pipeline files."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from types import FunctionType, ModuleType
+from typing import Any
+
+import cloudpickle
+
+from gristmill.backends.base import Plan
+from gristmill.errors import PipelineError
+from gristmill.tasks import Task
+
+_MOST_BYTES = (1 << 31) - (1 << 20)
+"""`marshal` takes no more in one piece."""
+
+
+class LocalNames:
+    """The task classes of modules that exist only in the driver.
+
+    They are sent to workers once, so that tasks can name them; what is not among them travels inside each task.
+    """
+
+    def __init__(self) -> None:
+        for module in unimportable():
+            cloudpickle.register_pickle_by_value(module)
+        self.modules = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
+        self.classes: dict[str, dict[str, type]] = {}
+        for module in self.modules:
+            if any(module[:i] not in sys.modules for i, sign in enumerate(module) if sign == "."):
+                continue  # not even this process could find it by name
+            for name, value in list(vars(sys.modules.get(module, object)).items()):
+                is_task = isinstance(value, type) and issubclass(value, Task) and value.__module__ == module
+                if is_task and _travels(value):
+                    self.classes.setdefault(module, {})[name] = value
+
+    def dumps(self, task: Task[Any], buffers: list[pickle.PickleBuffer]) -> bytes:
+        """Pickle a task if all it names is known to workers; `PicklingError` if not."""
+        file = io.BytesIO()
+        pickler = _NamingPickler(file, protocol=5, buffer_callback=buffers.append)
+        pickler.local = self
+        pickler.dump(task)
+        return file.getvalue()
+
+    def check(self, value: Any) -> None:
+        module = value.__module__
+        if module in self.modules and self.classes.get(module, {}).get(value.__qualname__) is not value:
+            raise pickle.PicklingError(f"{value!r} is not known to workers")
+
+
+class _NamingPickler(pickle.Pickler):
+    local: LocalNames
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, (type, FunctionType)):
+            self.local.check(value)
+        return NotImplemented
+
+
+def _travels(value: type) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:  # a class that refuses, for whatever reason, matters only to tasks that use it
+        return False
+    return True
+
+
+def unimportable() -> Iterator[ModuleType]:
+    """Modules of the user that are loaded here but that a worker, with the same path, would not find."""
+    installed = tuple(os.path.realpath(p) + os.sep for p in {sys.prefix, sys.base_prefix, sys.exec_prefix})
+    found: dict[str, ModuleSpec | None] = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or name == "__main__" or name.partition(".")[0] == "gristmill":
+            continue
+        if getattr(module, "__name__", None) != name or os.path.realpath(file).startswith(installed):
+            continue
+        spec = _find(name, found)
+        if spec is None or spec.origin is None or os.path.realpath(spec.origin) != os.path.realpath(file):
+            yield module
+
+
+def _find(name: str, found: dict[str, ModuleSpec | None]) -> ModuleSpec | None:
+    """What an import in a fresh interpreter would find. Unlike `importlib.util.find_spec` it ignores what is loaded."""
+    if name not in found:
+        parent, _, _ = name.rpartition(".")
+        package = _find(parent, found) if parent else None
+        path = package.submodule_search_locations if package is not None else None
+        spec = None
+        if not parent or path is not None:
+            for finder in sys.meta_path:
+                spec = finder.find_spec(name, path)
+                if spec is not None:
+                    break
+        found[name] = spec
+    return found[name]
+
+
+def learn_names(classes: dict[str, dict[str, type]]) -> None:
+    """In a worker: put the classes of modules that do not exist here where pickle looks for them."""
+    for module, names in classes.items():
+        parts = module.split(".")
+        for i in range(1, len(parts)):
+            _ensure_package(".".join(parts[:i]))
+        target = sys.modules.setdefault(module, ModuleType(module))
+        for name, value in names.items():
+            setattr(target, name, value)
+
+
+def _ensure_package(name: str) -> None:
+    """Pickle imports the packages above a module too."""
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        package = sys.modules[name] = ModuleType(name)
+        package.__path__ = []
+
+
+def pickle_steps(plan: Plan, local: LocalNames) -> bytes:
+    """The stages of each step, with what workers cannot import inside. Raises `PipelineError` naming the stage."""
+    try:
+        whole: bytes = cloudpickle.dumps(([step.stages for step in plan.steps], local.classes), protocol=5)
+    except Exception as error:  # a stage may hold anything; whatever refuses to travel is named
+        for stage in (stage for step in plan.steps for stage in step.stages):
+            try:
+                cloudpickle.dumps(stage)
+            except Exception as reason:
+                raise PipelineError(
+                    f"stage '{stage.name}' cannot be sent to a worker: {type(reason).__name__}: {reason}. "
+                    "Open files, locks, connections and models in setup(), not in __init__()."
+                ) from None
+        raise PipelineError(f"the stages cannot be sent to a worker: {type(error).__name__}: {error}") from None
+    if len(whole) > _MOST_BYTES:
+        raise PipelineError(
+            f"the stages hold {len(whole) / 1e9:.1f} GB, which is too much to send. Load large things in setup()."
+        )
+    return whole

@@ -1,0 +1,98 @@
+"""Telling a scheduler a story event by event, with all invariants checked after each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from world import cpus
+
+from gristmill.scheduling import Scheduler, SchedulerConfig, StepSpec
+from gristmill.scheduling import commands as c
+from gristmill.scheduling import events as e
+
+
+class Script:
+    """A scheduler and what it said. Time goes on by one microsecond an event unless told otherwise."""
+
+    def __init__(
+        self,
+        *steps: StepSpec,
+        nodes: tuple[e.NodeJoined, ...] = (cpus(1),),
+        budget: int = 1 << 30,
+        **config: Any,
+    ) -> None:
+        self.scheduler = Scheduler(steps, SchedulerConfig(budget=budget, **config))
+        self.state = self.scheduler.state
+        self.now = 0
+        self.next_id = 0
+        self.said: list[c.Command] = []
+        """All commands so far."""
+        self.tell(*nodes)
+
+    def tell(self, *events: e.Event, after: int = 1) -> list[Any]:
+        """What the scheduler says to each of these in turn."""
+        answer: list[c.Command] = []
+        for event in events:
+            self.now += after
+            answer += self.scheduler.handle(event, self.now)
+            self.scheduler.check()
+        self.said += answer
+        return answer
+
+    def all(self, kind: type) -> list[Any]:
+        return [x for x in self.said if type(x) is kind]
+
+    def outputs(self, n: int, size: int = 100, items: int = 1, parent: int = -1) -> tuple[e.Output, ...]:
+        self.next_id += n
+        return tuple(e.Output(i, size, items, parent, items > 1) for i in range(self.next_id - n, self.next_id))
+
+    def give(self, n: int, size: int = 100, items: int = 1) -> list[Any]:
+        """The source gives tasks."""
+        return self.tell(e.SourceGave(self.outputs(n, size, items)))
+
+    def start(self) -> list[int]:
+        """All workers that were asked for and are not up come up."""
+        up = [x.worker for x in self.all(c.StartWorker) if x.worker in self.state.workers]
+        up = [w for w in up if self.state.workers[w].state == 0]
+        self.tell(*(e.WorkerReady(w) for w in up))
+        return up
+
+    def running(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """(worker, step, tasks) of all that is in workers."""
+        return [
+            (w.id, u.step, tuple(t.id for t in u.tasks)) for w in self.state.workers.values() for u in w.assigned
+        ]
+
+    def unit(self, step: int | None = None) -> tuple[int, int]:
+        """(worker, unit) of the first unit that runs, of a step if one is named."""
+        return next((w, tasks[0]) for w, i, tasks in self.running() if step is None or i == step)
+
+    def finish(self, step: int | None = None, n: int = 1, size: int = 100, busy_us: int = 1000) -> list[Any]:
+        """The first unit that runs (of a step) finishes with so many outputs."""
+        worker, unit = self.unit(step)
+        return self.tell(e.UnitFinished(worker, unit, self.outputs(n, size, parent=unit), busy_us))
+
+    def fail(self, step: int | None = None) -> list[Any]:
+        worker, unit = self.unit(step)
+        return self.tell(e.UnitFailed(worker, unit, "ValueError: bad"))
+
+    def die(self, cause: e.Death = e.Death.CRASHED, step: int | None = None) -> list[Any]:
+        """The worker of the first unit that runs (of a step) dies while running it."""
+        worker, unit = self.unit(step)
+        return self.tell(e.WorkerDied(worker, cause, unit))
+
+    def to_the_end(self) -> None:
+        """Whatever runs finishes, whoever is asked does as he is told, until all is done."""
+        for _ in range(10_000):
+            if self.state.finished:
+                return
+            stopping = [w.id for w in self.state.workers.values() if w.state == 3]
+            if self.start():
+                continue
+            if stopping:
+                self.tell(*(e.WorkerLeft(w) for w in stopping))
+            elif self.running():
+                self.finish()
+            else:
+                self.tell(e.SourceEnded() if self.state.pulling else e.Tick())
+        raise AssertionError(f"it does not end: {self.scheduler.snapshot()}")

@@ -1,0 +1,115 @@
+"""The balancer in a run: it finds the balance, keeps it, follows change, and says why."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from world import SECOND, StepModel, World, cpus
+
+from gristmill.scheduling import StepSpec
+from gristmill.scheduling import commands as c
+
+
+def gpu_steps(*names: str) -> list[StepSpec]:
+    return [StepSpec(name, gpu=SECOND) for name in names]
+
+
+def seeds_example(**more: int) -> World:
+    models = [StepModel(SECOND // 4), StepModel(SECOND), StepModel(SECOND // 2)]
+    return World(gpu_steps("fast", "slow", "medium"), models, 400, nodes=[cpus(8, 7)], check_every=5, **more)
+
+
+def counts_at(w: World, us: int) -> list[int]:
+    """Workers of each step at a moment of a run that is over."""
+    return [[n for at, n in step.timeline if at <= us][-1] for step in w.scheduler.state.steps]
+
+
+def test_the_example_of_the_seeds_finds_1_4_2_and_keeps_near_the_ideal() -> None:
+    w = seeds_example().run()
+    w.assert_nothing_lost()
+    assert w.now < 1.03 * 101.75 * SECOND
+    assert counts_at(w, 10 * SECOND) == [1, 4, 2]
+    first, window = w.delivered_at[0], 10 * SECOND
+    start = first + 10 * SECOND
+    while start + window < w.delivered_at[-1] - 2 * SECOND:
+        done = sum(1 for at in w.delivered_at if start <= at < start + window)
+        assert done >= 38, f"{done} tasks in the 10 s from {start / SECOND:.0f} s on"
+        start += SECOND
+
+
+def test_once_balanced_it_leaves_things_alone() -> None:
+    w = seeds_example().run()
+    middle = [d for d in w.scheduler.state.decisions if 10 * SECOND < d.at_us < 90 * SECOND]
+    assert middle == []
+    assert len(w.scheduler.state.decisions) <= 12
+    assert len(w.all(c.StartWorker)) <= 14
+
+
+def test_every_change_of_workers_is_explained_in_words() -> None:
+    w = seeds_example().run()
+    explained = {d.at_us for d in w.scheduler.state.decisions}
+    for at, x in w.commands:
+        if type(x) is c.StartWorker:
+            assert at in explained, f"nobody says why worker {x.worker} was started at {at}"
+    for d in w.scheduler.state.decisions:
+        assert any(name in d.text for name in ("fast", "slow", "medium"))
+        assert len(d.text) > 20
+
+
+def test_rebalancing_loses_and_repeats_nothing() -> None:
+    w = seeds_example(lag_us=5000).run()
+    w.assert_nothing_lost()
+    units = [x.tasks for x in w.all(c.Dispatch)]
+    assert len(units) == len(set(units)) == 1200
+
+
+def test_a_change_of_speed_midway_is_followed() -> None:
+    models = [StepModel(SECOND // 4), StepModel(SECOND // 2)]
+    w = World(gpu_steps("a", "b"), models, 1000, nodes=[cpus(8, 6)], check_every=5)
+
+    def turn(world: World) -> None:
+        models[0].service_us, models[1].service_us = SECOND // 2, SECOND // 4
+
+    w.after(40 * SECOND, turn)
+    w.run().assert_nothing_lost()
+    assert counts_at(w, 35 * SECOND) == [2, 4]
+    assert counts_at(w, 100 * SECOND) == [4, 2]
+    assert w.now < 1.12 * 1000 / 8 * SECOND
+
+
+def test_an_expensive_setup_is_not_paid_near_the_end() -> None:
+    models = [StepModel(SECOND // 4, setup_us=60 * SECOND), StepModel(SECOND, setup_us=60 * SECOND)]
+    w = World(gpu_steps("a", "b"), models, 200, nodes=[cpus(8, 5)], check_every=5).run()
+    w.assert_nothing_lost()
+    last = max(at for at, x in w.commands if type(x) is c.StartWorker)
+    assert last < w.now - 60 * SECOND, "a worker was started that could never have been of use"
+
+
+def test_gpus_that_a_finished_step_frees_help_the_others() -> None:
+    models = [StepModel(SECOND // 10), StepModel(2 * SECOND)]
+    specs = [StepSpec("quick", gpu=SECOND, workers=2), StepSpec("long", gpu=SECOND)]
+    w = World(specs, models, 100, nodes=[cpus(8, 4)], check_every=5).run()
+    w.assert_nothing_lost()
+    long = w.scheduler.state.steps[1]
+    assert max(n for _, n in long.timeline) == 4
+    assert w.now < 62 * SECOND, "two workers alone would take 100 s"
+
+
+def test_steps_that_do_not_all_fit_take_turns_without_flapping() -> None:
+    w = World(gpu_steps("a", "b", "c"), [StepModel(SECOND // 10)] * 3, 60, nodes=[cpus(8, 1)])
+    w.run().assert_nothing_lost()
+    assert len(w.all(c.StartWorker)) <= 3 * 6
+
+
+def test_a_node_that_joins_is_used() -> None:
+    w = World(gpu_steps("a"), [StepModel(SECOND)], 60, nodes=[cpus(2, 1)])
+    w.after(10 * SECOND, cpus(4, 4, node=1))
+    w.run().assert_nothing_lost()
+    assert w.now < 23 * SECOND
+
+
+def test_counts_change_by_single_workers_and_the_timeline_tells_it() -> None:
+    w = seeds_example().run()
+    for step in w.scheduler.state.steps:
+        assert step.timeline[-1][1] == 0
+        assert all(abs(a[1] - b[1]) == 1 for a, b in pairwise(step.timeline))
