@@ -196,7 +196,8 @@ def startup(repeats: int = 5) -> None:
             taken = []
             for i in range(repeats):
                 cache = f"{folder}/cache{i if name == 'cold' else ''}"
-                env = {**os.environ, "PYTHONPYCACHEPREFIX": cache}
+                env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+                env["PYTHONPYCACHEPREFIX"] = cache
                 if name == "warm" and i == 0:
                     subprocess.run([sys.executable, script], env=env, check=True, capture_output=True)
                 began = time.time()

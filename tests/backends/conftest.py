@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,6 +28,24 @@ def run() -> Run:
         return Pipeline("test", stages=stages).run(executor, initial_tasks=tasks, fuse=fuse, keep_outputs=keep)
 
     return run
+
+
+@pytest.fixture
+def of_run() -> Callable[[int], list[str]]:
+    """The processes, wherever they are, that carry the mark of a run of this driver."""
+
+    def of_run(driver: int) -> list[str]:
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                try:
+                    if f"GRISTMILL_RUN={driver}-".encode() in Path(f"/proc/{name}/environ").read_bytes():
+                        found.append(f"{name}: {Path(f'/proc/{name}/cmdline').read_bytes()[:80]!r}")
+                except OSError:
+                    continue
+        return found
+
+    return of_run
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -119,8 +120,39 @@ def test_workers_get_sigterm(run):
     assert result.ok
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_task_whose_workers_are_killed_again_and_again_is_not_blamed(run, tmp_path, number):
+    @processing_stage
+    def unlucky(task: Numbers) -> Numbers:
+        if task.data == 3 and len(list(tmp_path.iterdir())) < 5:
+            (tmp_path / str(os.getpid())).touch()
+            time.sleep(20)
+        return task
+
+    killed = set()
+
+    def attack() -> bool:
+        fresh = [path.name for path in tmp_path.iterdir() if path.name not in killed]
+        for pid in fresh:
+            killed.add(pid)
+            os.kill(int(pid), number)
+        return bool(fresh)
+
+    with Attacker(attack, 0.02):
+        result = run([unlucky, Work("w", 0)], numbers(8), fuse=False)
+    assert len(killed) == 5
+    assert [task.data for task in result] == list(range(1, 9))
+    assert result.ok
+
+
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
-def test_the_supervisor_is_killed(run, mode):
+def test_the_supervisor_is_killed(run, of_run, mode):
+    class Starter(Work):
+        def process(self, task: Numbers) -> Numbers:
+            if not hasattr(self, "child"):
+                self.child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+            return super().process(task)
+
     def attack() -> bool:
         process = supervisor()
         if process is None or not process.children():
@@ -129,8 +161,10 @@ def test_the_supervisor_is_killed(run, mode):
         return True
 
     with Attacker(attack, 0.7, times=2) as attacker:
-        result = run(STAGES, numbers(80), fuse=False, num_cpus=2, execution_mode=mode)
+        stages = [Starter("a", 0.01), *STAGES[1:]]
+        result = run(stages, numbers(80), fuse=False, num_cpus=2, execution_mode=mode)
     assert attacker.hits >= 1
+    assert not of_run(os.getpid())
     assert [task.data for task in result] == expected(80)
     assert result.ok
 

@@ -108,20 +108,6 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
     return value
 
 
-def of_run(driver: int) -> list[str]:
-    """Processes that carry the mark of a run of this driver."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                environment = Path(f"/proc/{name}/environ").read_bytes()
-                if f"GRISTMILL_RUN={driver}-".encode() in environment:
-                    found.append(f"{name}: {Path(f'/proc/{name}/cmdline').read_bytes()[:80]!r}")
-            except OSError:
-                continue
-    return found
-
-
 def test_a_plain_script_without_a_main_guard(tmp_path):
     call(script(tmp_path / "plain.py", DEFINITIONS, CHECK))
 
@@ -269,7 +255,7 @@ GO = "go(stages=[Linger(), Linger().with_(name='alone', num_workers=1)], num_cpu
 
 
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
-def test_ctrl_c_tears_down_and_leaves_nothing(tmp_path, mode):
+def test_ctrl_c_tears_down_and_leaves_nothing(of_run, tmp_path, mode):
     process = started(tmp_path, GO.format(mode=mode))
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=30)
@@ -280,7 +266,7 @@ def test_ctrl_c_tears_down_and_leaves_nothing(tmp_path, mode):
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_ctrl_c_while_the_source_blocks(tmp_path):
+def test_ctrl_c_while_the_source_blocks(of_run, tmp_path):
     body = """
     def source():
         yield from (Numbers(data=i) for i in range(3))
@@ -299,7 +285,7 @@ def test_ctrl_c_while_the_source_blocks(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
-def test_a_killed_driver_leaves_nothing(tmp_path, mode):
+def test_a_killed_driver_leaves_nothing(of_run, tmp_path, mode):
     before = set(os.listdir("/dev/shm"))
     process = started(tmp_path, GO.format(mode=mode))
     assert len(of_run(process.pid)) >= 4
@@ -310,7 +296,7 @@ def test_a_killed_driver_leaves_nothing(tmp_path, mode):
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_a_driver_killed_while_stages_are_imported(tmp_path):
+def test_a_driver_killed_while_stages_are_imported(of_run, tmp_path):
     (tmp_path / "slow_import.py").write_text(
         "import os, time\nfrom gristmill import ProcessingStage\n"
         "if 'GRISTMILL_RUN' in os.environ:\n"
@@ -324,7 +310,7 @@ def test_a_driver_killed_while_stages_are_imported(tmp_path):
     wait_for(lambda: not of_run(process.pid), 3)
 
 
-def test_success_and_failure_leave_nothing(tmp_path):
+def test_success_and_failure_leave_nothing(of_run, tmp_path):
     body = """
     @processing_stage
     def fail(task: Numbers) -> Numbers:

@@ -123,6 +123,35 @@ def test_a_huge_generator_is_streamed(run):
     assert result.record.peak_memory_bytes < 700e6
 
 
+def test_what_is_done_with_gives_its_memory_back(run):
+    @processing_stage
+    def copy(task: Arrays) -> Arrays:
+        return Arrays(data={"x": task.data["x"] + 1})
+
+    used = []
+
+    def source():  # type: ignore[no-untyped-def]
+        for i in range(300):
+            used.append(arena_bytes())
+            yield Arrays(data={"x": np.full(1 << 20, i % 100, np.uint8)})
+
+    result = run([copy, copy.with_(name="again")], source(), fuse=False, keep=False, object_store_memory="32MB")
+    assert result.stages["again"].tasks_out == 300
+    assert 1e6 < max(used) < 80e6
+
+
+def arena_bytes() -> int:
+    """What the anonymous files of this process take."""
+    total = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            if "memfd:gristmill" in os.readlink(f"/proc/self/fd/{fd}"):
+                total += os.stat(f"/proc/self/fd/{fd}").st_blocks * 512
+        except OSError:
+            continue
+    return total
+
+
 def test_a_slow_generator_does_not_hold_its_outputs_back(run):
     @processing_stage
     def slow(task: Numbers):  # type: ignore[no-untyped-def]

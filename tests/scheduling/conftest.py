@@ -1,4 +1,4 @@
-"""Makes `world` importable by the tests beside it."""
+"""Makes `models`, `world` and `script` importable by the tests beside them."""
 
 import sys
 from pathlib import Path

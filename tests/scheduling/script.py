@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from world import cpus
+from models import cpus
 
 from gristmill.scheduling import Scheduler, SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
@@ -59,9 +59,7 @@ class Script:
 
     def running(self) -> list[tuple[int, int, tuple[int, ...]]]:
         """(worker, step, tasks) of all that is in workers."""
-        return [
-            (w.id, u.step, tuple(t.id for t in u.tasks)) for w in self.state.workers.values() for u in w.assigned
-        ]
+        return [(w.id, u.step, tuple(t.id for t in u.tasks)) for w in self.state.workers.values() for u in w.assigned]
 
     def unit(self, step: int | None = None) -> tuple[int, int]:
         """(worker, unit) of the first unit that runs, of a step if one is named."""

@@ -106,6 +106,15 @@ def test_free_room_goes_to_steps_whose_speed_is_a_guess_and_nobody_is_moved_for_
     assert plan([node(8, 7)], unsure, load(1, 1, gpu=UNIT, workers=1)).counts == {0: 3, 1: 1}
 
 
+def test_nobody_leaves_while_there_is_free_room_for_the_new_worker() -> None:
+    first = plan([node(8, 3)], Load(0, StepSpec("a", gpu=UNIT), UNIT * UNIT, most=2))
+    placed = tuple((n, at) for _, n, at in first.starts)
+    unsure = Load(0, StepSpec("a", gpu=UNIT), UNIT * UNIT, placed, certain=False)
+    p = plan([node(8, 3)], unsure, load(1, 1, gpu=UNIT))
+    assert p.counts == {0: 2, 1: 1}
+    assert [(step, at.gpus) for step, _, at in p.starts] == [(1, (2,))]
+
+
 shares = st.sampled_from([0, UNIT // 4, UNIT // 2, UNIT, 2 * UNIT])
 specs = st.builds(
     lambda cpu, gpu, workers, batch: StepSpec("s", cpu=cpu, gpu=gpu, workers=workers, batch_size=batch, dedicated=True),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from world import SECOND, StepModel, World, cpus
+from models import SECOND, StepModel, cpus
+from world import World
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
+from gristmill.scheduling import commands as c
 
 SEEDS_PER_TEST = 15
 TASKS = 20
@@ -58,7 +60,10 @@ def make_world(seed: int, check_every: int = 7) -> World:
             ignore_failures=True,
             shared_lifetime_us=r.choice([None, None, 10 * SECOND]),
         ),
-        nodes=[cpus(2, 1), *(cpus(r.choice([1, 2, 8]), r.choice([0, 1, 4]), node=k) for k in range(1, r.randrange(1, 4)))],
+        nodes=[
+            cpus(2, 1),
+            *(cpus(r.choice([1, 2, 8]), r.choice([0, 1, 4]), node=k) for k in range(1, r.randrange(1, 4))),
+        ],
         seed=seed,
         kill_every_us=kill_every_us,
         items=r.choice([1, 1, 4]),
@@ -81,12 +86,26 @@ def _some(r: random.Random, chance: float = 0.25) -> frozenset[str]:
     return frozenset([str(r.randrange(TASKS)) + r.choice(["", "", "#0"])])
 
 
+REGRESSIONS = [136, 199, 563, 733, 907, 1240, 2107, 3046, 3324, 5082, 5110, 6097]
+"""Seeds that once locked up or started workers without end."""
+
+
 @pytest.mark.parametrize("first", range(0, 10 * SEEDS_PER_TEST, SEEDS_PER_TEST))
 def test_nothing_is_lost_whatever_happens(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        world = make_world(seed)
-        try:
-            world.run().assert_nothing_lost()
-        except Exception as failure:
-            failure.add_note(f"to replay it: test_campaign.make_world({seed}, check_every=1).run().assert_nothing_lost()")
-            raise
+        play(seed)
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_what_once_went_wrong_does_not_again(seed: int) -> None:
+    assert len(play(seed).all(c.StartWorker)) < 1000
+
+
+def play(seed: int) -> World:
+    world = make_world(seed)
+    try:
+        world.run().assert_nothing_lost()
+    except Exception as failure:
+        failure.add_note(f"to replay it: test_campaign.make_world({seed}, check_every=1).run().assert_nothing_lost()")
+        raise
+    return world

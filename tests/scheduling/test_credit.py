@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from models import SECOND, StepModel, cpus
 from script import Script
-from world import SECOND, StepModel, World, cpus
+from world import World
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
@@ -19,7 +20,11 @@ def budget(size: int) -> SchedulerConfig:
 
 def test_a_source_ten_times_faster_than_its_sink_stays_within_the_budget() -> None:
     specs = [StepSpec("read"), StepSpec("parse"), StepSpec("write", workers=1)]
-    models = [StepModel(SECOND // 100, out_bytes=2000), StepModel(SECOND // 100, out_bytes=2000), StepModel(SECOND // 10)]
+    models = [
+        StepModel(SECOND // 100, out_bytes=2000),
+        StepModel(SECOND // 100, out_bytes=2000),
+        StepModel(SECOND // 10),
+    ]
     w = World(specs, models, 400, config=budget(200 * KB), check_every=10)
     w.run().assert_nothing_lost()
     assert 150 * KB < w.max_bytes <= 200 * KB
@@ -44,9 +49,11 @@ def test_the_source_is_not_asked_for_more_than_there_is_room_for() -> None:
     assert s.all(c.Pull) == [c.Pull(1)]
     s.give(1, size=30 * KB)
     assert s.all(c.Pull)[-1] == c.Pull(2), "two more of that size fit"
+    assert s.state.reserved >= 60 * KB, "nobody else may take that room meanwhile"
     s.give(2, size=30 * KB)
     s.tell(e.Tick())
     assert len(s.all(c.Pull)) == 2
+    assert s.state.reserved == 0
     assert s.state.held <= 100 * KB
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from models import SECOND, StepModel, cpus
 from script import Script
-from world import SECOND, StepModel, World, cpus
+from world import World
 
 from gristmill.scheduling import StepSpec
 from gristmill.scheduling import commands as c
@@ -120,6 +121,44 @@ def test_a_worker_that_sets_a_step_up_gets_no_more_of_it_until_it_has() -> None:
     s.tell(e.StepSetUp(0, 0, 5 * SECOND))
     s.finish()
     assert len(s.running()) > 1
+
+
+def test_a_worker_that_sets_a_known_step_up_gets_no_more_of_it_until_it_has() -> None:
+    """What it could not set up it gives back, so it must know all that it has."""
+    s = Script(StepSpec("a", has_setup=True), nodes=(cpus(2),))
+    s.give(1)
+    s.start()
+    s.tell(e.StepSetUp(0, 0, 1000))
+    s.finish(busy_us=1000)
+    s.give(300)
+    (second,) = s.start()
+    s.tell(e.Tick())
+    assert sum(1 for w, _, _ in s.running() if w == second) == 1
+    s.tell(e.StepSetUp(second, 0, 1000))
+    assert sum(1 for w, _, _ in s.running() if w == second) > 1
+
+
+def test_on_scarce_cpus_a_shared_step_further_downstream_goes_before_a_gpu_step() -> None:
+    specs = [StepSpec("read"), StepSpec("embed", gpu=SECOND // 2), StepSpec("write")]
+    w = World(specs, [StepModel(SECOND // 50)] * 3, 400, nodes=[cpus(4, 2)], check_every=10)
+    longest = 0
+    while not w.finished:
+        w.run(until_us=w.now + SECOND // 10)
+        longest = max(longest, w.scheduler.state.steps[2].queued)
+    w.assert_nothing_lost()
+    assert longest < 20
+
+
+def test_a_gpu_step_on_one_cpu_lets_its_outputs_through() -> None:
+    s = Script(StepSpec("embed", gpu=SECOND), StepSpec("write"), nodes=(cpus(1, 1),))
+    s.start()
+    s.give(10)
+    s.finish(0, busy_us=SECOND)
+    s.start()
+    s.finish(0, busy_us=SECOND)
+    assert [step for _, step, _ in s.running()] == [0], "what it has, it finishes, but it gets no more"
+    s.finish(0, busy_us=SECOND)
+    assert [step for _, step, _ in s.running()] == [1]
 
 
 def test_setup_on_node_runs_once_a_node_and_before_any_work_of_the_step() -> None:

@@ -37,6 +37,10 @@ class SharedLoad:
     """CPU that shared steps need per source task, in CPU millionths x weight."""
 
     weight_cpu: int = 0
+    cpu: int = 0
+    """CPUs of all nodes."""
+    floor: int = 0
+    """CPUs that shared steps have whatever dedicated workers take."""
 
 
 @dataclass(slots=True)
@@ -55,6 +59,14 @@ class Staffing:
 def throughput(loads: Sequence[Load], counts: Mapping[int, int]) -> int:
     """What these counts achieve, limited by the slowest step; 0 if a step has no worker."""
     return min((counts.get(load.step, 0) * _SCALE * UNIT // max(load.weight, 1) for load in loads), default=0)
+
+
+def with_shared(rate: int, loads: Sequence[Load], counts: Mapping[int, int], shared: SharedLoad) -> int:
+    """A throughput as far as the CPUs that these counts leave to shared steps allow it."""
+    if not shared.weight_cpu:
+        return rate
+    left = shared.cpu - sum(counts.get(load.step, 0) * load.spec.cpu for load in loads)
+    return min(rate, max(left, shared.floor) * _SCALE * UNIT // shared.weight_cpu)
 
 
 def staff(nodes: Mapping[int, Room], loads: Sequence[Load], shared: SharedLoad) -> Staffing:
@@ -128,6 +140,8 @@ class _Packing:
     """What is left of the nodes, and where the workers that do not run yet go."""
 
     rooms: dict[int, Room]
+    free: dict[int, Room]
+    """What is left if nobody leaves: new workers go there first."""
     starts: list[tuple[int, int, Placement]] = field(default_factory=list)
 
     def keep(self, load: Load, n: int) -> bool:
@@ -140,24 +154,37 @@ class _Packing:
 
     def place(self, load: Load) -> bool:
         """Find a place for a new worker of a step."""
-        for node, room in self.rooms.items():
-            placement = room.find(load.spec)
-            if placement is not None:
-                room.take(placement)
-                self.starts.append((load.step, node, placement))
-                return True
+        for rooms in (self.free, self.rooms):
+            for node, room in rooms.items():
+                placement = room.find(load.spec)
+                if placement is not None and self.rooms[node].fits(placement):
+                    self.rooms[node].take(placement)
+                    if node in self.free:
+                        self.free[node].take(placement)
+                    self.starts.append((load.step, node, placement))
+                    return True
         return False
 
 
 def _pack(nodes: Mapping[int, Room], loads: Sequence[Load], counts: Mapping[int, int]) -> _Packing | None:
-    """Place so many workers, or None if they do not fit. The largest go first, by GPU, then by CPU."""
-    packing = _Packing({i: room.copy() for i, room in nodes.items()})
+    """Place so many workers, or None if they do not fit; where nobody has to leave, if that is possible."""
+    leaving = any(counts[load.step] < len(load.placed) for load in loads)
+    packing = _pack_with(nodes, nodes, loads, counts) if leaving else None
+    return packing or _pack_with(nodes, {}, loads, counts)
+
+
+def _pack_with(
+    nodes: Mapping[int, Room], free: Mapping[int, Room], loads: Sequence[Load], counts: Mapping[int, int]
+) -> _Packing | None:
+    """The largest go first, by GPU, then by CPU."""
+    packing = _Packing({i: room.copy() for i, room in nodes.items()}, {i: room.copy() for i, room in free.items()})
     missing: list[tuple[Load, int]] = []
     for load in loads:
-        keep = [(node, p) for node, p in load.placed[: counts[load.step]] if node in nodes]
-        for node, placement in keep:
-            packing.rooms[node].take(placement)
-        missing.append((load, counts[load.step] - len(keep)))
+        n = counts[load.step]
+        kept = sum(packing.keep(load, i) for i in range(min(n, len(load.placed))))
+        for node, placement in load.placed if free else ():
+            packing.free[node].take(placement)
+        missing.append((load, n - kept))
     missing.sort(key=lambda m: (-m[0].spec.gpu, -m[0].spec.gpu_memory, -m[0].spec.cpu, m[0].step))
     for load, n in missing:
         for _ in range(n):

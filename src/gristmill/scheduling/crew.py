@@ -6,7 +6,7 @@ from gristmill.scheduling.blame import requeue, units_lost
 from gristmill.scheduling.commands import Abort, Cancel, KillWorker, StartWorker, StopWorker
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDied, WorkerLeft, WorkerReady
-from gristmill.scheduling.feed import can_host, shared_wanted, update_hunger
+from gristmill.scheduling.feed import can_host, free_for_shared, may_run, shared_wanted, update_hunger
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, unassign
 from gristmill.scheduling.state import Move, NodeRec, State, StepRec, WorkerRec, WorkerState
@@ -33,16 +33,19 @@ def start_shared(s: State) -> None:
     if s.stopping:
         return
     for node in s.nodes.values():
-        idle = starting = 0
-        for w in s.shared.values():
-            if w.node == node.id:
-                idle += w.is_open and w.id in s.idle_shared
-                starting += w.state == WorkerState.STARTING
-        if idle == 0:
+        if not any(w.node == node.id for w in s.shared.values()):
+            if any(x.queued and not x.dedicated and may_run(s, x) and can_host(node, x) for x in s.steps):
+                start(s, node, None, Placement())
+        if free_for_shared(s, node) >= s.shared_least and not _has_idle(s, node):
+            starting = sum(1 for w in s.shared.values() if w.node == node.id and w.state == WorkerState.STARTING)
             for _ in range(shared_wanted(s, node) - starting):
                 start(s, node, None, Placement())
     if s.suspects and s.nodes:
         _freshen(s)
+
+
+def _has_idle(s: State, node: NodeRec) -> bool:
+    return any(w.node == node.id and w.is_open for w in s.idle_shared.values())
 
 
 def _freshen(s: State) -> None:
@@ -288,7 +291,10 @@ def recycle(s: State) -> None:
             s.shared_last_recycled = s.now
         else:
             step.last_recycled = s.now
-        if place is not None:
+        if step is None and w.is_idle and not w.suspended:
+            s.decide(f"{who} that has nothing to do leaves after {(s.now - w.ready_at) / 1e6:.0f} s")
+            drain(s, w)
+        elif place is not None:
             s.decide(f"{who} is replaced after {(s.now - w.ready_at) / 1e6:.0f} s")
             start(s, node, step, place).replaces = w.id
         else:

@@ -124,7 +124,7 @@ def _shared_behind(s: State, step: StepRec, node: NodeRec) -> bool:
     return any(
         x.queued and not x.dedicated and can_host(node, x) and may_run(s, x) and has_room(s, x)
         for x in s.steps[step.index + 1 :]
-    )
+    ) and any(w.node == node.id and w.is_open for w in s.shared.values())
 
 
 def _cpu_free(s: State, w: WorkerRec, step: StepRec) -> bool:
@@ -133,7 +133,7 @@ def _cpu_free(s: State, w: WorkerRec, step: StepRec) -> bool:
     if step.dedicated:
         busy = node.cpu_busy + max(more, 0)
         spare = node.cpu - busy
-        if spare < s.shared_floor - node.shared_cpu_busy and s.running and _shared_behind(s, step, node):
+        if spare < s.shared_floor - node.shared_cpu_busy and _shared_behind(s, step, node):
             return False
         return more <= 0 or spare >= 0
     memory = step.spec.memory - w.memory_held
@@ -316,9 +316,13 @@ def update_depth(s: State, step: StepRec) -> None:
             update_hunger(s, w)
 
 
+def free_for_shared(s: State, node: NodeRec) -> int:
+    return min(pool(s, node) - node.shared_cpu_busy, node.cpu - node.cpu_busy)
+
+
 def shared_wanted(s: State, node: NodeRec) -> int:
     """Shared workers that could be busy on this node beyond those that are."""
-    free = min(pool(s, node) - node.shared_cpu_busy, node.cpu - node.cpu_busy)
+    free = free_for_shared(s, node)
     wanted = 0
     for step in reversed(s.steps):
         if step.dedicated or not step.queued or not may_run(s, step):

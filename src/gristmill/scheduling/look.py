@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.balance import Load, SharedLoad, Staffing, staff, throughput
+from gristmill.scheduling.balance import Load, SharedLoad, Staffing, staff, throughput, with_shared
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.credit import has_room
 from gristmill.scheduling.crew import drain, put_back_suspended, start, stop_if_drained
@@ -45,7 +45,7 @@ def look(s: State) -> None:
     if s.taking_turns:
         _take_turns(s, active)
         return
-    _apply(s, active, loads, plan)
+    _apply(s, active, loads, shared, plan)
 
 
 def loads_of(s: State, active: list[StepRec]) -> tuple[list[Load], SharedLoad]:
@@ -65,7 +65,7 @@ def loads_of(s: State, active: list[StepRec]) -> tuple[list[Load], SharedLoad]:
             loads.append(Load(step.index, step.spec, weight, placed, most, step.service.samples >= _SURE))
         elif not step.dedicated and not step.ended and service:
             shared_cpu += step.spec.cpu * weight
-    return loads, SharedLoad(shared_cpu)
+    return loads, SharedLoad(shared_cpu, sum(node.cpu for node in s.nodes.values()), s.shared_floor)
 
 
 def _guess(s: State) -> int:
@@ -99,10 +99,11 @@ def _rooms(s: State, memory_floor: int) -> dict[int, Room]:
     return {n.id: Room(n.cpu, max(0, n.memory - memory_floor), n.room.gpu_memory) for n in s.nodes.values()}
 
 
-def _apply(s: State, active: list[StepRec], loads: list[Load], plan: Staffing) -> None:
-    counts, planned = plan.counts, plan.throughput
+def _apply(s: State, active: list[StepRec], loads: list[Load], shared: SharedLoad, plan: Staffing) -> None:
+    counts = plan.counts
+    planned = with_shared(plan.throughput, loads, counts, shared)
     have = {step.index: len(_staying(step)) for step in active}
-    now = throughput(loads, have)
+    now = with_shared(throughput(loads, have), loads, have, shared)
     horizon = _horizon(s, now)
     victims = {step.index: _least_missed(step) for step in active}
     grown: dict[int, int] = {}
@@ -113,12 +114,12 @@ def _apply(s: State, active: list[StepRec], loads: list[Load], plan: Staffing) -
             start(s, node, step, placement)
             grown[index] = grown.get(index, 0) + 1
     after = {i: n + grown.get(i, 0) for i, n in have.items()}
-    reached = throughput(loads, after)
+    reached = with_shared(throughput(loads, after), loads, after, shared)
     short = [step for step in active if counts[step.index] > after[step.index]]
     surplus = [step for step in active if counts[step.index] < after[step.index]]
     leaving = any(w.state >= WorkerState.DRAINING for step in active for w in step.workers.values())
     taken: dict[int, int] = {}
-    if short and surplus and not leaving and _pays(s, short, surplus, reached, planned):
+    if surplus and not leaving and _pays(s, short, surplus, reached, planned):
         for step in surplus:
             for w in victims[step.index][: have[step.index] - counts[step.index]]:
                 drain(s, w)
@@ -135,7 +136,7 @@ def _pays(s: State, short: list[StepRec], surplus: list[StepRec], now: int, plan
     horizon = _horizon(s, now)
     if horizon is None:
         horizon = max(s.now, 60 * UNIT)
-    setup = max(max(step.setup_us, 0) for step in short)
+    setup = max((max(step.setup_us, 0) for step in short), default=0)
     leaving = max(step.service.service_us() * step.spec.batch_size for step in surplus)
     return horizon * (planned - now) // planned > setup + leaving
 
@@ -243,6 +244,10 @@ def _explain(
             s.decide(
                 f"{step.spec.name}: more workers, bottleneck at {_per_s(s, rate)} against {_per_s(s, planned)} "
                 f"possible; taken from {givers}"
+            )
+        if not short:
+            s.decide(
+                f"shared steps: more CPUs, {_per_s(s, planned)} possible, {_per_s(s, now)} now; taken from {givers}"
             )
     for i, n in grown.items():
         why = f"{_per_s(s, planned)} possible, {_per_s(s, now)} now" if now else "it had none"

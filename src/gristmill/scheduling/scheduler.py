@@ -55,6 +55,7 @@ class Scheduler:
         s = self.state
         s.headroom = [0] * len(steps)
         s.shared_floor = max((step.spec.cpu for step in s.steps if not step.dedicated), default=0)
+        s.shared_least = min((step.spec.cpu for step in s.steps if not step.dedicated), default=0)
         s.shared_memory_floor = max((step.spec.memory for step in s.steps if not step.dedicated), default=0)
         s.uniform = len({(step.spec.cpu, step.spec.memory) for step in s.steps if not step.dedicated}) <= 1
         update_headroom(s)

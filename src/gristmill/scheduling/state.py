@@ -268,6 +268,8 @@ class State:
     shared_floor: int = 0
     shared_memory_floor: int = 0
     """CPU and memory of the largest shared step: the least that is left to shared workers on each node."""
+    shared_least: int = 0
+    """CPU of the smallest shared step."""
     shared_start_failures: int = 0
     uniform: bool = False
     """All shared steps need the same, so what a worker holds does not change while it has work."""

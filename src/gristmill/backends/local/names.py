@@ -7,6 +7,7 @@ import io
 import os
 import pickle
 import sys
+import sysconfig
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
@@ -74,13 +75,14 @@ def _travels(value: type) -> bool:
 
 def unimportable() -> Iterator[ModuleType]:
     """Modules of the user that are loaded here but that a worker, with the same path, would not find."""
-    installed = tuple(os.path.realpath(p) + os.sep for p in {sys.prefix, sys.base_prefix, sys.exec_prefix})
+    paths = sysconfig.get_paths()
+    installed = tuple(paths[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     found: dict[str, ModuleSpec | None] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or name == "__main__" or name.partition(".")[0] == "gristmill":
+        if not isinstance(file, str) or file.startswith(installed) or getattr(module, "__name__", None) != name:
             continue
-        if getattr(module, "__name__", None) != name or os.path.realpath(file).startswith(installed):
+        if name == "__main__" or name.partition(".")[0] == "gristmill":
             continue
         spec = _find(name, found)
         if spec is None or spec.origin is None or os.path.realpath(spec.origin) != os.path.realpath(file):
