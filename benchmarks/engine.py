@@ -139,7 +139,6 @@ def overhead(tasks: int = 50_000) -> None:
         ("256 KB", False, 1 << 18, tasks // 2),
         ("fused", True, 0, tasks),
     ):
-
         payload = numpy.random.default_rng(1).integers(0, 255, size, dtype=numpy.uint8) if size else 1
         source = Source(n, payload)
         result = run([Pass(f"stage {i}") for i in range(5)], source, fuse=fuse, keep=False)
@@ -338,7 +337,9 @@ def kills(seconds: float = 60.0) -> None:
     thread = threading.Thread(target=killer)
     thread.start()
     try:
-        result = run([Square(), Pass("next", 0.001, gpus=1)], [Item(i) for i in range(n)], fuse=False, num_cpus=3, num_gpus=2)
+        result = run(
+            [Square(), Pass("next", 0.001, gpus=1)], [Item(i) for i in range(n)], fuse=False, num_cpus=3, num_gpus=2
+        )
     finally:
         over.set()
         thread.join()
@@ -382,10 +383,12 @@ def setups() -> None:
             result = run(stages, [Item(i) for i in range(500)], fuse=fuse, num_cpus=1)
             counted = Counter(Path(log).read_text().splitlines())
             reported = {s.name: (s.setups, s.teardowns) for s in result.stages.values() if s.name.startswith("heavy")}
-            show(f"setups, {'fused' if fuse else 'unfused'}", outputs=len(result), seen=dict(counted), reported=reported)
+            show(
+                f"setups, {'fused' if fuse else 'unfused'}", outputs=len(result), seen=dict(counted), reported=reported
+            )
 
 
-ALL = {"balance": balance, "overhead": overhead, "busy": busy, "startup": startup, "memory": memory, "modes": modes, "kills": kills, "setups": setups}  # fmt: skip
+ALL = {f.__name__: f for f in (balance, overhead, busy, startup, memory, modes, kills, setups)}
 
 
 def main() -> None:

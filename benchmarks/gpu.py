@@ -1,6 +1,6 @@
 """GPU stages on a real GPU: shares of it, memory declared in GB, and how busy the workers are. Needs torch and CUDA.
 
-    python benchmarks/gpu.py
+python benchmarks/gpu.py
 """
 
 from __future__ import annotations

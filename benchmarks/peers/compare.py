@@ -24,7 +24,8 @@ def measure(name: str, python: str, script: str, arguments: list[str]) -> dict[s
     cpu: dict[int, float] = {}
     began = time.time()
     with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen([python, str(HERE / script), *arguments], env=env, stdout=out, stderr=subprocess.STDOUT)
+        command = [python, str(HERE / script), *arguments]
+        process = subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT)
         while process.poll() is None:
             sample(cpu)
             time.sleep(0.1)
@@ -78,9 +79,8 @@ def main() -> None:
             ("Curator on Ray Data", python, "load_curator.py", [args.load, "ray_data", n]),
         ]
         if args.load == "balance":
-            runs.insert(
-                2, ("Curator on Xenna, 10 s", python, "load_curator.py", [args.load, "xenna", n, "autoscale_interval_s=10"])
-            )
+            often = [args.load, "xenna", n, "autoscale_interval_s=10"]
+            runs.append(("Curator on Xenna, 10 s", python, "load_curator.py", often))
     if args.datatrove and args.load == "overhead":
         runs.append(("datatrove", f"{args.datatrove}/bin/python", "load_datatrove.py", [args.load, "-", n]))
     ctypes.CDLL(None).prctl(36, 1)  # sub-reaper: servers that a peer leaves running stay ours to count and to end

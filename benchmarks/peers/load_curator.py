@@ -1,4 +1,7 @@
-"""The loads on NeMo Curator: run by compare.py in the peer's environment. `load_curator.py LOAD EXECUTOR TASKS [key=value]`"""
+"""The loads on NeMo Curator: run by compare.py in the peer's environment.
+
+load_curator.py LOAD EXECUTOR TASKS [key=value]
+"""
 
 import json
 import os

@@ -63,11 +63,11 @@ LINGER = """
 class Linger(ProcessingStage[Numbers, Numbers]):
     def setup(self):
         self.path = f"{folder}/{os.getpid()}"
-        open(self.path, "w").close()
         self.sleepers = [
             subprocess.Popen(["sleep", "300"]),
             subprocess.Popen(["sleep", "300"], start_new_session=True),
         ]
+        open(self.path, "w").close()
 
     def process(self, task):
         open(f"{folder}/started", "w").close()
@@ -139,18 +139,20 @@ def test_from_a_thread_while_others_run(tmp_path):
 
 
 def test_two_executors_at_once_in_one_process():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
     class Tag(ProcessingStage[Numbers, Numbers]):
         def __init__(self, tag: str) -> None:
             self.tag = tag
 
         def process(self, task: Numbers) -> Numbers:
-            time.sleep(0.001)
-            return Numbers(data=[self.tag, task.data, "x" * 100_000])
+            return Numbers(data=[self.tag, task.data, "x" * 10_000])
 
     found: dict[str, list[Any]] = {}
 
     def work(tag: str) -> None:
-        tasks = [Numbers(data=i) for i in range(150)]
+        tasks = [Numbers(data=i) for i in range(300)]
         executor = LocalExecutor(config={"view": "off", "num_cpus": 1})
         result = Pipeline(tag, stages=[Tag(tag), pass_on]).run(executor, initial_tasks=tasks, fuse=False)
         found[tag] = [task.data[:2] for task in result]
@@ -160,7 +162,8 @@ def test_two_executors_at_once_in_one_process():
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {tag: [[tag, i] for i in range(150)] for tag in "ab"}
+    sys.setswitchinterval(before)
+    assert found == {tag: [[tag, i] for i in range(300)] for tag in "ab"}
 
 
 def test_in_a_forked_child(tmp_path):
@@ -257,6 +260,7 @@ GO = "go(stages=[Linger(), Linger().with_(name='alone', num_workers=1)], num_cpu
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_ctrl_c_tears_down_and_leaves_nothing(of_run, tmp_path, mode):
     process = started(tmp_path, GO.format(mode=mode))
+    time.sleep(0.5)  # a setup that is interrupted has no teardown; let them all get through
     os.killpg(process.pid, signal.SIGINT)
     _, error = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in error

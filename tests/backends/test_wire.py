@@ -7,13 +7,17 @@ import socket
 import threading
 from collections.abc import Iterator
 
+import cloudpickle
 import numpy as np
 import pytest
 
 from gristmill.backends.local.names import LocalNames
 from gristmill.backends.local.outputs import KeptOutputs
 from gristmill.backends.local.payload import ArenaWriter, new_arena, pack, read_arena, unpack
+from gristmill.backends.local.processes import Processes
+from gristmill.backends.local.protocol import mark, read_mark
 from gristmill.backends.local.wire import Channel, Closed
+from gristmill.backends.local.worker import Limits
 from gristmill.tasks import Task
 
 
@@ -127,6 +131,19 @@ def test_payloads_with_many_buffers(count):
     again = unpack(read_arena(fd, *writer.write(pack(task, LocalNames()))))
     assert all((x == y).all() and y.flags.writeable for x, y in zip(task.data, again.data, strict=True))
     os.close(fd)
+
+
+def test_a_new_worker_is_not_blamed_for_what_its_predecessor_in_the_slot_did():
+    processes = Processes(False, cloudpickle.dumps(([], {})), Limits(1 << 20, 0, False))
+    try:
+        first = processes.start(0, -1, 1.0, (), (), 0.0)
+        mark(processes.slots, first.slot, 7, 1, 2)
+        processes.ended(first)
+        second = processes.start(1, -1, 1.0, (), (), 0.0)
+        assert second.slot == first.slot
+        assert read_mark(processes.slots, second.slot) == (None, 0, None)
+    finally:
+        processes.close()
 
 
 def test_outputs_are_in_the_order_of_the_source():

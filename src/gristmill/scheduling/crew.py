@@ -33,15 +33,21 @@ def start_shared(s: State) -> None:
     if s.stopping:
         return
     for node in s.nodes.values():
-        if not any(w.node == node.id for w in s.shared.values()):
-            if any(x.queued and not x.dedicated and may_run(s, x) and can_host(node, x) for x in s.steps):
-                start(s, node, None, Placement())
+        if _wants_first(s, node):
+            start(s, node, None, Placement())
         if free_for_shared(s, node) >= s.shared_least and not _has_idle(s, node):
             starting = sum(1 for w in s.shared.values() if w.node == node.id and w.state == WorkerState.STARTING)
             for _ in range(shared_wanted(s, node) - starting):
                 start(s, node, None, Placement())
     if s.suspects and s.nodes:
         _freshen(s)
+
+
+def _wants_first(s: State, node: NodeRec) -> bool:
+    """There is shared work and nobody for it here. Dedicated workers make room on the CPUs once somebody is."""
+    return not any(w.node == node.id for w in s.shared.values()) and any(
+        x.queued and not x.dedicated and may_run(s, x) and can_host(node, x) for x in s.steps
+    )
 
 
 def _has_idle(s: State, node: NodeRec) -> bool:

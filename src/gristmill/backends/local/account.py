@@ -111,7 +111,7 @@ class Account:
         first.tasks_cancelled = rec.tasks_cancelled
         # Slices of a task that failed count above one by one, the task itself only if none of it got through.
         first.tasks_failed = min(first.tasks_failed, rec.tasks_failed)
-        first.tasks_done = rec.tasks_in - first.tasks_failed - first.tasks_cancelled
+        first.tasks_done = rec.tasks_done + rec.tasks_failed - first.tasks_failed
         stages[-1].tasks_out = rec.outputs
         available = rec.available_us if rec.dedicated else state.shared_available_us
         timeline = rec.timeline if rec.dedicated else state.shared_timeline

@@ -206,13 +206,7 @@ class Driver:
         self.view.message(f"{name}: task {failure.task_id} failed: {x.error.partition(chr(10))[0]}")
 
     def _pull(self, x: c.Pull) -> None:
-        tasks, more = self.source.pull(x.count)
-        outputs = []
-        try:
-            for label, task in tasks:
-                outputs.append(self._put(label, task))
-        except PipelineError as error:
-            self.source.error = error
+        outputs, more = self.source.pull(x.count, self._put)
         if self.source.error is not None:
             self.reports.events.append(e.Interrupted())
             return

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from gristmill.backends.local.interrupts import Interrupts
 from gristmill.errors import PipelineError
@@ -12,6 +12,7 @@ from gristmill.tasks import Task
 
 _PULL_S = 0.005
 _END = object()
+T = TypeVar("T")
 
 
 class Source:
@@ -24,30 +25,29 @@ class Source:
         self._tasks = tasks
         self._interrupts = interrupts
 
-    def pull(self, count: int) -> tuple[list[tuple[str, Task[Any]]], bool]:
-        """Up to ``count`` tasks with their ids, fewer if they come slowly; and whether there are more.
+    def pull(self, count: int, put: Callable[[str, Task[Any]], T]) -> tuple[list[T], bool]:
+        """Put up to ``count`` tasks one by one, fewer if they come slowly; what came of it, and whether more may come.
 
         A Ctrl-C while the iterator has control is noted by `Interrupts` like any other.
         """
-        tasks: list[tuple[str, Task[Any]]] = []
+        done: list[T] = []
         until = time.monotonic() + _PULL_S
         try:
-            self._interrupts.at_once = True
-            while len(tasks) < count:
+            while len(done) < count and time.monotonic() <= until:
+                self._interrupts.at_once = True
                 task: Any = next(self._tasks, _END)
+                self._interrupts.at_once = False
                 if task is _END:
-                    return tasks, False
+                    return done, False
                 if not isinstance(task, Task):
                     raise PipelineError(f"initial task {self.taken} is a {type(task).__name__}, not a Task")
-                tasks.append((str(self.taken), task))
+                done.append(put(str(self.taken), task))
                 self.taken += 1
-                if time.monotonic() > until:
-                    break
         except KeyboardInterrupt:
-            if not self._interrupts.count or self._interrupts.count > 1:
+            if self._interrupts.count != 1:
                 raise
         except BaseException as error:  # the iterator is the user's: its error ends the run and is raised there
             self.error = error
         finally:
             self._interrupts.at_once = False
-        return tasks, True
+        return done, True

@@ -224,7 +224,7 @@ def main(control: int, slots: int, driver: int) -> None:
     # Ctrl-C is the driver's. Not SIG_IGN: programs that stages start would inherit that.
     signal.signal(signal.SIGINT, _ignore)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     page = mmap.mmap(slots, 0)
     os.close(slots)
     os.set_inheritable(control, False)
