@@ -28,8 +28,8 @@ from gristmill.scheduling import events as e
 from gristmill.scheduling.config import UNIT
 from gristmill.tasks import Task
 
-_TICK_S = 0.25
 _VIEW_S = 0.5
+_SLOW_START_US = 1_500_000
 _STOP_GRACE_S = 30.0
 _INTERRUPT_GRACE_S = 10.0
 
@@ -107,6 +107,7 @@ class Driver:
         reports = self.reports
         tick_at = view_at = time.monotonic()
         deadline = 0.0
+        told = False
         while not self.finished and not reports.broken:
             self._settle()
             now = time.monotonic()
@@ -116,9 +117,9 @@ class Driver:
                 reports.events.append(e.Interrupted())
                 continue
             if now >= tick_at:
-                tick_at = now + _TICK_S
                 reports.events.append(e.Tick())
                 self._look_at_memory()
+                tick_at = now + self.memory.again_s
                 self._end_overdue(now)
                 reports.send(all_freed=True)
                 if now >= view_at:
@@ -126,6 +127,9 @@ class Driver:
                     self._show()
                 if deadline and now > deadline:
                     return
+                if not (reports.loaded or told) and reports.now() > _SLOW_START_US:
+                    told = True
+                    self.view.message("still loading the stages: what they import is imported once, before any work")
             if not self.finished and not reports.events:
                 reports.listen(tick_at)
         self._show()
@@ -237,7 +241,7 @@ class Driver:
         """Note what the run uses; when that is too much, end the worker that uses most."""
         pids = {w.id: w.pid for w in self.processes.workers.values() if w.pid}
         arenas = 0 if self.processes.on_disk else self.store.arena_bytes
-        worst = self.memory.look(pids, (os.getpid(), self.processes.process.pid), arenas, _TICK_S)
+        worst = self.memory.look(pids, (os.getpid(), self.processes.process.pid), arenas)
         for worker, used in self.memory.resident.items():
             rec = self.scheduler.state.workers.get(worker)
             if rec is not None and rec.assigned:

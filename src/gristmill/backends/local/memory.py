@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Mapping
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_LOOK_S = (0.1, 0.5)
+_FILLED_PER_S = 8 << 30
 _EXACT_S = (1.0, 10.0)
 """Shared memory is told apart after so many seconds, then ever more seldom: it is costly to find out."""
 
@@ -47,18 +49,20 @@ class MemoryWatch:
         """Resident bytes of each worker, as of the last look."""
         self._apart = 0
         """By how much all processes together exceed the private memory of the workers."""
-        self._look_at = 0.0
         self._exact_at = 0.0
         self._exact_every = _EXACT_S[0]
 
-    def look(self, workers: Mapping[int, int], others: Iterable[int], arenas: int, tick_s: float) -> int | None:
-        """Take stock, if it is time to: ``workers`` by pid, other processes, bytes in arenas.
+    @property
+    def again_s(self) -> float:
+        """How soon to look again: the sooner the less is left, at the pace at which memory can be filled."""
+        return min(_LOOK_S[1], max(_LOOK_S[0], (self.limit - self.now) / _FILLED_PER_S))
+
+    def look(self, workers: Mapping[int, int], others: Iterable[int], arenas: int) -> int | None:
+        """Take stock: ``workers`` by pid, other processes, bytes in arenas.
 
         The worker to end when that is too much. None when it is not, or when no worker's end would help.
         """
         at = time.monotonic()
-        if at < self._look_at:
-            return None
         private: dict[int, int] = {}
         self.resident = {}
         for worker, pid in workers.items():
@@ -72,7 +76,6 @@ class MemoryWatch:
             self._apart = proportional([*workers.values(), *others]) - own
         self.now = max(0, arenas + own + self._apart)
         self.peak = max(self.peak, self.now)
-        self._look_at = at + (tick_s / 2 if self.now * 2 > self.limit else tick_s * 1.5)
         if self.now <= self.limit or not own or self.now - own > self.limit:
             return None
         return max(private, key=lambda worker: private[worker])

@@ -24,8 +24,6 @@ from gristmill.scheduling.state import State
 _RESTARTS = 5
 _FREED = 16
 """Payloads that a worker is told to free even if there is nothing else to tell."""
-_LINGER_US = 5000
-"""How long news may wait for more, if no worker waits for an answer."""
 _KILLS = (signal.SIGKILL, signal.SIGTERM)
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -67,10 +65,9 @@ class Reports:
         self.first_output_s: float | None = None
         self._selector = selectors.DefaultSelector()
         self._oom_kills = machine.oom_kills()
-        self._loaded = False
+        self.loaded = False
         self._restarts = 0
         self._node_setups_killed: list[int] = []
-        self._slack_us = 0
         self._watch_supervisor()
 
     def close(self) -> None:
@@ -87,25 +84,11 @@ class Reports:
     # Listening and sending --------------------------------------------------------------------------------------
 
     def listen(self, until: float) -> None:
-        """Wait for news. While every worker that reported has work in hand, a little longer: news in bulk cost less."""
-        self._slack_us = 4 * _LINGER_US
-        timeout = until - time.monotonic()
-        while True:
-            for key, mask in self._selector.select(max(0.0, timeout)):
-                # What was heard a moment ago may have ended this one.
-                if self._selector.get_map().get(key.fd) is key:
-                    key.data(mask)
-            if not self.events or self._slack_us < _LINGER_US:
-                return
-            timeout = self._slack_us / 4e6
-            self._slack_us = 0
-
-    def _note_slack(self, worker: int, step: int) -> None:
-        """A worker finished a unit: how much work it has left decides how soon it must hear from us."""
-        rec = self.state.workers.get(worker)
-        spec = self.state.steps[step]
-        ahead = (len(rec.assigned) - 1) * spec.service.service_us() * spec.spec.batch_size if rec is not None else 0
-        self._slack_us = min(self._slack_us, ahead)
+        """Wait for news, at the longest until then."""
+        for key, mask in self._selector.select(max(0.0, until - time.monotonic())):
+            # What was heard a moment ago may have ended this one.
+            if self._selector.get_map().get(key.fd) is key:
+                key.data(mask)
 
     def send(self, all_freed: bool = False) -> None:
         """Send what was put into outboxes; with ``all_freed`` also what workers may free and need not know yet."""
@@ -162,7 +145,6 @@ class Reports:
             if self.errors:
                 self.errors.pop(unit, None)
             self.events.append(e.UnitFinished(w.id, unit, made, busy_us))
-            self._note_slack(w.id, step)
         elif kind == FromWorker.EMITTED:
             _, unit, outputs, busy_us, counts = message
             step = self.running[w.id, unit]
@@ -241,7 +223,7 @@ class Reports:
             elif kind == FromSupervisor.EXITED:
                 self._exited(message[1], message[2])
             elif kind == FromSupervisor.LOADED:
-                self._loaded = True
+                self.loaded = True
                 if message[1]:
                     self.broken = f"the stages could not be loaded in a worker process:\n{message[1]}"
             elif kind == FromSupervisor.UNABLE:
@@ -298,7 +280,7 @@ class Reports:
             self._exited(ident, signal.SIGKILL)
         self._restarts += 1
         how = describe_code(code)
-        if not self._loaded and -code not in _KILLS:
+        if not self.loaded and -code not in _KILLS:
             said = "\n".join(line for printer in self.processes.printers for line in printer.last)
             self.broken = f"its supervisor process could not start ({how}):\n{said}".rstrip(":\n")
         elif self._restarts > _RESTARTS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import mmap
 import os
 import pickle
@@ -106,6 +107,8 @@ class Supervisor:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: workers need not look at it again, and so share its pages for longer
         self.channel.send([(FromSupervisor.LOADED, error)])
         if error:
             self.quitting = True
