@@ -141,7 +141,9 @@ class World:
         self.after(self.kill_every_us, World.kill_one)
         alive = [i for i, w in self.workers.items() if not w.stopping]
         if alive:
-            self.die(self.random.choice(alive), e.Death.KILLED)
+            # Memory runs out only where several share it; a unit that the scheduler runs alone has enough.
+            crowded = self.scheduler.state.running > 1 and self.random.random() < 0.5
+            self.die(self.random.choice(alive), e.Death.OUT_OF_MEMORY if crowded else e.Death.KILLED)
 
     def lose(self, node: int) -> e.Event:
         for i in [i for i, w in self.workers.items() if w.node == node]:

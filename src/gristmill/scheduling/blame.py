@@ -4,6 +4,7 @@
   ``max_attempts``.
 - A worker that dies: only the unit it was running is suspected. A suspect runs again alone in a fresh worker; if that
   worker dies of its own doing too, the unit is guilty. A kill from outside proves nothing.
+- Memory is shared by all: a unit whose worker used too much of it is guilty only if it did so while nothing else ran.
 - A guilty task that can be sliced is bisected at once; a single item is judged like a task of its own.
   The smallest guilty part is quarantined.
 """
@@ -16,6 +17,10 @@ from gristmill.scheduling.feed import count_suspects, update_hunger
 from gristmill.scheduling.progress import drain_run, retire, take_head, unassign
 from gristmill.scheduling.state import Move, SlicedTask, State, StepRec, TaskRec, Unit, WorkerRec
 
+_BAD_AT_ONCE = 8
+_BAD_SLICES = 64
+"""Bad parts of one task after which the search for the others ends; the former while not one part was good."""
+
 
 def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
     unit = take_head(s, w, e.unit)
@@ -25,11 +30,11 @@ def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
         t.move(Move.FAILED)
         t.note(s.now, f"attempt {t.attempts} failed on worker {w.id}: {_first_line(e.error)}")
     unit.avoid = w.id
-    unit.isolated = False
+    unit.isolated = unit.solo = False
     first = unit.tasks[0]
     if len(unit.tasks) > 1:
         _halve(s, step, unit)
-    elif first.attempts < step.spec.max_attempts and (first.items == 1 or not first.is_slice):
+    elif first.attempts < step.spec.max_attempts and not s.draining and (first.items == 1 or not first.is_slice):
         requeue(s, step, unit)
     else:
         convict(s, step, unit, e.error)
@@ -56,11 +61,12 @@ def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail
                 t.attempts -= 1
         if not suspected:
             requeue(s, step, unit)
-        elif unit.isolated:
+        elif unit.isolated and (cause is not Death.OUT_OF_MEMORY or unit.solo):
             _tried_alone(s, step, unit, cause, detail)
         else:
             for t in unit.tasks:
                 t.attempts -= 1
+            unit.solo |= cause is Death.OUT_OF_MEMORY
             _suspect(s, step, unit)
 
 
@@ -98,6 +104,7 @@ def _suspect(s: State, step: StepRec, unit: Unit) -> None:
 def _queue_suspect(s: State, step: StepRec, unit: Unit) -> None:
     step.suspects.append(unit)
     count_suspects(s, step, 1)
+    s.solos += unit.solo
 
 
 def _wait(s: State, step: StepRec, unit: Unit) -> None:
@@ -111,14 +118,14 @@ def _wait(s: State, step: StepRec, unit: Unit) -> None:
 def _halve(s: State, step: StepRec, unit: Unit) -> None:
     middle = len(unit.tasks) // 2
     for part in (unit.tasks[:middle], unit.tasks[middle:]):
-        half = Unit(step.index, part, isolated=unit.isolated, avoid=unit.avoid)
+        half = Unit(step.index, part, isolated=unit.isolated, solo=unit.solo, avoid=unit.avoid)
         requeue(s, step, half)
 
 
 def convict(s: State, step: StepRec, unit: Unit, error: str) -> None:
     """A single task is guilty: run it in halves if it can be sliced, else give it up."""
     t = unit.tasks[0]
-    if t.divisible and t.items > 1 and not t.emitted:
+    if t.divisible and t.items > 1 and not t.emitted and _worth_slicing(s, t):
         _slice(s, step, unit, t)
         return
     t.move(Move.CONVICTED)
@@ -129,6 +136,14 @@ def convict(s: State, step: StepRec, unit: Unit, error: str) -> None:
     retire(s, step, t)
     if not s.config.ignore_failures:
         drain_run(s)
+
+
+def _worth_slicing(s: State, t: TaskRec) -> bool:
+    """Not when the run is ending anyway, nor in a task that is bad throughout: that would be tried for hours."""
+    if s.draining:
+        return False
+    whole = s.slices.get(t.data)
+    return whole is None or (whole.failed < _BAD_SLICES and (whole.done > 0 or whole.failed < _BAD_AT_ONCE))
 
 
 def _slice(s: State, step: StepRec, unit: Unit, t: TaskRec) -> None:
@@ -145,7 +160,7 @@ def _slice(s: State, step: StepRec, unit: Unit, t: TaskRec) -> None:
         part.story = list(t.story or ())
         s.next_slice -= 1
         s.tasks[part.id] = part
-        requeue(s, step, Unit(step.index, [part], isolated=unit.isolated, avoid=unit.avoid))
+        requeue(s, step, Unit(step.index, [part], isolated=unit.isolated, solo=unit.solo, avoid=unit.avoid))
     s.held -= t.bytes - 2 * (t.bytes // 2)
 
 

@@ -58,5 +58,7 @@ class SchedulerConfig:
     """Work that should wait in each worker, so that it never waits for the driver."""
     max_prefetch: int = 128
     setup_attempts: int = 3
+    setup_timeout_us: int | None = None
+    """A setup that takes longer has failed."""
     isolated_kills: int = 20
     """A task that was killed from outside this often, alone in a fresh worker, is given up after all."""

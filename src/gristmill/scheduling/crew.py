@@ -259,15 +259,25 @@ def _died_in_setup(s: State, step: StepRec, cause: Death, detail: str) -> None:
 
 
 def kill_overdue(s: State) -> None:
-    """End workers whose unit runs past its timeout."""
+    """End workers whose unit, or the setup of whose step, runs past its timeout."""
     for w in s.workers.values():
-        if not w.assigned or w.kill_cause is not None or w.state is WorkerState.STOPPING:
+        if w.kill_cause is not None or w.state is WorkerState.STOPPING:
             continue
-        step = s.steps[w.assigned[0].step]
-        timeout = step.spec.timeout_us
-        if timeout is None or not w.hosts.get(step.index, True):
+        if w.state is WorkerState.STARTING:
+            if s.config.setup_timeout_us is not None and s.now - w.started_at > s.config.setup_timeout_us:
+                w.kill_cause = Death.TIMED_OUT
+                s.out.append(KillWorker(w.id))
             continue
-        if s.now - w.head_since > timeout * len(w.assigned[0].tasks):
+        if not w.assigned:
+            continue
+        unit = w.assigned[0]
+        step = s.steps[unit.step]
+        if w.hosts.get(step.index, True):
+            timeout, since = step.spec.timeout_us, w.head_since
+            allowed = len(unit.tasks) * (1 + unit.replay)
+        else:
+            timeout, since, allowed = s.config.setup_timeout_us, w.head_since, 1
+        if timeout is not None and s.now - since > timeout * allowed:
             w.kill_cause = Death.TIMED_OUT
             s.out.append(KillWorker(w.id))
 
@@ -279,9 +289,10 @@ def recycle(s: State) -> None:
             continue
         step = None if w.step is None else s.steps[w.step]
         if step is None:
-            limits = [s.steps[i].spec.lifetime_us for i in w.hosts] + [s.config.shared_lifetime_us]
-            lifetime = min((x for x in limits if x is not None), default=None)
-            since, interval = s.shared_last_recycled, s.config.shared_restart_interval_us
+            limits = [(s.steps[i].spec.lifetime_us, s.steps[i].spec.restart_interval_us) for i in w.aging]
+            limits.append((s.config.shared_lifetime_us, s.config.shared_restart_interval_us))
+            lifetime, interval = min(((age, every) for age, every in limits if age is not None), default=(None, 0))
+            since = s.shared_last_recycled
         else:
             lifetime = step.spec.lifetime_us
             since, interval = step.last_recycled, step.spec.restart_interval_us

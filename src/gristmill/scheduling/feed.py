@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gristmill.scheduling.commands import Dispatch, Input, Pull, Resume
 from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.credit import admit, has_room
+from gristmill.scheduling.credit import admit, has_room, predicted
 from gristmill.scheduling.state import Move, NodeRec, State, StepRec, TaskState, Unit, WorkerRec, WorkerState
 
 LONG_US = 250_000
@@ -14,7 +14,11 @@ CHEAP_SETUP_US = 50_000
 
 def feed(s: State) -> None:
     """Hand out all work that can be handed out now."""
-    if s.stopping:
+    if s.stopping or s.solo_running:
+        return
+    if s.solos and _solo_can_run(s):
+        if not s.running:
+            _feed_solo(s)
         return
     for step in reversed(s.steps):
         if step.dedicated and step.hungry:
@@ -27,6 +31,31 @@ def feed(s: State) -> None:
             _feed_shared(s, w)
     if not s.source_ended and not s.pulling:
         _pull(s)
+
+
+def _solo_can_run(s: State) -> bool:
+    """Whether it makes sense to let everything else wait: a suspect has a worker, or could have one at once."""
+    for step in s.steps:
+        if any(unit.solo for unit in step.suspects):
+            if step.workers if step.dedicated else any(can_host(node, step) for node in s.nodes.values()):
+                return True
+    return False
+
+
+def _feed_solo(s: State) -> None:
+    """Nothing runs: try a unit that is suspected of using all the memory, in a fresh worker."""
+    for step in reversed(s.steps):
+        unit = next((u for u in step.suspects if u.solo), None)
+        if unit is None:
+            continue
+        for w in (step.workers if step.dedicated else s.shared).values():
+            if w.state is WorkerState.READY and w.is_fresh and (step.dedicated or can_host(s.nodes[w.node], step)):
+                step.suspects.remove(unit)
+                count_suspects(s, step, -1)
+                s.solos -= 1
+                unit.reserved = predicted(s, step, len(unit.tasks), unit.bytes)
+                assign(s, w, unit)
+                return
 
 
 def _feed_dedicated(s: State, step: StepRec) -> None:
@@ -225,6 +254,7 @@ def assign(s: State, w: WorkerRec, unit: Unit) -> None:
     tasks = unit.tasks
     s.reserved += unit.reserved
     s.running += 1
+    s.solo_running += unit.solo
     step.running += 1
     unit.worker = w.id
     if not w.assigned:
@@ -259,6 +289,9 @@ def assign(s: State, w: WorkerRec, unit: Unit) -> None:
                 special = True
         step.queued -= len(tasks)
         step.queued_bytes -= unit.bytes
+        unit.replay = unit.chunks
+        if w.step is None and spec.lifetime_us is not None:
+            w.aging[unit.step] = None
         if spec.has_setup and w.step is None and unit.step not in w.hosts:
             w.hosts[unit.step] = False
             step.hosts += 1

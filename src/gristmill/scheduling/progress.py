@@ -69,6 +69,7 @@ def unassign(s: State, w: WorkerRec, unit: Unit) -> None:
     """A unit no longer occupies its worker. Its tasks have yet to be moved on by the caller."""
     step = s.steps[unit.step]
     s.running -= 1
+    s.solo_running -= unit.solo
     step.running -= 1
     s.reserved -= unit.reserved
     unit.reserved = 0
@@ -119,6 +120,9 @@ def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
         by_id[o.parent].emitted += 1
     for t in unit.tasks:
         t.move(Move.EMITTED)
+    unit.solo = False
+    unit.chunks += 1
+    unit.replay = 0
     w.suspended[unit.key] = unit
     step.suspended += 1
     _pass_on(s, step, e.outputs)
@@ -168,6 +172,7 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
         whole = s.slices[t.data]
         whole.live -= 1
         whole.done += state is TaskState.DONE
+        whole.failed += state is TaskState.QUARANTINED
         whole.cancelled += state is TaskState.CANCELLED
         if whole.live:
             return
@@ -205,6 +210,7 @@ def cancel_queued(s: State, step: StepRec) -> None:
     for unit in (*step.retries, *step.suspects):
         step.queue.extend(unit.tasks)
     count_suspects(s, step, -len(step.suspects))
+    s.solos -= sum(unit.solo for unit in step.suspects)
     step.retries.clear()
     step.suspects.clear()
     for t in step.queue:

@@ -104,6 +104,11 @@ class Unit:
     tasks: list[TaskRec]
     isolated: bool = False
     """Must run alone in a fresh worker: it is suspected of killing one."""
+    solo: bool = False
+    """Must run while nothing else does: it is suspected of using all the memory."""
+    chunks: int = 0
+    """How often it was suspended; a retry has to make as many chunks again before it gets on."""
+    replay: int = 0
     avoid: int = -1
     """The worker where it failed last."""
     worker: int = -1
@@ -121,6 +126,7 @@ class SlicedTask:
 
     live: int = 1
     done: int = 0
+    failed: int = 0
     cancelled: int = 0
 
 
@@ -147,6 +153,8 @@ class WorkerRec:
     suspended: dict[int, Unit] = field(default_factory=dict)
     hosts: dict[int, bool] = field(default_factory=dict)
     """Steps with a `setup` in a shared worker: False while it runs, True when it is done."""
+    aging: dict[int, None] = field(default_factory=dict)
+    """Steps with a lifetime of their own that a shared worker has run."""
     units_run: int = 0
     cpu_held: int = 0
     memory_held: int = 0
@@ -256,7 +264,7 @@ class State:
     reserved: int = 0
     peak: int = 0
     forced: int = 0
-    """Units that ran alone although they did not fit the budget."""
+    """Units that ran although they did not fit the budget, because nothing else could free memory."""
     headroom: list[int] = field(default_factory=list)
     """For each step, the room to leave for one unit of each step behind it."""
     source_headroom: int = 0
@@ -281,6 +289,9 @@ class State:
     suspects: int = 0
     """Suspected units of shared steps that wait for a fresh worker."""
     dedicated_suspects: int = 0
+    solos: int = 0
+    """Suspects that wait until nothing else runs."""
+    solo_running: int = 0
     source_total: int | None = None
     source_taken: int = 0
     source_ended: bool = False
