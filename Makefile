@@ -3,13 +3,15 @@
 
 PYTHON ?= python3
 VENV := .venv
+BASE := $(VENV)/.base-installed
 STAMP := $(VENV)/.installed
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .PHONY: demo test lint types imports pytest
 .DEFAULT_GOAL := test
 
-demo: $(STAMP)
+demo: $(BASE)
 	@$(BIN)/python examples/balance.py
 
 test: lint types imports pytest
@@ -27,15 +29,18 @@ imports: $(STAMP)
 pytest: $(STAMP)
 	$(BIN)/python -m pytest
 
-# The environment is made anew when what it is made from changes. Where the interpreter cannot put pip into it
-# (a distribution's Python without ensurepip), the pip outside installs into it.
-$(STAMP): pyproject.toml constraints.txt
+# The environment is made anew when what it is made from changes; what only the tests need is added for them. Where the
+# interpreter cannot put pip into it (a distribution's Python without ensurepip), the pip outside does.
+$(BASE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("gristmill needs Python 3.11 or later: make PYTHON=python3.11 ...")'
 	rm -rf $(VENV)
 	$(PYTHON) -m venv --without-pip $(VENV)
-	@if $(BIN)/python -m ensurepip --version >/dev/null 2>&1; \
-	then $(BIN)/python -m ensurepip --default-pip >/dev/null; pip="$(BIN)/python -m pip"; \
-	else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
-	echo "installing what is needed into $(VENV)"; \
-	$$pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -m ensurepip --default-pip >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip
+	@echo "installing gristmill and what it needs into $(VENV)"
+	@$(PIP) .
+	@touch $@
+
+$(STAMP): $(BASE)
+	@echo "installing what the tests need into $(VENV)"
+	@$(PIP) '.[dev]'
 	@touch $@

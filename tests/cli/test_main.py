@@ -137,7 +137,7 @@ class TestUsage:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("8GB", 8 * 10**9), ("1.5GiB", 3 * 2**29), ("512 mib", 2**29), ("4096", 4096), ("2k", 2000)]
+    ("text", "size"), [("8GB", 8 << 30), ("1.5GiB", 3 * 2**29), ("512 mib", 2**29), ("4096", 4096), ("2k", 2048)]
 )
 def test_sizes(text, size):
     assert parse_size(text) == size
@@ -203,7 +203,7 @@ class TestOptions:
         assert noted.config == {
             "num_cpus": 4.0,
             "num_gpus": 0,
-            "memory_limit": 8 * 10**9,
+            "memory_limit": 8 << 30,
             "execution_mode": "batch",
             "ignore_failures": True,
             "view": "lines",

@@ -10,7 +10,7 @@ import pytest
 from gristmill.scheduling.snapshot import Snapshot, StepSnapshot
 
 STEP = StepSnapshot("step", True, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False)
-MOMENT = Snapshot(0, (), None, 0, 0, 512_000_000, 0, None, False, 0, 0, 0, ())
+MOMENT = Snapshot(0, (), None, 0, 0, 512 << 20, 0, None, False, 0, 0, 0, ())
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from gristmill.metrics.table import ASCII, UNICODE, Frame, draw, foremost
 from gristmill.scheduling.snapshot import Decision
 
 
-def frame(*moments, memory=1_200_000_000, limit=8_000_000_000, ending=""):
+def frame(*moments, memory=12 * (1 << 30) // 10, limit=8 << 30, ending=""):
     window = RateWindow()
     for moment in moments:
         rates = window.add(moment)
@@ -27,11 +27,11 @@ def balance(step, moment):
         return moment(
             t,
             step("fast", busy=1, tasks_done=t * 4, items_done=t * 40, service_us=250_000, busy_us=t * 10**6),
-            step("slow", busy=4, queued=12, queued_bytes=3_100_000, tasks_done=t * 4 - 12, service_us=10**6),
+            step("slow", busy=4, queued=12, queued_bytes=31 * (1 << 20) // 10, tasks_done=t * 4 - 12, service_us=10**6),
             step("medium", dedicated=False, busy=2, starting=1, tasks_done=t * 4 - 15, tasks_failed=3),
             bottleneck=1,
-            held_bytes=128_000_000,
-            reserved_bytes=128_000_000,
+            held_bytes=128 << 20,
+            reserved_bytes=128 << 20,
             source_total=400,
             source_taken=t * 4,
             shared_busy=2,
@@ -109,7 +109,7 @@ def test_of_many_steps_those_that_matter_are_shown(step, moment):
 
 
 def test_no_budget_and_no_limit(step, moment):
-    now = frame(moment(1, step(), budget_bytes=0, held_bytes=5000), memory=7_000_000, limit=0)
+    now = frame(moment(1, step(), budget_bytes=0, held_bytes=5 << 10), memory=7 << 20, limit=0)
     page = "\n".join(text(draw(now, 80, 24)))
     assert "5 kB" in page and "7.0 MB" in page and " of " not in page
 

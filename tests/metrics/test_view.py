@@ -80,7 +80,7 @@ class TestLines:
             t = tick / 4
             decisions = (Decision(3_000_000, "slow: 1 -> 4 workers"),) if t >= 3 else ()
             slow = step("slow", tasks_done=tick, items_done=tick * 10, queued=2)
-            view.update(moment(t, slow, bottleneck=0, source_total=200, decisions=decisions), 10**9, 8 * 10**9)
+            view.update(moment(t, slow, bottleneck=0, source_total=200, decisions=decisions), 1 << 30, 8 << 30)
         view.close(record)
 
     def test_one_line_per_interval_and_one_at_the_end(self, step, moment):

@@ -1,3 +1,4 @@
+import collections
 import itertools
 import pickle
 import subprocess
@@ -8,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gristmill.backends.base import Plan
+from gristmill.backends.step_runner import StepRunner
 from gristmill.errors import LedgerError, PipelineFailed, PlanError
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
@@ -70,6 +73,35 @@ def test_fusing_changes_neither_results_nor_ids(make_executor, data, stages):
     assert fused == apart
 
 
+class Summed(ProcessingStage[Task, Task]):
+    """Knows tasks only by the batch."""
+
+    def process(self, task):
+        raise AssertionError("a stage with process_batch is called by it")
+
+    def process_batch(self, tasks):
+        return [Task(task.data + 1) for task in tasks]
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_a_stage_of_batches_gets_batches_whatever_stands_beside_it(make_executor, fuse):
+    class Steps(make_executor):
+        """Runs steps as workers do."""
+
+        def execute(self, plan, initial_tasks, keep_outputs):
+            flowing = list(initial_tasks)
+            for step in plan.steps:
+                flowing = [task for _, task in StepRunner(step.stages).run(flowing)]
+            self.outputs = [task.data for task in flowing]
+            return super().execute(Plan(plan.name, ()), [], keep_outputs)
+
+    steps = Steps()
+    Pipeline("p", stages=[odd, Summed(), odd.with_(name="still odd")]).run(steps, tasks(1, 2, 3), fuse=fuse)
+    assert steps.outputs == []
+    Pipeline("p", stages=[odd, Summed(), twice]).run(steps, tasks(1, 2, 3), fuse=fuse)
+    assert steps.outputs == [2, -2, 4, -4]
+
+
 def test_planning_fails_before_anything_starts(executor):
     watched = Watched()
     pulled = []
@@ -110,9 +142,52 @@ def test_a_list_reaches_the_executor_with_its_length(executor):
     assert executor.sources[0] is given_tasks
 
 
+class Once:
+    """Tasks behind a length that come once, and a length that counts what is left."""
+
+    def __init__(self, tasks):
+        self.left = list(tasks)
+
+    def __len__(self):
+        return len(self.left)
+
+    def __iter__(self):
+        while self.left:
+            yield self.left.pop(0)
+
+
+class Counted(Once):
+    """An iterator with a length."""
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        return self.left.pop(0)
+
+
+@pytest.mark.parametrize("kind", [Once, Counted, collections.deque])
+def test_tasks_with_a_length_are_all_taken_and_counted_even_if_they_come_only_once(kind, executor):
+    result = Pipeline("p", stages=[twice]).run(executor, kind(tasks(1, 2, 3, 4, 5)))
+    assert [t.data for t in result] == [1, -1, 2, -2, 3, -3, 4, -4, 5, -5]
+    assert len(executor.sources[0]) == 5
+
+
+def test_a_length_that_is_not_known_is_no_error(executor):
+    class Progress(Once):
+        def __len__(self):
+            return None
+
+    assert len(Pipeline("p", stages=[odd]).run(executor, Progress(tasks(1, 2, 3)))) == 2
+    assert not isinstance(executor.sources[0], collections.abc.Sized)
+
+
 def test_a_result_can_start_another_pipeline(executor):
     first = Pipeline("p", stages=[odd]).run(executor, tasks(1, 2, 3))
     assert [t.data for t in Pipeline("q", stages=[twice]).run(executor, first)] == [1, -1, 3, -3]
+    assert executor.sources[1] is first
 
 
 @pytest.mark.parametrize(
@@ -151,7 +226,7 @@ def test_failed_tasks_raise_at_the_end_with_the_stages_error(executor):
     with pytest.raises(PipelineFailed) as caught:
         Pipeline("p", stages=[half]).run(executor, tasks(1, 0, 2))
     words = str(caught.value)
-    assert "1 task failed" in words
+    assert "1 task failed (1 item)" in words
     assert "stage 'half', task 1 (1 item): ZeroDivisionError: division by zero" in words
     assert "given up after 1 attempt" in words
     assert "return Task(1 / task.data)" in words

@@ -310,3 +310,11 @@ def test_other_resources_are_another_step():
 def test_a_stage_that_asks_for_something_stays_alone(setting):
     first, second = Documents("first").with_(**setting), Documents("second").with_(**setting)
     assert steps(Documents("a"), first, second, Documents("b"), initial=True) == [["a"], ["first"], ["second"], ["b"]]
+
+
+def test_a_stage_with_a_process_batch_of_its_own_stays_alone():
+    class Batches(Documents):
+        def process_batch(self, tasks):
+            return tasks
+
+    assert steps(Documents("a"), Batches("b"), Documents("c"), initial=True) == [["a"], ["b"], ["c"]]

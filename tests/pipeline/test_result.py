@@ -2,7 +2,7 @@ import copy
 
 import pytest
 
-from gristmill.backends.base import RunRecord, StageStats, StepStats
+from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.errors import LedgerError, OutputsNotKept
 from gristmill.pipeline import RunResult
 from gristmill.tasks import Task
@@ -10,6 +10,7 @@ from gristmill.tasks import Task
 
 def record(**changes) -> RunRecord:
     a = StageStats("a", tasks_in=4, items_in=1234, tasks_done=3, tasks_out=5, items_out=50, tasks_failed=1)
+    a.items_failed = 7
     b = StageStats("b", tasks_in=5, tasks_done=4, tasks_out=2, tasks_dropped=2, tasks_cancelled=1)
     c = StageStats("c", tasks_in=2, tasks_done=2, tasks_out=2)
     workers = [(0.0, 0), (0.1, 2), (5.0, 4), (9.0, 0)]
@@ -17,16 +18,18 @@ def record(**changes) -> RunRecord:
         name="p",
         steps=[
             StepStats("a + b", [a, b], busy_share=0.93, service_s_mean=0.0021, service_s_max=1.5, workers=workers),
-            StepStats("c", [c], queue_s_mean=3.0, queue_s_max=200.0, workers=[(0.0, 1)], peak_worker_bytes=12_300_000),
+            StepStats(
+                "c", [c], queue_s_mean=3.0, queue_s_max=200.0, workers=[(0.0, 1)], peak_worker_bytes=12_300 * 2**10
+            ),
         ],
         wall_s=61.0,
         first_output_s=0.25,
         failures=[],
         failures_total=0,
         decisions=[],
-        peak_bytes_in_flight=10_000_000,
-        budget_bytes=2_000_000_000,
-        peak_memory_bytes=512_000_000,
+        peak_bytes_in_flight=10 * 2**20,
+        budget_bytes=2 * 2**30,
+        peak_memory_bytes=512 * 2**20,
         worker_deaths=0,
         outputs=[Task("x"), Task("y")],
     )
@@ -86,11 +89,42 @@ def test_the_summary_has_a_row_for_each_stage():
     assert [line.split()[:2] for line in lines[4:]] == [["a", "4"], ["+", "b"], ["c", "2"]]
     for words in ("1,234", "93%", "2.1 ms", "1.5 s", "2-4"):
         assert words in rows["a"]
-    assert "3.33 min" in rows["c"] and "12.3 MB" in rows["c"]
+    assert "3.33 min" in rows["c"] and "12 MB" in rows["c"]
     head = "\n".join(lines[:3])
-    for words in ("ran 61 s", "250 ms", "512 MB", "10 MB of 2 GB", "3 workers died", "1 tasks failed"):
+    for words in ("ran 61 s", "250 ms", "512 MB", "10 MB of 2 GB", "3 workers died", "1 task failed (7 items)"):
         assert words in head
     assert len({len(line) for line in lines[3:] if not line.startswith("+")}) == 1
+
+
+def test_the_summary_counts_failed_items_beside_failed_tasks():
+    head, a, *_ = RunResult(record()).summary().splitlines()[3:]
+    assert head.split()[:9] == ["stage", "tasks", "in", "out", "dropped", "failed", "items", "in", "out"]
+    assert head.split()[9] == "failed" and a.split()[1:8] == ["4", "5", "0", "1", "1,234", "50", "7"]
+
+
+@pytest.mark.parametrize(
+    ("failures", "tasks_failed", "items_failed", "words"),
+    [
+        (["0", "1"], 2, 20, "2 tasks failed (20 items)"),
+        (["0"], 1, 1, "1 task failed (1 item)"),
+        (["0[3]", "1[4]", "2[0:2]"], 0, 4, "3 parts of tasks failed (4 items)"),
+        (["0[3]"], 0, 1, "1 part of a task failed (1 item)"),
+        (["0[0]", "0[1]"], 1, 2, "2 tasks or parts of tasks failed (2 items)"),
+        (["0[0]"], 1, 1, "1 part of a task failed (1 item)"),
+    ],
+)
+def test_parts_of_tasks_that_failed_are_not_called_tasks(failures, tasks_failed, items_failed, words):
+    stage = StageStats("s", tasks_in=5, tasks_done=5 - tasks_failed, tasks_failed=tasks_failed)
+    stage.items_failed = items_failed
+    result = RunResult(
+        record(
+            steps=[StepStats("s", [stage])],
+            failures=[Failure(ident, "s", "ValueError: no", "", (), 1) for ident in failures],
+            failures_total=len(failures),
+        )
+    )
+    assert words in result.summary().splitlines()[1]
+    assert f"pipeline 'p': {words}." in result.failure_report()
 
 
 def test_a_run_of_nothing_has_a_summary_too():

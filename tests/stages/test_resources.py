@@ -5,6 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gristmill.backends.base import Step
+from gristmill.backends.local.config import LocalConfig
+from gristmill.backends.local.executor import step_spec
+from gristmill.stages.function_definitions import processing_stage
 from gristmill.stages.resources import Resources
 
 
@@ -58,3 +62,16 @@ def test_a_share_above_one_gpu_is_refused_and_no_other(gpus):
     else:
         with pytest.raises(ValueError, match="fraction above one GPU"):
             Resources(gpus=gpus)
+
+
+@given(st.integers(1, 10_000))
+def test_a_gb_of_a_stage_is_a_gb_of_the_executor(gb):
+    stage = processing_stage(resources=Resources(memory_gb=gb))(lambda task: task)
+    config = LocalConfig.of({"memory_limit": f"{gb}GB", "object_store_memory": f"{gb} GiB"})
+    assert step_spec(Step((stage,)), config).memory == config.memory_limit_bytes == config.budget_bytes
+
+
+@pytest.mark.parametrize("unit", ["KB", "MB", "GB", "TB"])
+def test_units_of_sizes_are_powers_of_1024_with_or_without_the_i(unit):
+    plain, binary = (LocalConfig(memory_limit=f"1.5 {u}").memory_limit_bytes for u in (unit, f"{unit[0]}i{unit[1]}"))
+    assert plain == binary == 1.5 * 1024 ** ("KMGT".index(unit[0]) + 1)

@@ -189,7 +189,7 @@ class StepRunner:
             self.streams = False
             yield result
             return
-        if isinstance(result, (str, bytes, dict)) or not hasattr(result, "__iter__"):
+        if not isinstance(result, (list, tuple)) and not hasattr(result, "__next__"):
             raise self._contract(index, f"returned a {type(result).__name__}")
         streams = not isinstance(result, (list, tuple))
         produced = 0

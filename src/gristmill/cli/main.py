@@ -33,10 +33,10 @@ def _run(args: argparse.Namespace) -> int:
     from gristmill.errors import PipelineError, PipelineFailed
 
     try:
-        pipeline = load_pipeline(args.target)
+        pipeline, tasks = load_pipeline(args.target)
         from gristmill.backends.local import LocalExecutor
 
-        result = pipeline.run(executor=LocalExecutor(config=executor_config(args)), fuse=not args.no_fuse)
+        result = pipeline.run(LocalExecutor(config=executor_config(args)), tasks, fuse=not args.no_fuse)
     except PipelineError as error:
         if isinstance(error, PipelineFailed):
             print(error.result.summary())
@@ -62,7 +62,7 @@ def _plan(args: argparse.Namespace) -> int:
     from gristmill.errors import PipelineError, PlanError
 
     try:
-        pipeline = load_pipeline(args.target)
+        pipeline, _ = load_pipeline(args.target)
     except PipelineError as error:
         return _say(str(error), FAILED)
     print(pipeline.describe())
@@ -117,16 +117,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def parse_size(text: str) -> int:
-    """Bytes from a number with a unit.
+    """Bytes from a number with a unit; a kB is 1024 bytes, as everywhere here.
 
     >>> parse_size("8GB"), parse_size("1.5 GiB"), parse_size("4096")
-    (8000000000, 1610612736, 4096)
+    (8589934592, 1610612736, 4096)
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])i?)?b?\s*", text, re.IGNORECASE)
     size = int(float(match[1]) * _UNITS[(match[2] or "").lower()]) if match else 0
     if size <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size; write a number and a unit, such as 8GB or 512MiB")

@@ -8,12 +8,15 @@ import importlib.util
 import inspect
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gristmill.pipeline import Pipeline
+    from gristmill.tasks import Task
 
 DEFAULT_NAME = "pipeline"
 
@@ -22,12 +25,41 @@ class UsageError(Exception):
     """The command line asks for something that is not there; the message says what to do."""
 
 
-def load_pipeline(target: str) -> Pipeline:
-    """The pipeline that ``target`` names, or the one that the function it names returns."""
+def load_pipeline(target: str) -> tuple[Pipeline, Iterable[Task[Any]] | None]:
+    """The pipeline that ``target`` names, or the one that the function it names returns, and its initial tasks.
+
+    Those are what the target calls ``initial_tasks``, if it does: tasks, or a function that gives them.
+    """
+    place, name = _split(target)
+    with _not_running(place):
+        module = _load_file(Path(place)) if _is_file_name(place) else _load_module(place)
+        pipeline = _find(module, place, name)
+        tasks = getattr(module, "initial_tasks", None)
+        return pipeline, tasks() if inspect.isroutine(tasks) else tasks
+
+
+@contextmanager
+def _not_running(place: str) -> Iterator[None]:
+    """While a target is loaded its pipelines must not run: it is not this command that would run them."""
     from gristmill.pipeline import Pipeline
 
-    place, name = _split(target)
-    module = _load_file(Path(place)) if _is_file_name(place) else _load_module(place)
+    def refuse(self: Pipeline, *args: Any, **kwargs: Any) -> Any:
+        raise UsageError(
+            f"{place} runs a pipeline while it is loaded. Run it with 'python {place}', or put the call of run() "
+            "under 'if __name__ == \"__main__\":'"
+        )
+
+    run = Pipeline.run
+    Pipeline.run = refuse  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Pipeline.run = run  # type: ignore[method-assign]
+
+
+def _find(module: ModuleType, place: str, name: str) -> Pipeline:
+    from gristmill.pipeline import Pipeline
+
     found = getattr(module, name, None)
     if found is None:
         raise UsageError(f"{place} has no {name!r}. {_suggest(module, place, name)}")

@@ -43,21 +43,21 @@ def rate(value: float) -> str:
 
 
 def size(value: int) -> str:
-    """Bytes, in decimal units.
+    """Bytes; a kB is 1024 of them.
 
-    >>> size(0), size(999), size(64_000), size(8_100_000_000)
-    ('0 B', '999 B', '64 kB', '8.1 GB')
+    >>> size(0), size(999), size(64 << 10), size(8 << 30)
+    ('0 B', '999 B', '64 kB', '8.0 GB')
     """
     if value < 1000:
         return f"{value} B"
     scaled = float(value)
     for unit in ("kB", "MB", "GB", "TB"):
-        scaled /= 1000
+        scaled /= 1024
         if scaled < 9.95 and unit != "kB":
             return f"{scaled:.1f} {unit}"
         if scaled < 999.5:
             return f"{scaled:.0f} {unit}"
-    return f"{scaled / 1000:.1f} PB"
+    return f"{scaled / 1024:.1f} PB"
 
 
 def clock(seconds: float) -> str:

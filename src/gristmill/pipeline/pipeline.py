@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
 from typing import Any, Self
 
 from gristmill.backends.base import Executor, Plan
@@ -90,7 +91,11 @@ class Pipeline:
 
 
 def _peek(tasks: Iterable[Task[Any]] | None) -> tuple[Source, Iterable[Task[Any]] | None]:
-    """What comes first, and all that comes, the first included."""
+    """What comes first, and all that comes, the first included.
+
+    Only what is known to start anew is iterated twice. Anything else may give each task once, whether it has a length
+    or not.
+    """
     if tasks is None:
         return NO_INITIAL_TASKS, None
     if isinstance(tasks, Task):
@@ -100,14 +105,37 @@ def _peek(tasks: Iterable[Task[Any]] | None) -> tuple[Source, Iterable[Task[Any]
             _check_task(task, position)
     if not isinstance(tasks, Iterable):
         raise PlanError(f"initial_tasks must be tasks in a list or another iterable, not {tasks!r}.")
+    length = _length(tasks)  # before a task is taken: it may count what is left
     iterator = iter(tasks)
     head = list(itertools.islice(iterator, 1))
     for task in head:
         _check_task(task, 0)
     source = Source(head[0]) if head else UNKNOWN
-    if isinstance(tasks, Sized) and not isinstance(tasks, Iterator):
-        return source, tasks  # whoever runs it can ask how many there are
-    return source, itertools.chain(head, iterator)
+    if isinstance(tasks, list | tuple | RunResult):
+        return source, tasks
+    rest = itertools.chain(head, iterator)
+    return source, rest if length is None else _SizedOnce(rest, length)
+
+
+def _length(tasks: Iterable[Task[Any]]) -> int | None:
+    try:
+        return len(tasks) if isinstance(tasks, Sized) else None
+    except TypeError:  # its class has a length and it has none: a progress bar around a generator, say
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _SizedOnce:
+    """Tasks that can be taken once, by someone who may ask before how many there are."""
+
+    tasks: Iterator[Task[Any]]
+    length: int
+
+    def __iter__(self) -> Iterator[Task[Any]]:
+        return self.tasks
+
+    def __len__(self) -> int:
+        return self.length
 
 
 def _check_task(task: object, position: int) -> None:

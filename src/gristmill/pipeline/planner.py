@@ -8,6 +8,7 @@ from itertools import count, pairwise
 from typing import Any, get_args
 
 from gristmill.backends.base import Plan, Step
+from gristmill.backends.step_runner import overrides
 from gristmill.errors import PlanError
 from gristmill.pipeline.columns import Columns
 from gristmill.stages.core import CompositeStage, ProcessingStage, check_settings
@@ -192,6 +193,7 @@ def asks_for_itself(stage: Stage) -> bool:
         stage.resources.requires_gpu
         or stage.resources.memory_gb > 0
         or stage.batch_size > 1
+        or overrides(stage, "process_batch")  # in a step of several stages only `process` is called
         or stage.num_workers() is not None
         or stage.timeout_s is not None
         or stage.max_attempts is not None

@@ -8,7 +8,7 @@ from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 
 SHOWN_FAILURES = 3
 HEAD = (
-    *("stage", "tasks in", "out", "dropped", "failed", "items in", "out"),
+    *("stage", "tasks in", "out", "dropped", "failed", "items in", "out", "failed"),
     *("busy", "service", "(max)", "queue", "(max)", "workers", "memory"),
 )
 
@@ -20,14 +20,28 @@ def summary(record: RunRecord) -> str:
 
 
 def failures(record: RunRecord) -> str:
-    """How many tasks failed and what happened to the first of them."""
+    """How much failed and what happened to the first of it."""
     total, shown = record.failures_total, record.failures[:SHOWN_FAILURES]
-    lines = [f"pipeline {record.name!r}: {total} task{'s' * (total != 1)} failed."]
+    lines = [f"pipeline {record.name!r}: {_failed(record)}."]
     for failure in shown:
         lines += ["", *_failure(failure)]
     if total > len(shown):
         lines += ["", f"and {total - len(shown)} more: see .result.failures of this error."]
     return "\n".join(lines)
+
+
+def _failed(record: RunRecord) -> str:
+    """How much failed. A task that could be narrowed down to its bad parts did not fail, only those parts did."""
+    total = record.failures_total
+    stages = [stage for step in record.steps for stage in step.stages]
+    whole, items = sum(stage.tasks_failed for stage in stages), sum(stage.items_failed for stage in stages)
+    if not whole:
+        what = "part of a task" if total == 1 else "parts of tasks"
+    elif whole == total and not any(failure.task_id.endswith("]") for failure in record.failures):
+        what = "task" if total == 1 else "tasks"
+    else:
+        what = "part of a task" if total == 1 else "tasks or parts of tasks"
+    return f"{total:,} {what} failed ({items:,} item{'s' * (items != 1)})"
 
 
 def _failure(failure: Failure) -> Iterator[str]:
@@ -54,7 +68,7 @@ def _overview(record: RunRecord) -> Iterator[str]:
     if record.worker_deaths:
         notes.append(f"{record.worker_deaths} workers died")
     if record.failures_total:
-        notes.append(f"{record.failures_total} tasks failed")
+        notes.append(_failed(record))
     yield ", ".join(notes)
 
 
@@ -73,8 +87,9 @@ def _rows(step: StepStats) -> Iterator[Sequence[str]]:
 
 
 def _counts(stage: StageStats) -> tuple[str, ...]:
-    counts = (stage.tasks_in, stage.tasks_out, stage.tasks_dropped, stage.tasks_failed, stage.items_in, stage.items_out)
-    return tuple(f"{count:,}" for count in counts)
+    tasks = (stage.tasks_in, stage.tasks_out, stage.tasks_dropped, stage.tasks_failed)
+    items = (stage.items_in, stage.items_out, stage.items_failed)
+    return tuple(f"{count:,}" for count in (*tasks, *items))
 
 
 def _workers(step: StepStats) -> str:
@@ -111,5 +126,5 @@ def _size(count: int) -> str:
     for unit in ("B", "KB", "MB", "GB"):
         if size < 1000:
             return f"{size:.3g} {unit}"
-        size /= 1000
+        size /= 1024
     return f"{size:.3g} TB"

@@ -73,7 +73,7 @@ class ProcessingStage(ABC, Generic[In, Out]):
     worker_restart_interval_m: float | None = None
     """Let at least this many minutes pass between two such replacements."""
     timeout_s: float | None = None
-    """A task that runs longer is given up and its worker is replaced."""
+    """A task that runs longer is given up and its worker is replaced. Of a generator each chunk may take so long."""
     max_attempts: int | None = None
     """How often a failing task is tried; None leaves it to the executor."""
     fan_out: bool | None = None
@@ -110,7 +110,8 @@ class ProcessingStage(ABC, Generic[In, Out]):
     def process(self, task: In) -> Result:
         """Turn a task into a task, several tasks (a list or a generator), or None to drop it.
 
-        A generator's tasks leave as they are made, so a huge output never sits in memory whole.
+        A generator's tasks leave as they are made, so a huge output never sits in memory whole. It must give the same
+        tasks in the same order each time: when it is tried again, those that have left already are skipped.
         """
 
     def process_batch(self, tasks: list[In]) -> list[Result]:

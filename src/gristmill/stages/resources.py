@@ -17,6 +17,7 @@ class Resources:
         Resources(cpus=2, gpu_memory_gb=16)      # the share of one GPU that has 16 GB, wherever it is placed
 
     ``gpus`` and ``gpu_memory_gb`` exclude each other. ``cpus`` may be 0 for a stage that only waits.
+    A GB is 2**30 bytes.
     """
 
     cpus: float = 1.0

@@ -1,0 +1,71 @@
+"""What the README says is so."""
+
+import inspect
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from gristmill.backends.local.config import LocalConfig
+from gristmill.stages.core import ProcessingStage
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+
+
+def options() -> dict[str, str]:
+    """The default of each option by the README's table, as text."""
+    table = README.partition("| key | default | meaning |")[2].partition("\n\n")[0]
+    found = {}
+    for row in table.splitlines()[2:]:
+        keys, default, _ = (cell.strip() for cell in row.strip("|").split(" | "))
+        found |= dict.fromkeys(re.findall(r"`(\w+)`", keys), default)
+    return found
+
+
+def python(*arguments: str, cwd: Path) -> str:
+    run = subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_readme_names_every_option_and_no_other():
+    assert sorted(options()) == sorted(field.name for field in fields(LocalConfig))
+
+
+@pytest.mark.parametrize("field", [f for f in fields(LocalConfig) if f.default is not None], ids=lambda f: f.name)
+def test_the_readme_tells_the_true_default(field):
+    value = field.default
+    words = f'`"{value}"`' if isinstance(value, str) else str(value) if isinstance(value, bool) else f"{value:g}"
+    assert options()[field.name] == words
+
+
+@pytest.mark.parametrize("setting", [p for p in inspect.signature(ProcessingStage.with_).parameters if p != "self"])
+def test_the_readme_names_every_setting_of_a_stage(setting):
+    table = README.partition("## What a stage needs")[2].partition("\n## ")[0]
+    assert re.search(rf"\b{setting}\b", table, re.IGNORECASE)
+
+
+def test_the_map_of_the_local_backend_shows_every_file():
+    rooms = (ROOT / "docs/architecture.md").read_text().partition("Where to find what, in `backends/local/`")[2]
+    files = [p.name for p in (ROOT / "src/gristmill/backends/local").glob("*.py") if p.name != "__init__.py"]
+    assert sorted(re.findall(r"^\| `(\w+\.py)` \|", rooms, re.MULTILINE)) == sorted(files)
+
+
+def test_the_examples_run_as_a_script(tmp_path):
+    script = [example for example in EXAMPLES if not example.startswith("#")]
+    (tmp_path / "example.py").write_text("\n".join(script) + "\nassert len(result) == 100 and result.ok\n")
+    assert re.search(r"^Score +100 +100 +0 +0 +200 +200 +0 ", python("example.py", cwd=tmp_path), re.MULTILINE)
+
+
+def test_the_example_for_the_command_line_runs_there(tmp_path):
+    (example,) = [example for example in EXAMPLES if example.startswith("# count.py\n")]
+    (tmp_path / "count.py").write_text(example)
+    command = ("-m", "gristmill.cli.main")
+    assert "2. large_enough" in python(*command, "plan", "count.py", cwd=tmp_path)
+    summary = python(*command, "run", "count.py", "--cpus", "2", cwd=tmp_path)
+    assert re.search(r"^large_enough +100 +89 +11 +0 ", summary, re.MULTILINE)
