@@ -167,10 +167,10 @@ def test_a_task_that_hangs_is_the_only_one_lost(run):
 
 
 def test_a_task_that_eats_all_memory_is_the_only_one_lost(run):
-    result = run([before, Misbehave("eat")], numbers(30), ignore_failures=True, memory_limit="1200MB")
+    result = run([before, Misbehave("eat")], numbers(30), ignore_failures=True, memory_limit="1200MiB")
     assert values(result) == [i for i in range(30) if i != 7]
     (failure,) = result.failures
-    assert "ran out of memory" in failure.error and "1.12 GB" in failure.error
+    assert "ran out of memory" in failure.error and "1.17 GB" in failure.error
 
 
 @pytest.mark.parametrize("workers", [None, 1])

@@ -213,7 +213,7 @@ def test_wrong_options_are_errors_at_once(options, words):
 
 def test_sizes_in_words():
     config = LocalConfig.of({"memory_limit": "1.5 GiB", "object_store_memory": "64MB"})
-    assert (config.memory_limit_bytes, config.budget_bytes) == (3 << 29, 64_000_000)
+    assert (config.memory_limit_bytes, config.budget_bytes) == (3 << 29, 64 << 20)
     assert LocalConfig.of({"num_cpus": 8, "cpu_allocation_percentage": 0.05}).cpus == 1
 
 

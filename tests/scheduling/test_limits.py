@@ -142,3 +142,11 @@ def test_a_shared_worker_is_recycled_for_a_stage_that_has_no_setup() -> None:
     s.start()
     s.finish()
     assert [type(x) for x in s.tell(e.Tick(), after=61 * SECOND)] == [c.StartWorker]
+
+
+def test_a_step_whose_items_belong_together_gives_the_whole_task_up() -> None:
+    config = SchedulerConfig(budget=1 << 30, ignore_failures=True)
+    models = [StepModel(1000, raises=frozenset({"0#3"}))]
+    w = World([StepSpec("a", slices=False)], models, 2, config=config, items=8).run()
+    assert w.scheduler.state.steps[0].items_failed == 8
+    assert len(w.quarantined) == 1

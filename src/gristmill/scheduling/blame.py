@@ -125,7 +125,7 @@ def _halve(s: State, step: StepRec, unit: Unit) -> None:
 def convict(s: State, step: StepRec, unit: Unit, error: str) -> None:
     """A single task is guilty: run it in halves if it can be sliced, else give it up."""
     t = unit.tasks[0]
-    if t.divisible and t.items > 1 and not t.emitted and _worth_slicing(s, t):
+    if step.spec.slices and t.divisible and t.items > 1 and not t.emitted and _worth_slicing(s, t):
         _slice(s, step, unit, t)
         return
     t.move(Move.CONVICTED)

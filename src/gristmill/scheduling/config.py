@@ -27,6 +27,8 @@ class StepSpec:
     has_setup: bool = False
     node_setup: bool = False
     max_attempts: int = 3
+    slices: bool = True
+    """A task that fails may be run in slices, to find the item at fault."""
     timeout_us: int | None = None
     lifetime_us: int | None = None
     restart_interval_us: int = 0

@@ -78,6 +78,11 @@ class ProcessingStage(ABC, Generic[In, Out]):
     """How often a failing task is tried; None leaves it to the executor."""
     fan_out: bool | None = None
     """Whether a task may become several; None: see `fans_out`."""
+    split_on_failure: bool = True
+    """Whether a task of several items that fails is run again in parts, to find the items at fault.
+
+    Set it to False where the items of a task belong together: the task is then given up as a whole.
+    """
     only_outputs: bool = False
     """Whether results hold no columns but those of `outputs`."""
 

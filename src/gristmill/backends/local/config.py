@@ -13,8 +13,9 @@ from typing import Any
 from gristmill.backends.local import machine
 from gristmill.errors import PipelineError
 
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+"""A GB is that of `Resources`, so that a stage with ``memory_gb=8`` fits ``memory_limit="8GB"``."""
 
 
 class ConfigError(PipelineError):
@@ -23,7 +24,11 @@ class ConfigError(PipelineError):
 
 @dataclass(frozen=True)
 class LocalConfig:
-    """Options with their defaults; sizes are bytes or text such as ``"8GB"``."""
+    """Options with their defaults.
+
+    Sizes are bytes or text such as ``"8GB"`` or ``"512MB"``, in any case. Units are powers of 1024: "8GB" is "8GiB" and
+    is the 8 of ``Resources(memory_gb=8)``.
+    """
 
     execution_mode: str = "streaming"
     autoscale_interval_s: float = 30.0
@@ -37,6 +42,7 @@ class LocalConfig:
     object_store_memory: int | str | None = None
     max_attempts: int = 3
     task_timeout_s: float | None = None
+    setup_timeout_s: float | None = 3600.0
     worker_max_lifetime_m: float | None = None
     worker_restart_interval_m: float = 1.0
     view: str = "auto"
@@ -68,7 +74,7 @@ class LocalConfig:
             _number(name, getattr(self, name), above=0)
         if self.cpu_allocation_percentage > 1:
             raise ConfigError(f"cpu_allocation_percentage is a share of 1, not {self.cpu_allocation_percentage!r}")
-        for name in ("num_cpus", "gpu_memory_gb", "task_timeout_s", "worker_max_lifetime_m"):
+        for name in ("num_cpus", "gpu_memory_gb", "task_timeout_s", "setup_timeout_s", "worker_max_lifetime_m"):
             if getattr(self, name) is not None:
                 _number(name, getattr(self, name), above=0)
         _number("worker_restart_interval_m", self.worker_restart_interval_m, least=0)
@@ -102,7 +108,7 @@ class LocalConfig:
 
 
 def size(name: str, value: int | float | str) -> int:
-    """Bytes in a number or text such as ``"512MB"`` or ``"8 GiB"``. Raises `ConfigError`."""
+    """Bytes in a number or text such as ``"512MB"`` or ``"8 GiB"``, units of 1024. Raises `ConfigError`."""
     if isinstance(value, str):
         match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([a-zA-Z]*)\s*", value)
         if match is None or match[2].lower() not in _UNITS:

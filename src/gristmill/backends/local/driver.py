@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ from gristmill.backends.local.memory import MemoryWatch
 from gristmill.backends.local.names import LocalNames
 from gristmill.backends.local.outputs import KeptOutputs
 from gristmill.backends.local.payload import pack
+from gristmill.backends.local.printing import FailureLines
 from gristmill.backends.local.processes import Processes
 from gristmill.backends.local.protocol import ToWorker
 from gristmill.backends.local.reports import Reports
@@ -63,10 +65,12 @@ class Driver:
         self.local = local
         self.interrupts = interrupts
         self.account = Account(plan)
+        self.failure_lines = FailureLines(view.message)
         self.memory = MemoryWatch(node.memory)
         self.reports = Reports(
             plan, scheduler.state, processes, store, outputs, self.account, view, node.node, node.memory
         )
+        self.reports.watch_source(source)
         self.finished = False
         self.aborted = ""
         self.interrupted = False
@@ -119,6 +123,8 @@ class Driver:
             if now >= tick_at:
                 reports.events.append(e.Tick())
                 self._look_at_memory()
+                reports.oom_kills.look(now)
+                self.failure_lines.catch_up(now)
                 tick_at = now + self.memory.again_s
                 self._end_overdue(now)
                 reports.send(all_freed=True)
@@ -131,7 +137,8 @@ class Driver:
                     told = True
                     self.view.message("still loading the stages: what they import is imported once, before any work")
             if not self.finished and not reports.events:
-                reports.listen(tick_at)
+                reports.listen(min(tick_at, self.source.due()))
+        self.failure_lines.catch_up(math.inf)
         self._show()
 
     def _show(self) -> None:
@@ -140,7 +147,7 @@ class Driver:
     def _settle(self) -> None:
         """Tell the scheduler what happened and do what it says, until nothing is left to tell."""
         reports = self.reports
-        while reports.events:
+        while self._take_from_source() or reports.events:
             events, reports.events = reports.events, []
             for command in self.scheduler.handle(events, reports.now()):
                 self._do[type(command)](command)
@@ -160,12 +167,12 @@ class Driver:
         w.outbox.append((ToWorker.RUN, x.step, x.tasks[0], inputs))
 
     def _release(self, x: c.Release) -> None:
-        if self.scheduler.state.stopping:
-            return  # workers may still be reading; all of it goes with the run
+        stopping = self.scheduler.state.stopping
         for t in x.tasks:
             self.account.released(t)
             self.reports.errors.pop(t, None)
-            self.store.release(t)
+            if not stopping:  # else workers may still be reading; all of it goes with the run
+                self.store.release(t)
 
     def _resume(self, x: c.Resume) -> None:
         w = self.processes.workers.get(x.worker)
@@ -202,21 +209,35 @@ class Driver:
                 self.processes.signal(w, signal.SIGKILL)
 
     def _quarantine(self, x: c.Quarantine) -> None:
-        stage, detail, counts = self.reports.errors.pop(x.task, (0, "", []))
+        stage, detail, counts = self.reports.errors.get(x.data, {}).pop(x.task, (0, "", []))
         label = self.store.refs[x.data].label
         name = self.plan.steps[x.step].stages[stage].name
         failure = failure_of(label, x.start, x.stop, name, x.items, x.error, detail, x.story)
         self.account.fail(x.step, stage, failure, x.task, counts)
-        self.view.message(f"{name}: task {failure.task_id} failed: {x.error.partition(chr(10))[0]}")
+        text = f"{name}: task {failure.task_id} failed: {x.error.partition(chr(10))[0]}"
+        self.failure_lines.say(name, text, time.monotonic())
 
     def _pull(self, x: c.Pull) -> None:
-        outputs, more = self.source.pull(x.count, self._put)
+        self.source.ask(x.count)
+
+    def _take_from_source(self) -> bool:
+        """Tell what the source gave, if it is time; whether there is something to tell."""
+        events = self.reports.events
+        if self.source.asked and self.scheduler.state.source_ended:
+            self.source.asked = 0  # the run ends early: nobody waits for an answer any more
+            events.append(e.SourceEnded())
+            return True
+        answer = self.source.answer(self._put)
+        if answer is None:
+            return False
+        outputs, more = answer
         if self.source.error is not None:
-            self.reports.events.append(e.Interrupted())
-            return
-        self.reports.events.append(e.SourceGave(tuple(outputs)))
+            events.append(e.Interrupted())
+            return True
+        events.append(e.SourceGave(tuple(outputs)))
         if not more:
-            self.reports.events.append(e.SourceEnded())
+            events.append(e.SourceEnded())
+        return True
 
     def _put(self, label: str, task: Task[Any]) -> e.Output:
         ident = self.reports.new_task()

@@ -9,12 +9,14 @@ from typing import Any
 from gristmill.backends.base import Executor, Plan, RunRecord, Step
 from gristmill.backends.local import machine
 from gristmill.backends.local.config import LocalConfig
+from gristmill.backends.local.descriptors import many_descriptors
 from gristmill.backends.local.driver import Driver
 from gristmill.backends.local.interrupts import Interrupts
 from gristmill.backends.local.names import LocalNames, pickle_steps
 from gristmill.backends.local.outputs import KeptOutputs
+from gristmill.backends.local.payload import INLINE_BYTES, INLINE_BYTES_ON_DISK
 from gristmill.backends.local.processes import Processes
-from gristmill.backends.local.source import Source
+from gristmill.backends.local.source import source_of
 from gristmill.backends.local.store import Store
 from gristmill.backends.local.worker import Limits
 from gristmill.backends.step_runner import overrides
@@ -55,25 +57,29 @@ class LocalExecutor(Executor):
         problems = misfits(specs, [node])
         if problems:
             raise PlanError("\n".join(problems))
-        local = LocalNames()
-        steps = pickle_steps(plan, local)
         outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
         tasks: Iterable[Task[Any]] = [EmptyTask()] if initial_tasks is None else initial_tasks
         total = len(tasks) if isinstance(tasks, Sized) else None
         scheduler_config = scheduler_config_of(config)
-        limits = _limits(scheduler_config.budget, config.cpus + len(devices), outputs.wanted)
+        on_disk = config.execution_mode == "batch"
+        limits = _limits(scheduler_config.budget, config.cpus + len(devices), outputs.wanted, on_disk)
         record: RunRecord | None = None
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
+            local = LocalNames()
+            stack.callback(local.close)
+            steps = pickle_steps(plan, local)
+            stack.enter_context(many_descriptors())
             log = stack.enter_context(open(config.event_log, "w")) if config.event_log else None
             view = view_for(config.view, logging_interval=config.logging_interval)
             stack.callback(lambda: view.close(record))
             scheduler = RecordingScheduler(specs, scheduler_config, log) if log else Scheduler(specs, scheduler_config)
-            processes = Processes(config.execution_mode == "batch", steps, limits)
+            processes = Processes(on_disk, steps, limits)
             stack.callback(processes.close)
             stack.callback(setattr, interrupts, "closing", True)
-            store = Store(processes, limits.retain)
-            source = Source(iter(tasks), total, interrupts)
+            store = Store(processes, limits)
+            source = source_of(tasks, total)
+            stack.callback(source.close)
             names = tuple(name for name, _ in devices)
             driver = Driver(plan, scheduler, processes, node, names, source, store, outputs, view, local, interrupts)
             stack.callback(driver.close)
@@ -103,6 +109,7 @@ def step_spec(step: Step, config: LocalConfig) -> StepSpec:
         has_setup=any(overrides(stage, "setup") for stage in step.stages),
         node_setup=any(overrides(stage, "setup_on_node") for stage in step.stages),
         max_attempts=first.max_attempts or config.max_attempts,
+        slices=all(stage.split_on_failure for stage in step.stages),
         timeout_us=None if timeout is None else int(timeout * UNIT),
         lifetime_us=None if lifetime is None else int(lifetime * 60 * UNIT),
         restart_interval_us=int((config.worker_restart_interval_m if interval is None else interval) * 60 * UNIT),
@@ -116,14 +123,16 @@ def scheduler_config_of(config: LocalConfig) -> SchedulerConfig:
         autoscale_interval_us=int(config.autoscale_interval_s * UNIT),
         batch_mode=config.execution_mode == "batch",
         ignore_failures=config.ignore_failures,
+        setup_timeout_us=None if config.setup_timeout_s is None else int(config.setup_timeout_s * UNIT),
         shared_lifetime_us=None if lifetime is None else int(lifetime * 60 * UNIT),
         shared_restart_interval_us=int(config.worker_restart_interval_m * 60 * UNIT),
     )
 
 
-def _limits(budget: int, workers: float, keep: bool) -> Limits:
+def _limits(budget: int, workers: float, keep: bool, on_disk: bool) -> Limits:
     return Limits(
         chunk=max(1 << 16, min(16 << 20, budget // 16)),
         retain=min(32 << 20, int(budget / 8 / max(1.0, workers))),
         keep=keep,
+        inline=INLINE_BYTES_ON_DISK if on_disk else INLINE_BYTES,
     )

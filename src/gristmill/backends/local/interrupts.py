@@ -11,13 +11,12 @@ from typing import Any, Self
 class Interrupts:
     """Counts Ctrl-C in place of raising `KeyboardInterrupt`, so that a run can end in order.
 
-    The second one raises all the same, and so does the first while ``at_once`` is set; none does once ``closing`` is.
+    The second one raises all the same, but none does once ``closing`` is set.
     In threads other than the main one, or where Ctrl-C is ignored or somebody else's, nothing is changed.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.at_once = False
         self.closing = False
         self._before: Any = None
 
@@ -37,5 +36,5 @@ class Interrupts:
 
     def _caught(self, signum: int, frame: FrameType | None) -> None:
         self.count += 1
-        if not self.closing and (self.at_once or self.count > 1):
+        if not self.closing and self.count > 1:
             raise KeyboardInterrupt

@@ -6,9 +6,14 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 
+from gristmill.backends.local import machine
+from gristmill.backends.local.proc import descendants_of
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOOK_S = (0.1, 0.5)
 _FILLED_PER_S = 8 << 30
+_FAMILIES_S = 0.25
+_OOM_S = 2.0
 _EXACT_S = (1.0, 10.0)
 """Shared memory is told apart after so many seconds, then ever more seldom: it is costly to find out."""
 
@@ -38,6 +43,31 @@ def proportional(pids: Iterable[int]) -> int:
     return total
 
 
+class OomKills:
+    """Tells whether the system has just killed for lack of memory, of which a worker that was killed may be the one.
+
+    A kill counts for `_OOM_S` to twice that: the exit of a large process may be known only a while later.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._last = machine.oom_kills()
+        self._look_at = 0.0
+
+    def look(self, now: float) -> None:
+        """Forget kills of long ago."""
+        if now >= self._look_at:
+            self._look_at = now + _OOM_S
+            self._before, self._last = self._last, machine.oom_kills()
+
+    def take(self) -> bool:
+        """Whether there was a kill; it is accounted for then."""
+        kills = machine.oom_kills()
+        found = kills > self._before
+        if found:
+            self._before = self._last = kills
+        return found
+
+
 class MemoryWatch:
     """What a run uses: looked at often by what is cheap to know, now and then exactly."""
 
@@ -46,7 +76,10 @@ class MemoryWatch:
         self.now = 0
         self.peak = 0
         self.resident: dict[int, int] = {}
-        """Resident bytes of each worker, as of the last look."""
+        """Resident bytes of each worker and the processes it started, as of the last look."""
+        self._families: dict[int, list[int]] = {}
+        """The processes that workers started."""
+        self._families_at = 0.0
         self._apart = 0
         """By how much all processes together exceed the private memory of the workers."""
         self._exact_at = 0.0
@@ -63,17 +96,23 @@ class MemoryWatch:
         The worker to end when that is too much. None when it is not, or when no worker's end would help.
         """
         at = time.monotonic()
+        if at >= self._families_at:
+            self._families_at = at + _FAMILIES_S
+            self._families = {worker: found for worker, pid in workers.items() if (found := descendants_of(pid))}
         private: dict[int, int] = {}
         self.resident = {}
         for worker, pid in workers.items():
-            self.resident[worker], private[worker] = resident(pid)
+            family = [resident(x) for x in (pid, *self._families.get(worker, ()))]
+            self.resident[worker] = sum(total for total, _ in family)
+            private[worker] = sum(own for _, own in family)
         own = sum(private.values())
         exact = at >= self._exact_at
         if exact:
             self._exact_at = at + self._exact_every
             self._exact_every = min(self._exact_every * 2, _EXACT_S[1])
         if exact or arenas + own + self._apart > self.limit:
-            self._apart = proportional([*workers.values(), *others]) - own
+            started = [pid for worker in workers for pid in self._families.get(worker, ())]
+            self._apart = proportional([*workers.values(), *started, *others]) - own
         self.now = max(0, arenas + own + self._apart)
         self.peak = max(self.peak, self.now)
         if self.now <= self.limit or not own or self.now - own > self.limit:

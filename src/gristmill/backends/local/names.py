@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
 import pickle
 import sys
 import sysconfig
-from collections.abc import Iterator
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any
@@ -27,11 +30,11 @@ class LocalNames:
     """The task classes of modules that exist only in the driver.
 
     They are sent to workers once, so that tasks can name them; what is not among them travels inside each task.
+    Until it is closed, cloudpickle knows of these modules too.
     """
 
     def __init__(self) -> None:
-        for module in unimportable():
-            cloudpickle.register_pickle_by_value(module)
+        self._registered = _register(unimportable())
         self.modules = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
         self.classes: dict[str, dict[str, type]] = {}
         for module in self.modules:
@@ -41,6 +44,9 @@ class LocalNames:
                 is_task = isinstance(value, type) and issubclass(value, Task) and value.__module__ == module
                 if is_task and _travels(value):
                     self.classes.setdefault(module, {})[name] = value
+
+    def close(self) -> None:
+        _unregister(self._registered)
 
     def dumps(self, task: Task[Any], buffers: list[pickle.PickleBuffer]) -> bytes:
         """Pickle a task if all it names is known to workers; `PicklingError` if not."""
@@ -54,6 +60,31 @@ class LocalNames:
         module = value.__module__
         if module in self.modules and self.classes.get(module, {}).get(value.__qualname__) is not value:
             raise pickle.PicklingError(f"{value!r} is not known to workers")
+
+
+_users: Counter[str] = Counter()
+"""Runs of this process that want a module registered; those that the user registered are not among them."""
+_users_lock = threading.Lock()
+
+
+def _register(modules: Iterable[ModuleType]) -> list[ModuleType]:
+    with _users_lock:
+        before = cloudpickle.list_registry_pickle_by_value()
+        wanted = [x for x in modules if x.__name__ not in before or x.__name__ in _users]
+        for module in wanted:
+            cloudpickle.register_pickle_by_value(module)
+        _users.update(x.__name__ for x in wanted)
+    return wanted
+
+
+def _unregister(modules: list[ModuleType]) -> None:
+    with _users_lock:
+        for module in modules:
+            _users[module.__name__] -= 1
+            if not _users[module.__name__]:
+                del _users[module.__name__]
+                with contextlib.suppress(ValueError):  # somebody else did it
+                    cloudpickle.unregister_pickle_by_value(module)
 
 
 class _NamingPickler(pickle.Pickler):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gristmill.backends.local.names import LocalNames
 
 INLINE_BYTES = 64 * 1024
+INLINE_BYTES_ON_DISK = 1024
+"""Where tasks are many and wait on disk, little of each may stay in memory."""
 _ALIGN = 64
 _PAGE = 4096
 _PUNCH_HOLE, _KEEP_SIZE = 0x02, 0x01

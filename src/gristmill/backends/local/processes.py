@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import mmap
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -18,16 +17,15 @@ from dataclasses import astuple, dataclass, field
 
 from gristmill.backends.local.payload import new_arena
 from gristmill.backends.local.printing import Printer
-from gristmill.backends.local.protocol import SLOT_BYTES, ToSupervisor, ToWorker, mark
+from gristmill.backends.local.proc import environment_of
+from gristmill.backends.local.protocol import RUN_MARK, SLOT_BYTES, WORKER_MARK, ToSupervisor, ToWorker, mark
 from gristmill.backends.local.threads import VARIABLES
 from gristmill.backends.local.wire import Channel, Message
 from gristmill.backends.local.worker import Limits
 from gristmill.errors import PipelineError
 
 _SLOTS = 4096
-_MARK = "GRISTMILL_RUN"
 _QUIT_S = 10.0
-_DESCRIPTORS = 65536
 
 
 @dataclass
@@ -65,7 +63,6 @@ class Processes:
         """Descriptor of each worker's arena; outlives the worker while payloads in it are live."""
         self._path = [str(p) for p in sys.path]
         self._init = (ToSupervisor.INIT, self._path, steps, astuple(limits))
-        _raise_descriptor_limit()
         self._slots_fd = _above_stdio(new_arena())
         os.ftruncate(self._slots_fd, _SLOTS * SLOT_BYTES)
         self.slots = mmap.mmap(self._slots_fd, _SLOTS * SLOT_BYTES)
@@ -84,7 +81,8 @@ class Processes:
             f"import sys; sys.path[:] = {self._path!r}; from gristmill.backends.local.supervisor import main; "
             f"main({theirs.fileno()}, {self._slots_fd}, {os.getpid()})"
         )
-        environment = {**os.environ, _MARK: self.mark, **dict.fromkeys(VARIABLES, "1")}
+        environment = {**os.environ, RUN_MARK: self.mark, **dict.fromkeys(VARIABLES, "1")}
+        environment.pop(WORKER_MARK, None)  # a stage may run a pipeline
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code],
@@ -137,6 +135,11 @@ class Processes:
         return w
 
     def _new(self, ident: int, step: int) -> tuple[WorkerProcess, socket.socket]:
+        if not self._free_slots:
+            raise PipelineError(
+                f"a run has at most {_SLOTS} workers at once, and one more is wanted: ask for fewer with num_workers() "
+                "or give each more CPUs"
+            )
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         w = self.workers[ident] = WorkerProcess(ident, step, self._free_slots.pop(), Channel(ours))
@@ -205,20 +208,16 @@ class Processes:
 
 def kill_marked(run: str) -> None:
     """Kill every process that carries the mark of a run in its environment."""
-    wanted = f"{_MARK}={run}".encode()
+    wanted = f"{RUN_MARK}={run}".encode()
     for _ in range(50):
         found = False
         for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
             if not name.isdigit() or int(name) == os.getpid():
                 continue
-            try:
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    if wanted not in file.read().split(b"\0"):
-                        continue
-                os.kill(int(name), signal.SIGKILL)
-                found = True
-            except OSError:
-                continue
+            if wanted in environment_of(int(name)):
+                with contextlib.suppress(OSError):
+                    os.kill(int(name), signal.SIGKILL)
+                    found = True
         if not found:
             return
         time.sleep(0.01)
@@ -231,14 +230,6 @@ def _above_stdio(fd: int) -> int:
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     os.close(fd)
     return moved
-
-
-def _raise_descriptor_limit() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def describe_exit(status: int) -> str:

@@ -10,6 +10,12 @@ SLOT_BYTES = 32
 NOTHING = -(1 << 62)
 """A slot value that names no task or step."""
 
+RUN_MARK = "GRISTMILL_RUN"
+"""The environment variable that names the run to which a process belongs."""
+WORKER_MARK = "GRISTMILL_WORKER"
+"""The one that names the worker that started it, or `NODE_MARK`."""
+NODE_MARK = "node"
+
 _SLOT = struct.Struct("<qqq")
 _STAGE = struct.Struct("<q")
 

@@ -9,12 +9,13 @@ import time
 from typing import Any
 
 from gristmill.backends.base import Plan
-from gristmill.backends.local import machine
 from gristmill.backends.local.account import Account
+from gristmill.backends.local.memory import OomKills
 from gristmill.backends.local.outputs import KeptOutputs
 from gristmill.backends.local.printing import Printer
 from gristmill.backends.local.processes import Processes, WorkerProcess, describe_code, describe_exit
 from gristmill.backends.local.protocol import FromSupervisor, FromWorker, ToWorker, read_mark
+from gristmill.backends.local.source import Source
 from gristmill.backends.local.store import Store
 from gristmill.backends.local.wire import Channel, Closed, Message
 from gristmill.metrics.view import View
@@ -54,8 +55,8 @@ class Reports:
         self.memory_limit = memory_limit
         self.events: list[e.Event] = []
         """What the scheduler has not been told yet."""
-        self.errors: dict[int, tuple[int, str, Any]] = {}
-        """Of the last failed attempt by unit: stage, traceback, counts."""
+        self.errors: dict[int, dict[int, tuple[int, str, Any]]] = {}
+        """Of the last failed attempt, by data and then by unit, a slice of it perhaps: stage, traceback, counts."""
         self.running: dict[tuple[int, int], int] = {}
         """The step of each unit in a worker."""
         self.next_task = 0
@@ -64,7 +65,7 @@ class Reports:
         self.begun = time.perf_counter_ns()
         self.first_output_s: float | None = None
         self._selector = selectors.DefaultSelector()
-        self._oom_kills = machine.oom_kills()
+        self.oom_kills = OomKills()
         self.loaded = False
         self._restarts = 0
         self._node_setups_killed: list[int] = []
@@ -122,6 +123,11 @@ class Reports:
 
         self._selector.register(w.channel, _READ, ready)
 
+    def watch_source(self, source: Source) -> None:
+        fd = source.fileno()
+        if fd is not None:
+            self._selector.register(fd, _READ, lambda mask: source.woken())
+
     def _unwatch(self, watched: Channel | Printer) -> None:
         if self._selector.get_map().get(watched.fileno()) is not None:
             self._selector.unregister(watched)
@@ -142,8 +148,6 @@ class Reports:
             step = self.running.pop((w.id, unit))
             made = self._take_outputs(w, step, outputs)
             self.account.add_last(step, unit, counts)
-            if self.errors:
-                self.errors.pop(unit, None)
             self.events.append(e.UnitFinished(w.id, unit, made, busy_us))
         elif kind == FromWorker.EMITTED:
             _, unit, outputs, busy_us, counts = message
@@ -153,7 +157,7 @@ class Reports:
             self.events.append(e.UnitEmitted(w.id, unit, made, busy_us))
         elif kind == FromWorker.FAILED:
             _, unit, stage, error, detail, busy_us, counts = message
-            self.errors[unit] = (stage, detail, counts)
+            self._note_error(unit, stage, detail, counts)
             del self.running[w.id, unit]
             self.events.append(e.UnitFailed(w.id, unit, error, busy_us))
         elif kind == FromWorker.READY:
@@ -179,6 +183,15 @@ class Reports:
             _, step, error = message
             w.said_bye = True
             self.events.append(e.NodeSetupFailed(self.node, step, error) if error else e.NodeSetUp(self.node, step))
+
+    def _note_error(self, unit: int, stage: int, detail: str, counts: Any) -> None:
+        tasks = self.state.tasks
+        if unit not in tasks:
+            return  # the run is being stopped
+        of_data = self.errors.setdefault(tasks[unit].data, {})
+        for split in [x for x in of_data if x not in tasks]:
+            del of_data[split]
+        of_data[unit] = (stage, detail, counts)
 
     def _take_outputs(self, w: WorkerProcess, step: int, outputs: list[Any]) -> tuple[e.Output, ...]:
         made = []
@@ -252,7 +265,7 @@ class Reports:
         else:
             step = self.running.get((ident, task)) if task is not None else None
             if task is not None and step is not None:
-                self.errors[task] = (min(stage, len(self.plan.steps[step].stages) - 1), "", [])
+                self._note_error(task, min(stage, len(self.plan.steps[step].stages) - 1), "", [])
             self.events.append(e.WorkerDied(ident, cause, task, setting_up, detail))
         for key in [k for k in self.running if k[0] == ident]:
             del self.running[key]
@@ -261,9 +274,7 @@ class Reports:
         if w.out_of_memory:
             return e.Death.OUT_OF_MEMORY, f"the run may use {self.memory_limit / 2**30:.3g} GB"
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) in _KILLS:
-            kills = machine.oom_kills()
-            if kills > self._oom_kills and os.WTERMSIG(status) == signal.SIGKILL:
-                self._oom_kills = kills
+            if os.WTERMSIG(status) == signal.SIGKILL and self.oom_kills.take():
                 return e.Death.OUT_OF_MEMORY, "killed by the system"
             return e.Death.KILLED, describe_exit(status)
         if w.said_bye and status == 0:

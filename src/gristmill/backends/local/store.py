@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gristmill.backends.local.payload import INLINE_BYTES, ArenaWriter, new_arena, punch, read_arena, size_of
+from gristmill.backends.local.payload import ArenaWriter, new_arena, punch, read_arena, size_of
 from gristmill.backends.local.processes import Processes, WorkerProcess
+from gristmill.backends.local.worker import Limits
 
 _SOURCE = -1
 """The arena of payloads that the driver itself wrote."""
@@ -28,12 +29,12 @@ class Ref:
 class Store:
     """Knows what lies where, and lets go of it. An arena outlives its worker while something in it is live."""
 
-    def __init__(self, processes: Processes, retain: int) -> None:
+    def __init__(self, processes: Processes, limits: Limits) -> None:
         self.processes = processes
         self.refs: dict[int, Ref] = {}
         self.arena_bytes = 0
         """Bytes of live payloads in arenas."""
-        self._retain = retain
+        self._limits = limits
         self._live: dict[int, int] = {}
         """Live payloads in each worker's arena."""
         self._source: ArenaWriter | None = None
@@ -41,11 +42,11 @@ class Store:
     def put(self, task: int, label: str, parts: list[Any]) -> int:
         """Keep a payload of the driver's own; its size."""
         size = size_of(parts)
-        if size <= INLINE_BYTES:
+        if size <= self._limits.inline:
             self.refs[task] = Ref(b"".join(parts), _SOURCE, 0, size, label)
             return size
         if self._source is None:
-            self._source = ArenaWriter(new_arena(self.processes.on_disk), self._retain)
+            self._source = ArenaWriter(new_arena(self.processes.on_disk), self._limits.retain)
         offset, length = self._source.write(parts)
         self.refs[task] = Ref(None, _SOURCE, offset, length, label)
         self.arena_bytes += length

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import mmap
 import os
 import pickle
@@ -17,13 +18,15 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from types import FrameType
 
 from gristmill.backends.local import worker
 from gristmill.backends.local.names import learn_names
-from gristmill.backends.local.protocol import FromSupervisor, ToSupervisor
+from gristmill.backends.local.proc import children_of, descendants_of, environment_of
+from gristmill.backends.local.protocol import NODE_MARK, RUN_MARK, WORKER_MARK, FromSupervisor, ToSupervisor
 from gristmill.backends.local.wire import Channel, Closed, Message
 
 _PR_SET_PDEATHSIG = 1
@@ -41,9 +44,12 @@ class Supervisor:
         self.driver = driver
         self.pid = os.getpid()
         self.steps: list[worker.Stages] = []
-        self.limits = worker.Limits(0, 0, False)
+        self.limits = worker.Limits(0, 0, False, 0)
         self.children: dict[int, int] = {}
         """Worker by pid."""
+        self.unnamed: dict[int, float] = {}
+        """When orphans that name nobody were first seen."""
+        self.worker_ended = self.node_setup_ended = -math.inf
         self.quitting = False
 
     def serve(self) -> None:
@@ -90,7 +96,7 @@ class Supervisor:
         elif kind == ToSupervisor.QUIT:
             self.quitting = True
 
-    def load(self, path: list[str], steps: bytes, limits: tuple[int, int, bool]) -> None:
+    def load(self, path: list[str], steps: bytes, limits: tuple[int, int, bool, int]) -> None:
         sys.path[:] = path
         self.limits = worker.Limits(*limits)
         error = ""
@@ -155,6 +161,14 @@ class Supervisor:
             os._exit(status)
 
     def reap(self) -> None:
+        """Say which workers have ended, and kill what they left behind.
+
+        Orphans come to the supervisor when their parent ends. One that was started as a program names in its
+        environment who started it: it goes when that worker is gone, or with the run if that was `setup_on_node`.
+        One that was only forked names nobody: it goes if a worker ended about when it was first seen, and no
+        `setup_on_node` did. Whatever else there is, such as programs with another environment, goes with the run.
+        """
+        now = time.monotonic()
         ended: list[Message] = []
         while True:
             try:
@@ -166,11 +180,29 @@ class Supervisor:
             ident = self.children.pop(pid, None)
             if ident is not None:
                 ended.append((FromSupervisor.EXITED, ident, status))
+                if ident >= 0:
+                    self.worker_ended = now
+                else:
+                    self.node_setup_ended = now
         if ended:
             self.channel.send(ended)
-            for pid in children_of(os.getpid()):
-                if pid not in self.children:
-                    _kill(pid)
+        workers = {str(ident) for ident in self.children.values()} | {NODE_MARK}
+        orphans = {pid: self.owner(pid) for pid in children_of(self.pid) if pid not in self.children}
+        self.unnamed = {pid: self.unnamed.get(pid, now) for pid, owner in orphans.items() if owner == ""}
+        for pid, owner in orphans.items():
+            if owner and owner not in workers:
+                _kill(pid)
+        for pid, seen in self.unnamed.items():
+            if abs(self.worker_ended - seen) < _LOOK_S * 2 <= abs(self.node_setup_ended - seen):
+                _kill(pid)
+
+    def owner(self, pid: int) -> str | None:
+        """Who started a program of this run; empty if it was only forked, None if that is not known."""
+        variables = environment_of(pid)
+        if f"{RUN_MARK}={os.environ.get(RUN_MARK)}".encode() not in variables:
+            return None  # also while it is being replaced by another program
+        prefix = f"{WORKER_MARK}=".encode()
+        return next((x.removeprefix(prefix).decode() for x in variables if x.startswith(prefix)), "")
 
 
 def die_with_parent(parent: int) -> None:
@@ -181,29 +213,13 @@ def die_with_parent(parent: int) -> None:
             os._exit(1)
 
 
-def children_of(pid: int) -> list[int]:
-    """The direct children of a process of this machine."""
-    try:
-        tasks = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return []
-    children = []
-    for task in tasks:
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
-            children += [int(x) for x in file.read().split()]
-    return children
-
-
 def kill_descendants() -> None:
     """Kill all that came from this process, until nothing is left."""
     for _ in range(500):
-        found = children_of(os.getpid())
+        found = descendants_of(os.getpid())
         if not found:
             return
-        todo = list(found)
-        while todo:
-            pid = todo.pop()
-            todo += children_of(pid)
+        for pid in found:
             _kill(pid)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from gristmill.backends.local.payload import INLINE_BYTES, ArenaWriter, pack, read_arena, size_of, unpack
-from gristmill.backends.local.protocol import NOTHING, FromWorker, ToWorker, mark, mark_stage
+from gristmill.backends.local.payload import ArenaWriter, pack, read_arena, size_of, unpack
+from gristmill.backends.local.protocol import NODE_MARK, NOTHING, WORKER_MARK, FromWorker, ToWorker, mark, mark_stage
 from gristmill.backends.local.threads import limit_threads
 from gristmill.backends.local.wire import Channel, Closed, Message
 from gristmill.backends.step_runner import Interrupt, StageError, StepRunner, details, one_line
@@ -55,6 +55,8 @@ class Limits:
     """Bytes of free space that an arena may keep."""
     keep: bool
     """Whether outputs of the last step are wanted."""
+    inline: int
+    """Bytes up to which a payload travels inside messages and waits in the driver."""
 
 
 @dataclass
@@ -301,7 +303,7 @@ class Worker:
                 return (parent, task.task_id, items, divisible, None, 0, 0)
             parts = pack(task)
             size = size_of(parts)
-            if size <= INLINE_BYTES:
+            if size <= self.limits.inline:
                 return (parent, task.task_id, items, divisible, b"".join(parts), 0, size)
             offset, length = self.arena.write(parts)
         except Exception as error:  # pickling runs the user's code, on whatever the stage put into the task
@@ -325,12 +327,14 @@ def main(
     setting: Setting, sock: socket.socket, arena: int, slots: mmap.mmap, steps: list[Stages], limits: Limits
 ) -> None:
     """Be a worker until told to stop. Called in a freshly forked process."""
+    os.environ[WORKER_MARK] = str(setting.worker)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(setting.devices)
     Worker(setting, Channel(sock), arena, slots, steps, limits).serve()
 
 
 def set_up_node(step: int, sock: socket.socket, steps: list[Stages]) -> None:
     """Run a step's `setup_on_node` and say how it went. Called in a freshly forked process."""
+    os.environ[WORKER_MARK] = NODE_MARK
     error = ""
     try:
         StepRunner(steps[step]).setup_on_node(NodeInfo("local"), WorkerMetadata("0", "local"))

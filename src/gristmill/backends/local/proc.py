@@ -1,0 +1,36 @@
+"""What the system tells about processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+
+def children_of(pid: int) -> list[int]:
+    """The direct children of a process of this machine."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    children = []
+    for task in tasks:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+            children += [int(x) for x in file.read().split()]
+    return children
+
+
+def descendants_of(pid: int) -> list[int]:
+    """All that came from a process and still has a living line to it."""
+    found = children_of(pid)
+    for child in found:
+        found += children_of(child)  # the loop goes on into what is added
+    return found
+
+
+def environment_of(pid: int) -> list[bytes]:
+    """``NAME=value`` of each variable with which the program of a process was started; forking alone starts none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
