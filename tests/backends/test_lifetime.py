@@ -356,3 +356,37 @@ def test_the_interrupt_handler_is_given_back(run):
     with pytest.raises(PipelineFailed):
         run([fail], [Numbers(data=1)])
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_polite_order_to_end_tears_down_and_ends_the_process_by_it(tmp_path):
+    """Batch systems send SIGTERM and wait a while before they kill."""
+    script = tmp_path / "job.py"
+    script.write_text(
+        f"""
+import pathlib, time
+from gristmill import LocalExecutor, Pipeline, ProcessingStage, Task
+
+class Slow(ProcessingStage[Task, Task]):
+    name = "slow"
+    def setup(self):
+        pathlib.Path({str(tmp_path)!r}, "up").touch()
+    def process(self, task):
+        time.sleep(30)
+        return task
+    def teardown(self):
+        pathlib.Path({str(tmp_path)!r}, "down").touch()
+
+Pipeline("p", stages=[Slow()]).run(LocalExecutor({{"view": "off", "num_cpus": 1}}), [Task(), Task()])
+"""
+    )
+    process = subprocess.Popen([sys.executable, str(script)])
+    try:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "up").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
+    finally:
+        process.kill()
+    assert (tmp_path / "down").exists()

@@ -36,9 +36,9 @@ def feed(s: State) -> None:
 def _solo_can_run(s: State) -> bool:
     """Whether it makes sense to let everything else wait: a suspect has a worker, or could have one at once."""
     for step in s.steps:
-        if any(unit.solo for unit in step.suspects):
-            if step.workers if step.dedicated else any(can_host(node, step) for node in s.nodes.values()):
-                return True
+        has_place = step.workers if step.dedicated else any(can_host(node, step) for node in s.nodes.values())
+        if has_place and any(unit.solo for unit in step.suspects):
+            return True
     return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Mapping, Sized
 from contextlib import ExitStack
 from typing import Any
@@ -86,6 +87,8 @@ class LocalExecutor(Executor):
             record = driver.run()
             if isinstance(scheduler, RecordingScheduler):
                 record.event_hash = scheduler.event_hash()
+        if interrupts.terminated:
+            signal.raise_signal(signal.SIGTERM)
         if record.interrupted:
             raise KeyboardInterrupt
         return record

@@ -1,4 +1,4 @@
-"""Ctrl-C while a run lasts."""
+"""Ctrl-C and the polite order to end (SIGTERM) while a run lasts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any, Self
 class Interrupts:
     """Counts Ctrl-C in place of raising `KeyboardInterrupt`, so that a run can end in order.
 
-    The second one raises all the same, but none does once ``closing`` is set.
-    In threads other than the main one, or where Ctrl-C is ignored or somebody else's, nothing is changed.
+    The second one raises all the same, but none does once ``closing`` is set. SIGTERM, with which batch systems end a
+    job, counts likewise; whoever uses this ends the process by it once the run has ended.
+    In threads other than the main one, or where a signal is ignored or somebody else's, nothing is changed.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.closing = False
+        self.terminated = False
+        self._term_before: Any = None
         self._before: Any = None
 
     def __enter__(self) -> Self:
@@ -26,6 +29,8 @@ class Interrupts:
             if before is not None and before is not signal.SIG_IGN:
                 self._before = before
                 signal.signal(signal.SIGINT, self._caught)
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                self._term_before = signal.signal(signal.SIGTERM, self._told_to_end)
         return self
 
     def __exit__(
@@ -33,8 +38,14 @@ class Interrupts:
     ) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
+        if self._term_before is not None:
+            signal.signal(signal.SIGTERM, self._term_before)
 
     def _caught(self, signum: int, frame: FrameType | None) -> None:
         self.count += 1
         if not self.closing and self.count > 1:
             raise KeyboardInterrupt
+
+    def _told_to_end(self, signum: int, frame: FrameType | None) -> None:
+        self.terminated = True
+        self.count = max(self.count, 1)

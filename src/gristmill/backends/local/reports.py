@@ -23,6 +23,7 @@ from gristmill.scheduling import events as e
 from gristmill.scheduling.state import State
 
 _RESTARTS = 5
+_TOLD_DEATHS = 20
 _FREED = 16
 """Payloads that a worker is told to free even if there is nothing else to tell."""
 _KILLS = (signal.SIGKILL, signal.SIGTERM)
@@ -67,6 +68,7 @@ class Reports:
         self._selector = selectors.DefaultSelector()
         self.oom_kills = OomKills()
         self.loaded = False
+        self._deaths = 0
         self._restarts = 0
         self._node_setups_killed: list[int] = []
         self._watch_supervisor()
@@ -266,9 +268,18 @@ class Reports:
             step = self.running.get((ident, task)) if task is not None else None
             if task is not None and step is not None:
                 self._note_error(task, min(stage, len(self.plan.steps[step].stages) - 1), "", [])
+            self._tell_death(ident, cause, detail, task, step)
             self.events.append(e.WorkerDied(ident, cause, task, setting_up, detail))
         for key in [k for k in self.running if k[0] == ident]:
             del self.running[key]
+
+    def _tell_death(self, ident: int, cause: e.Death, detail: str, task: int | None, step: int | None) -> None:
+        self._deaths += 1
+        if self._deaths > _TOLD_DEATHS:
+            return
+        doing = f" while running '{self.plan.steps[step].name}'" if task is not None and step is not None else ""
+        more = "; further deaths are not told here" if self._deaths == _TOLD_DEATHS else ""
+        self.view.message(f"worker {ident} {cause.value} ({detail}){doing}{more}")
 
     def _cause(self, w: WorkerProcess, status: int) -> tuple[e.Death, str]:
         if w.out_of_memory:
