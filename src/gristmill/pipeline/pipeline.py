@@ -70,7 +70,8 @@ class Pipeline:
         """Plan and run the pipeline to its end.
 
         ``executor`` None runs on this machine. ``initial_tasks`` may be a generator, an endless one too: tasks
-        are taken as there is room for them, in a thread of their own after the first. Without them the first stage gets one `EmptyTask`. ``keep_outputs`` None
+        are taken as there is room for them, in a thread of their own after the first.
+        Without them the first stage gets one `EmptyTask`. ``keep_outputs`` None
         keeps the final tasks if they came from ``initial_tasks`` and are small. ``fuse=False`` makes each stage a step
         of its own.
 
