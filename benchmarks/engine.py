@@ -156,16 +156,15 @@ def overhead(tasks: int = 50_000) -> None:
 
 def busy() -> None:
     """How busy workers are with tasks of 5 and 100 ms, and what the driver spends on them."""
-    for seconds, n in ((0.005, 4000), (0.1, 600)):
+    for seconds, n, stages, cpus in ((0.005, 4000, 1, 2), (0.1, 600, 1, 2), (0.1, 240, 5, 8)):
         source = Source(n)
-        result = run([Pass("sleep", seconds)], source, num_cpus=2, keep=False)
+        result = run([Pass(f"sleep {i}", seconds) for i in range(stages)], source, False, False, num_cpus=cpus)
         cpu = source.cpu_since_first()
-        step = result.record.steps[0]
         show(
-            f"busy, {seconds * 1000:g} ms tasks",
+            f"busy, {seconds * 1000:g} ms tasks, {stages} stages on {cpus} logical CPUs",
             tasks=n,
-            busy_share=step.busy_share,
-            driver_us_per_task_and_stage=cpu * 1e6 / n,
+            busy_share=sum(step.busy_share for step in result.record.steps),
+            driver_us_per_task_and_stage=cpu * 1e6 / n / stages,
         )
 
 
