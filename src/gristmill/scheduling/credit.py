@@ -25,9 +25,9 @@ def predicted(s: State, step: StepRec, tasks: int, size: int) -> int:
 def admit(s: State, step: StepRec, tasks: int, size: int) -> int:
     """Bytes to reserve for a unit that may start now, or -1 if it may not."""
     expected = predicted(s, step, tasks, size)
-    if s.config.batch_mode or s.held + s.reserved + expected + s.headroom[step.index] <= s.config.budget:
+    if _fits(s, step, expected):
         return expected
-    if step.running == 0 and deepest(s) == step.index:
+    if _must_run(s, step):
         s.forced += 1
         return expected
     return _REFUSED
@@ -37,8 +37,15 @@ def has_room(s: State, step: StepRec) -> bool:
     """Whether a unit of what waits at a step would be admitted now."""
     tasks = min(step.spec.batch_size, step.queued)
     expected = predicted(s, step, tasks, step.queued_bytes * tasks // max(step.queued, 1))
-    if s.config.batch_mode or s.held + s.reserved + expected + s.headroom[step.index] <= s.config.budget:
-        return True
+    return _fits(s, step, expected) or _must_run(s, step)
+
+
+def _fits(s: State, step: StepRec, expected: int) -> bool:
+    return s.config.batch_mode or s.held + s.reserved + expected + s.headroom[step.index] <= s.config.budget
+
+
+def _must_run(s: State, step: StepRec) -> bool:
+    """Nothing behind it can free memory, and nothing of its own is about to."""
     return step.running == 0 and deepest(s) == step.index
 
 

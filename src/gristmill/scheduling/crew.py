@@ -9,7 +9,7 @@ from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDie
 from gristmill.scheduling.feed import can_host, free_for_shared, may_run, shared_wanted, update_hunger
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, unassign
-from gristmill.scheduling.state import Move, NodeRec, State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.state import Move, NodeRec, State, StepRec, Unit, WorkerRec, WorkerState
 
 
 def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -> WorkerRec:
@@ -125,15 +125,20 @@ def give_back(s: State, w: WorkerRec, index: int) -> None:
     for unit in reversed(mine):
         unassign(s, w, unit)
         unit.avoid = w.id
-        for t in unit.tasks:
-            t.move(Move.LOST)
-            t.attempts -= 1
-        requeue(s, step, unit)
+        _requeue_unblamed(s, step, unit)
     if w.hosts.pop(index, None) is not None and w.state <= WorkerState.READY:
         step.hosts -= 1
     w.head_since = s.now
     update_hunger(s, w)
     stop_if_drained(s, w)
+
+
+def _requeue_unblamed(s: State, step: StepRec, unit: Unit) -> None:
+    """A unit goes back to its queue as if this attempt had not been."""
+    for t in unit.tasks:
+        t.move(Move.LOST)
+        t.attempts -= 1
+    requeue(s, step, unit)
 
 
 def put_back_suspended(s: State, w: WorkerRec) -> None:
@@ -143,10 +148,7 @@ def put_back_suspended(s: State, w: WorkerRec) -> None:
         del w.suspended[unit.key]
         step.suspended -= 1
         s.out.append(Cancel(w.id, unit.key))
-        for t in unit.tasks:
-            t.move(Move.LOST)
-            t.attempts -= 1
-        requeue(s, step, unit)
+        _requeue_unblamed(s, step, unit)
 
 
 def unlock(s: State) -> None:
@@ -164,9 +166,8 @@ def drain(s: State, w: WorkerRec) -> None:
     if w.state >= WorkerState.DRAINING:
         return
     starting = w.state is WorkerState.STARTING
+    _count_out(s, w)
     w.state = WorkerState.DRAINING
-    for index in w.hosts:
-        s.steps[index].hosts -= 1
     update_hunger(s, w)
     _note_count(s, None if w.step is None else s.steps[w.step])
     if starting:
@@ -180,10 +181,15 @@ def stop_if_drained(s: State, w: WorkerRec) -> None:
         stop(s, w)
 
 
-def stop(s: State, w: WorkerRec, now: bool = False) -> None:
+def _count_out(s: State, w: WorkerRec) -> None:
+    """A worker that is about to take no more work no longer counts as a host of its steps."""
     if w.state <= WorkerState.READY:
         for index in w.hosts:
             s.steps[index].hosts -= 1
+
+
+def stop(s: State, w: WorkerRec, now: bool = False) -> None:
+    _count_out(s, w)
     w.state = WorkerState.STOPPING
     update_hunger(s, w)
     s.out.append(StopWorker(w.id, now))
@@ -198,9 +204,7 @@ def gone(s: State, w: WorkerRec, e: WorkerLeft) -> None:
 def left(s: State, w: WorkerRec) -> None:
     """A worker is gone; whatever it occupied is free."""
     del s.workers[w.id]
-    if w.state <= WorkerState.READY:
-        for index in w.hosts:
-            s.steps[index].hosts -= 1
+    _count_out(s, w)
     w.state = WorkerState.STOPPING
     update_hunger(s, w)
     worked = s.now - w.ready_at if w.ready_at else 0
@@ -261,25 +265,22 @@ def _died_in_setup(s: State, step: StepRec, cause: Death, detail: str) -> None:
 def kill_overdue(s: State) -> None:
     """End workers whose unit, or the setup of whose step, runs past its timeout."""
     for w in s.workers.values():
-        if w.kill_cause is not None or w.state is WorkerState.STOPPING:
-            continue
-        if w.state is WorkerState.STARTING:
-            if s.config.setup_timeout_us is not None and s.now - w.started_at > s.config.setup_timeout_us:
-                w.kill_cause = Death.TIMED_OUT
-                s.out.append(KillWorker(w.id))
-            continue
-        if not w.assigned:
-            continue
-        unit = w.assigned[0]
-        step = s.steps[unit.step]
-        if w.hosts.get(step.index, True):
-            timeout, since = step.spec.timeout_us, w.head_since
-            allowed = len(unit.tasks) * (1 + unit.replay)
-        else:
-            timeout, since, allowed = s.config.setup_timeout_us, w.head_since, 1
-        if timeout is not None and s.now - since > timeout * allowed:
+        if w.kill_cause is None and _is_overdue(s, w):
             w.kill_cause = Death.TIMED_OUT
             s.out.append(KillWorker(w.id))
+
+
+def _is_overdue(s: State, w: WorkerRec) -> bool:
+    timeout, since, allowed = s.config.setup_timeout_us, w.started_at, 1
+    if w.state is not WorkerState.STARTING:
+        if not w.assigned or w.state is WorkerState.STOPPING:
+            return False
+        unit = w.assigned[0]
+        since = w.head_since
+        if w.hosts.get(unit.step, True):
+            timeout = s.steps[unit.step].spec.timeout_us
+            allowed = len(unit.tasks) * (1 + unit.replay)
+    return timeout is not None and s.now - since > timeout * allowed
 
 
 def recycle(s: State) -> None:
