@@ -1,4 +1,4 @@
-"""Makes `models`, `world` and `script` importable by the tests beside them."""
+"""Makes `script` importable by the tests beside it."""
 
 import sys
 from pathlib import Path

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from models import cpus
-
 from gristmill.scheduling import Scheduler, SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
+from gristmill.scheduling.simulator.model import cpus
 
 
 class Script:

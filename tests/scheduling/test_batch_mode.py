@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from models import SECOND, StepModel, cpus
-from world import World
-
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
+from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
+from gristmill.scheduling.simulator.world import World
 
 BATCH = SchedulerConfig(budget=1 << 20, batch_mode=True)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from models import SECOND, StepModel, cpus
-from world import World
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
+from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
+from gristmill.scheduling.simulator.world import World
 
 SEEDS_PER_TEST = 15
 TASKS = 20

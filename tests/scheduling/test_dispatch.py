@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from models import SECOND, StepModel, cpus
 from script import Script
-from world import World
 
 from gristmill.scheduling import StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
+from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
+from gristmill.scheduling.simulator.world import World
 
 
 def test_work_furthest_downstream_goes_first() -> None:

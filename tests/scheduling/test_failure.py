@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from models import SECOND, Data, StepModel, cpus
 from script import Script
-from world import World
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
+from gristmill.scheduling.simulator.model import SECOND, Data, StepModel, cpus
+from gristmill.scheduling.simulator.world import World
 from gristmill.scheduling.state import IllegalTransition
 
 GO_ON = SchedulerConfig(budget=1 << 30, ignore_failures=True)

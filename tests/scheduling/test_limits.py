@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from models import SECOND, StepModel, cpus
 from script import Script
-from world import World
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
+from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
+from gristmill.scheduling.simulator.world import World
 
 OOM = e.Death.OUT_OF_MEMORY
 

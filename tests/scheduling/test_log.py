@@ -6,9 +6,9 @@ import io
 
 import pytest
 from test_campaign import make_world
-from world import World
 
 from gristmill.scheduling.log import RecordingScheduler, replay
+from gristmill.scheduling.simulator.world import World
 
 
 def recorded(seed: int) -> tuple[RecordingScheduler, str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from models import SECOND, StepModel, cpus
-from world import World
-
 from gristmill.scheduling import StepSpec
 from gristmill.scheduling import commands as c
+from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
+from gristmill.scheduling.simulator.world import World
 
 
 def gpu_steps(*names: str) -> list[StepSpec]:

@@ -39,6 +39,8 @@ class NodeJoined:
     memory: int
     gpus: tuple[int, ...] = ()
     """Memory of each GPU in bytes."""
+    kind: str = ""
+    """Nodes of one kind, CPUs, memory and GPUs equal, are as fast as each other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,27 @@
-"""A small world in virtual time that does what the scheduler says, with seeded faults. No process, clock or sleep."""
+"""A cluster in virtual time that does what the scheduler says, with seeded chance. No process, clock or sleep."""
 
 from __future__ import annotations
 
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from models import SECOND, SOURCE_BYTES, Data, Job, StepModel, VirtualWorker, cpus
-
-from gristmill.scheduling import Scheduler, SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
+from gristmill.scheduling.config import SchedulerConfig, StepSpec
+from gristmill.scheduling.scheduler import Scheduler
+from gristmill.scheduling.simulator.chance import mix
+from gristmill.scheduling.simulator.model import (
+    SECOND,
+    SOURCE_BYTES,
+    Data,
+    Job,
+    StepModel,
+    VirtualWorker,
+    cpus,
+)
 
 
 class World:
@@ -20,26 +29,36 @@ class World:
 
     def __init__(
         self,
-        steps: list[StepSpec],
-        models: list[StepModel],
+        steps: Sequence[StepSpec],
+        models: Sequence[StepModel],
         source: int,
         *,
         config: SchedulerConfig | None = None,
-        nodes: list[e.NodeJoined] | None = None,
+        nodes: Sequence[e.NodeJoined] | None = None,
         seed: int = 0,
         kill_every_us: int = 0,
         items: int = 1,
         lag_us: int = 0,
+        start_us: int = 1000,
+        tick_us: int = SECOND,
+        source_bytes: int = SOURCE_BYTES,
         check_every: int = 1,
+        keep: bool = True,
         scheduler: Scheduler | None = None,
     ) -> None:
         self.scheduler = scheduler or Scheduler(steps, config or SchedulerConfig(budget=1 << 30))
         self.specs, self.models = steps, models
         self.random = random.Random(seed)
+        self.seed = mix(0, seed)
         self.items = items
         self.lag_us = lag_us
+        self.start_us = start_us
+        self.tick_us = tick_us
+        self.source_bytes = source_bytes
         self.kill_every_us = kill_every_us
         self.check_every = check_every
+        self.keep = keep
+        """Remember commands and deliveries; a long simulation does not."""
         self.heap: list[tuple[int, int, Any]] = []
         self.seq = 0
         self.now = 0
@@ -47,17 +66,21 @@ class World:
         self.sources = source
         self.source_next = 0
         self.next_id = 0
+        self.kinds: dict[int, str] = {}
         self.data: dict[int, Data] = {}
         self.workers: dict[int, VirtualWorker] = {}
         self.failed_once: set[tuple[int, str]] = set()
         self.delivered: Counter[tuple[str, int]] = Counter()
         """By label and item."""
         self.delivered_at: list[int] = []
+        self.last_delivery = 0
         self.quarantined: list[tuple[int, Data]] = []
         """(step, what)"""
         self.commands: list[tuple[int, c.Command]] = []
         self.max_bytes = 0
         """The most that was held and promised at one time."""
+        self.work_lost_us = 0
+        """Time that workers had spent on units which were then taken from them."""
         self.finished = False
         self.aborted = ""
         for node in nodes or [cpus(4)]:
@@ -65,7 +88,7 @@ class World:
         self.after(0, e.SourceSized(source))
         if kill_every_us:
             self.after(kill_every_us, World.kill_one)
-        self.after(SECOND, World.tick)
+        self.after(tick_us, World.tick)
 
     def after(self, delay: int, what: e.Event | Callable[[World], Any]) -> None:
         """Let an event, or what a function of the world makes an event of, happen later."""
@@ -89,11 +112,15 @@ class World:
 
     def tell(self, event: e.Event) -> None:
         self.events += 1
+        if type(event) is e.NodeJoined:
+            self.kinds[event.node] = event.kind
         for command in self.scheduler.handle(event, self.now):
-            self.commands.append((self.now, command))
-            getattr(self, "do_" + type(command).__name__)(command)
-        self.max_bytes = max(self.max_bytes, self.scheduler.state.held + self.scheduler.state.reserved)
-        if self.events % self.check_every == 0:
+            if self.keep:
+                self.commands.append((self.now, command))
+            _DO[type(command)](self, command)
+        s = self.scheduler.state
+        self.max_bytes = max(self.max_bytes, s.held + s.reserved)
+        if self.check_every and self.events % self.check_every == 0:
             self.scheduler.check()
 
     def all(self, kind: type) -> list[Any]:
@@ -102,19 +129,32 @@ class World:
 
     def expected(self) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
         """Labels and items that should be delivered, and source tasks and items that something bad keeps from it."""
-        labels = [""]
-        for model in self.models:
-            if model.fan_out != 1:
-                labels = [f"{x}.{i}" for x in labels for i in range(model.fan_out)]
         good, bad = set(), set()
-        for root in map(str, range(self.sources)):
-            for item in range(self.items):
-                one = Data(root, (item,))
+        for number in range(self.sources):
+            whole = self.source_data(number)
+            for item in whole.items:
+                one = Data(whole.label, (item,), whole.key)
                 if any(one.is_in(m.poison) or one.is_in(m.raises) or one.is_in(m.hangs) for m in self.models):
-                    bad.add((root, item))
+                    bad.add((whole.label, item))
                 else:
-                    good |= {(root + x, item) for x in labels}
+                    good |= {(label, item) for label in self.labels(whole)}
         return good, bad
+
+    def labels(self, source: Data) -> list[str]:
+        """What becomes of a source task in the end."""
+        found = [source]
+        for step in range(len(self.models)):
+            found = [out for d in found for out in self.outputs_of(step, d)]
+        return [d.label for d in found]
+
+    def outputs_of(self, step: int, d: Data) -> list[Data]:
+        model = self.models[step]
+        if model.fan_out == 1:
+            return [d]
+        return [d.child(position) for position in range(model.outputs(mix(d.key, 1000 + step)))]
+
+    def source_data(self, number: int) -> Data:
+        return Data(str(number), tuple(range(self.items)), mix(self.seed, number))
 
     def assert_nothing_lost(self) -> None:
         """Every good item was delivered once, every bad one was quarantined, and nothing is left over."""
@@ -125,7 +165,7 @@ class World:
         assert set(self.delivered) == good, f"lost or too much: {sorted(set(self.delivered) ^ good)[:5]}"
         blamed = {(d.root, item) for _, d in self.quarantined for item in d.items}
         assert blamed <= bad, f"innocents quarantined: {sorted(blamed - bad)[:5]}"
-        if all(model.fan_out for model in self.models):
+        if all(model.fan_out >= 1 for model in self.models):
             assert blamed == bad, f"guilty ones not named: {sorted(bad - blamed)[:5]}"
         assert not self.data, f"data not released: {list(self.data.values())[:5]}"
         s = self.scheduler.state
@@ -134,7 +174,7 @@ class World:
     # What happens -----------------------------------------------------------------------------------------------
 
     def tick(self) -> e.Event:
-        self.after(SECOND, World.tick)
+        self.after(self.tick_us, World.tick)
         return e.Tick()
 
     def kill_one(self) -> None:
@@ -147,8 +187,14 @@ class World:
 
     def lose(self, node: int) -> e.Event:
         for i in [i for i, w in self.workers.items() if w.node == node]:
-            self.workers.pop(i).lost = True
+            w = self.workers.pop(i)
+            w.lost = True
+            self.lose_work(w)
         return e.NodeLost(node)
+
+    def lose_work(self, w: VirtualWorker) -> None:
+        if w.current is not None:
+            self.work_lost_us += self.now - w.since
 
     def say(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[World], Any]) -> None:
         """A worker reports; what it says arrives in order, but late."""
@@ -164,6 +210,8 @@ class World:
     def die(self, worker: int, cause: e.Death) -> None:
         w = self.workers.pop(worker)
         setting_up = w.current is not None and self.needs_setup(w, w.current.step)
+        if not setting_up:
+            self.lose_work(w)
         running = w.current.key if w.current and not setting_up else None
         self.say(worker, w, e.WorkerDied(worker, cause, running, w.current.step if w.current and setting_up else None))
 
@@ -187,7 +235,7 @@ class World:
         if w.step is not None and self.setup_fails(worker, w, w.step):
             self.leave(worker)
             return
-        self.say(worker, w, e.WorkerReady(worker, 0 if w.step is None else self.models[w.step].setup_us))
+        self.say(worker, w, e.WorkerReady(worker, 0 if w.step is None else self.now - w.since))
 
     def setup_fails(self, worker: int, w: VirtualWorker, step: int) -> bool:
         model = self.models[step]
@@ -200,15 +248,19 @@ class World:
     def needs_setup(self, w: VirtualWorker, step: int) -> bool:
         return w.step is None and self.specs[step].has_setup and step not in w.hosts
 
+    def setup_time(self, worker: int, step: int) -> int:
+        return self.models[step].setup(mix(mix(self.seed, worker + 1_000_003), step))
+
     def go_on(self, worker: int, w: VirtualWorker) -> None:
         """Start the next unit of a worker, setting its step up first if need be."""
         if w.current is not None or not w.queue or w.stopping:
             return
-        w.current = w.queue.pop(0)
+        w.current = w.queue.popleft()
+        w.since = self.now
         w.epoch += 1
         step = w.current.step
         if self.needs_setup(w, step):
-            self.later(worker, self.models[step].setup_us, self.set_up)
+            self.later(worker, self.setup_time(worker, step), self.set_up)
         else:
             self.begin(worker, w)
 
@@ -216,12 +268,13 @@ class World:
         assert w.current is not None
         step = w.current.step
         if self.setup_fails(worker, w, step):
-            w.queue = [job for job in w.queue if job.step != step]
+            w.queue = type(w.queue)(job for job in w.queue if job.step != step)
             w.current = None
             self.go_on(worker, w)
             return
         w.hosts.add(step)
-        self.say(worker, w, e.StepSetUp(worker, step, self.models[step].setup_us))
+        self.say(worker, w, e.StepSetUp(worker, step, self.now - w.since))
+        w.since = self.now
         self.begin(worker, w)
 
     def begin(self, worker: int, w: VirtualWorker) -> None:
@@ -229,15 +282,16 @@ class World:
         assert job is not None
         model = self.models[job.step]
         if not any(d.is_in(model.hangs) for d in job.data):
-            jitter = self.random.randrange(90, 111)
-            self.later(worker, model.service_us * len(job.inputs) * jitter // 100, self.advance)
+            kind = self.kinds.get(w.node, "")
+            time = sum(model.service(mix(d.key, 2000 + job.step), kind) for d in job.data)
+            self.later(worker, time, self.advance)
 
     def advance(self, worker: int, w: VirtualWorker) -> None:
         """The unit (or chunk) that a worker runs is over."""
         job = w.current
         assert job is not None
         model = self.models[job.step]
-        busy = model.service_us * len(job.inputs)
+        busy = self.now - w.since
         if any(d.is_in(model.poison) for d in job.data):
             self.die(worker, e.Death.CRASHED)
             return
@@ -247,10 +301,11 @@ class World:
             self.failed_once |= flaky
             self.say(worker, w, e.UnitFailed(worker, job.key, "ValueError: bad", busy))
         else:
+            model.served += len(job.inputs)
             made = [
-                (d if model.fan_out == 1 else Data(f"{d.label}.{position}", d.items), x.task)
-                for x, d in zip(job.inputs, job.data, strict=True)
-                for position in range(x.skip, model.fan_out)
+                (d, x.task)
+                for x, whole in zip(job.inputs, job.data, strict=True)
+                for d in self.outputs_of(job.step, whole)[x.skip :]
             ]
             end = job.produced + model.chunk if model.chunk else len(made)
             part = made[job.produced : end]
@@ -268,8 +323,10 @@ class World:
             ident = self.next_id
             self.next_id += 1
             if step == len(self.models) - 1:
-                self.delivered.update((data.label, item) for item in data.items)
-                self.delivered_at.append(self.now)
+                self.last_delivery = self.now
+                if self.keep:
+                    self.delivered.update((data.label, item) for item in data.items)
+                    self.delivered_at.append(self.now)
             else:
                 self.data[ident] = data
             n = len(data.items)
@@ -278,68 +335,86 @@ class World:
 
     # What is done -----------------------------------------------------------------------------------------------
 
-    def do_SetUpNode(self, x: c.SetUpNode) -> None:
+    def set_up_node(self, x: c.SetUpNode) -> None:
         self.after(SECOND, e.NodeSetUp(x.node, x.step))
 
-    def do_StartWorker(self, x: c.StartWorker) -> None:
-        self.workers[x.worker] = VirtualWorker(x.node, x.step)
-        self.later(x.worker, 1000 + (self.models[x.step].setup_us if x.step is not None else 0), self.up)
+    def start_worker(self, x: c.StartWorker) -> None:
+        self.workers[x.worker] = VirtualWorker(x.node, x.step, since=self.now)
+        setup = self.setup_time(x.worker, x.step) if x.step is not None else 0
+        self.later(x.worker, self.start_us + setup, self.up)
 
-    def do_StopWorker(self, x: c.StopWorker) -> None:
+    def stop_worker(self, x: c.StopWorker) -> None:
         w = self.workers.get(x.worker)
         if w is None:
             return
         assert x.now or (not w.queue and w.current is None and not w.suspended), "stopped with work in hand"
         w.stopping = True
         w.epoch += 1
-        self.later(x.worker, 1000, lambda worker, w: self.leave(worker))
+        self.lose_work(w)
+        self.later(x.worker, self.start_us, lambda worker, w: self.leave(worker))
 
-    def do_KillWorker(self, x: c.KillWorker) -> None:
+    def kill_worker(self, x: c.KillWorker) -> None:
         if x.worker in self.workers:
             self.die(x.worker, e.Death.KILLED)
 
-    def do_Dispatch(self, x: c.Dispatch) -> None:
-        inputs = x.special or tuple(c.Input(t, t, 0, 0, 0) for t in x.tasks)
-        whole = [self.data[i.data] for i in inputs]
-        data = tuple(
-            Data(d.label, d.items[i.start : i.stop]) if i.stop else d for i, d in zip(inputs, whole, strict=True)
-        )
+    def dispatch(self, x: c.Dispatch) -> None:
+        inputs = x.special or tuple([c.Input(t, t, 0, 0, 0) for t in x.tasks])
+        data = tuple([_part(self.data[i.data], i.start, i.stop) for i in inputs])
         w = self.workers.get(x.worker)
         if w is not None:
             w.queue.append(Job(x.tasks[0], x.step, inputs, data))
             self.go_on(x.worker, w)
 
-    def do_Resume(self, x: c.Resume) -> None:
+    def resume(self, x: c.Resume) -> None:
         w = self.workers.get(x.worker)
         if w is not None:
             w.queue.append(w.suspended.pop(x.unit))
             self.go_on(x.worker, w)
 
-    def do_Cancel(self, x: c.Cancel) -> None:
+    def cancel(self, x: c.Cancel) -> None:
         w = self.workers.get(x.worker)
         if w is not None:
             del w.suspended[x.unit]
 
-    def do_Release(self, x: c.Release) -> None:
+    def release(self, x: c.Release) -> None:
         for t in x.tasks:
             del self.data[t]
 
-    def do_Quarantine(self, x: c.Quarantine) -> None:
-        whole = self.data[x.data]
-        self.quarantined.append((x.step, Data(whole.label, whole.items[x.start : x.stop]) if x.stop else whole))
+    def quarantine(self, x: c.Quarantine) -> None:
+        self.quarantined.append((x.step, _part(self.data[x.data], x.start, x.stop)))
 
-    def do_Pull(self, x: c.Pull) -> None:
+    def pull(self, x: c.Pull) -> None:
         n = min(x.count, self.sources - self.source_next)
         outputs = []
         for _ in range(n):
-            self.data[self.next_id] = Data(str(self.source_next), tuple(range(self.items)))
-            outputs.append(e.Output(self.next_id, SOURCE_BYTES, self.items, -1, self.items > 1))
+            self.data[self.next_id] = self.source_data(self.source_next)
+            outputs.append(e.Output(self.next_id, self.source_bytes, self.items, -1, self.items > 1))
             self.next_id += 1
             self.source_next += 1
         self.after(10, e.SourceGave(tuple(outputs)) if n else e.SourceEnded())
 
-    def do_Abort(self, x: c.Abort) -> None:
+    def abort(self, x: c.Abort) -> None:
         self.aborted = x.reason
 
-    def do_Finish(self, x: c.Finish) -> None:
+    def finish(self, x: c.Finish) -> None:
         self.finished = True
+
+
+def _part(whole: Data, start: int, stop: int) -> Data:
+    return Data(whole.label, whole.items[start:stop], whole.key) if stop else whole
+
+
+_DO: dict[type, Callable[[World, Any], None]] = {
+    c.SetUpNode: World.set_up_node,
+    c.StartWorker: World.start_worker,
+    c.StopWorker: World.stop_worker,
+    c.KillWorker: World.kill_worker,
+    c.Dispatch: World.dispatch,
+    c.Resume: World.resume,
+    c.Cancel: World.cancel,
+    c.Release: World.release,
+    c.Quarantine: World.quarantine,
+    c.Pull: World.pull,
+    c.Abort: World.abort,
+    c.Finish: World.finish,
+}

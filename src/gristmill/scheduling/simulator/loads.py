@@ -1,0 +1,245 @@
+"""What is to be simulated: nodes, stages and the number of inputs, as plain JSON says it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+GB = 1 << 30
+
+
+class LoadError(ValueError):
+    """A load cannot be read; the message says what is wrong and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeModel:
+    """One node. A stage with a GPU takes ``mean_s / gpu_speed`` on it, any other ``mean_s / cpu_speed``."""
+
+    cpus: float
+    gpus: int = 0
+    memory_gb: float = 0.0
+    """0: four GB for each CPU."""
+    gpu_memory_gb: float = 80.0
+    cpu_speed: float = 1.0
+    gpu_speed: float = 1.0
+
+    @property
+    def memory(self) -> int:
+        return int((self.memory_gb or 4 * self.cpus) * GB)
+
+
+@dataclass(frozen=True, slots=True)
+class StageModel:
+    """One stage: what a worker of it holds, and how long it takes."""
+
+    name: str
+    cpus: float = 1.0
+    gpus: float = 0.0
+    mean_s: float = 1.0
+    """Mean service time of a task; lognormal."""
+    cv: float = 0.0
+    """Standard deviation of the service time, as a share of its mean."""
+    setup_s: float = 0.0
+    """Mean setup of a worker; uniform within 10 %."""
+    outputs_per_input: float = 1.0
+    memory_gb: float = 0.0
+    gpu_memory_gb: float = 0.0
+    output_mb: float = 1.0
+    """Size of each output in MB of 1024 x 1024 bytes."""
+    batch_size: int = 1
+    workers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From its ``after_tasks``-th task on, a stage's mean is multiplied by ``mean_factor``."""
+
+    stage: str
+    after_tasks: int
+    mean_factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A job to simulate."""
+
+    nodes: tuple[NodeModel, ...]
+    stages: tuple[StageModel, ...]
+    inputs: int
+    name: str = "load"
+    changes: tuple[Change, ...] = ()
+    input_mb: float = 1.0
+    budget_gb: float = 0.0
+    """Memory for tasks that wait or run; 0: a quarter of the nodes' memory."""
+    shared_cpu: bool = False
+    """CPU stages run on shared workers, as the executors do it; otherwise each worker serves one stage."""
+    ideal_s: float = 0.0
+    """Makespan at the best steady throughput, if the load states it."""
+
+    @property
+    def budget(self) -> int:
+        return int(self.budget_gb * GB) or sum(node.memory for node in self.nodes) // 4
+
+    def factor_after(self, stage: int, served: int) -> float:
+        """What a stage's mean is multiplied by once it has served so many tasks."""
+        factor = 1.0
+        for change in self.changes:
+            if change.stage == self.stages[stage].name and served >= change.after_tasks:
+                factor *= change.mean_factor
+        return factor
+
+
+def read_load(source: Load | Mapping[str, Any] | str | Path) -> Load:
+    """A load from a mapping, or from a JSON file with one load in it; ``file.json#name`` takes one of several."""
+    if isinstance(source, Load):
+        return source
+    if isinstance(source, Mapping):
+        return _load(source, "the load")
+    loads = read_loads(source)
+    if len(loads) != 1:
+        names = ", ".join(load.name for load in loads)
+        raise LoadError(f"{source} holds {len(loads)} loads; choose one with '{source}#NAME': {names}")
+    return loads[0]
+
+
+def read_loads(source: str | Path) -> list[Load]:
+    """All loads of a JSON file, which holds one or a list of them; ``file.json#name`` takes the one of that name."""
+    path, _, name = str(source).partition("#")
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LoadError(f"{path} cannot be read: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise LoadError(f"{path} is not JSON: {error}") from None
+    entries = content if isinstance(content, list) else [content]
+    loads = [_load(entry, f"{path}: load {i}") for i, entry in enumerate(entries, 1)]
+    if not loads:
+        raise LoadError(f"{path} holds no load")
+    if name:
+        chosen = [load for load in loads if load.name == name]
+        if not chosen:
+            raise LoadError(f"{path} has no load '{name}'; it has: {', '.join(load.name for load in loads)}")
+        return chosen[:1]
+    return loads
+
+
+_NODES = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)c(?:(\d+)g)?", re.IGNORECASE)
+
+
+def parse_nodes(text: str) -> tuple[NodeModel, ...]:
+    """Nodes in short form.
+
+    >>> len(parse_nodes("8x96c8g,2x64c")), parse_nodes("96c8g")[0].gpus
+    (10, 8)
+    """
+    nodes: list[NodeModel] = []
+    for part in text.split(","):
+        match = _NODES.fullmatch(part.strip())
+        count = int(match[1] or 1) if match else 0
+        if match is None or not 0 < count <= 100_000 or float(match[2]) <= 0:
+            raise LoadError(
+                f"{part.strip()!r} is not a number of nodes; write 8x96c8g for 8 nodes of 96 CPUs and 8 GPUs"
+            )
+        nodes += [NodeModel(float(match[2]), int(match[3] or 0))] * count
+    return tuple(nodes)
+
+
+def on_nodes(load: Load, nodes: Sequence[NodeModel]) -> Load:
+    """The same job elsewhere; what the load said about its best time no longer holds."""
+    return replace(load, nodes=tuple(nodes), ideal_s=0.0)
+
+
+def _load(entry: Any, where: str) -> Load:
+    if not isinstance(entry, Mapping):
+        raise LoadError(f"{where} must be an object with nodes, stages and inputs")
+    name = str(entry.get("name", "load"))
+    where = f"{where} ('{name}')" if "name" in entry else where
+    nodes = tuple(
+        NodeModel(
+            _number(x, "cpus", at, low=0.0, above=True),
+            int(_number(x, "gpus", at, 0)),
+            _number(x, "memory_gb", at, 0.0),
+            _number(x, "gpu_memory_gb", at, 80.0),
+            _number(x, "cpu_speed", at, 1.0, above=True),
+            _number(x, "gpu_speed", at, 1.0, above=True),
+        )
+        for x, at in _entries(entry, "nodes", where)
+    )
+    stages = tuple(
+        StageModel(
+            str(x.get("name", f"stage{i}")),
+            _number(x, "cpus", at, 1.0),
+            _number(x, "gpus", at, 0.0),
+            _number(x, "mean_s", at, above=True),
+            _number(x, "cv", at, 0.0),
+            _number(x, "setup_s", at, 0.0),
+            _number(x, "outputs_per_input", at, 1.0),
+            _number(x, "memory_gb", at, 0.0),
+            _number(x, "gpu_memory_gb", at, 0.0),
+            _number(x, "output_mb", at, 1.0),
+            int(_number(x, "batch_size", at, 1, low=1)),
+            int(_number(x, "workers", at, 1, low=1)) if x.get("workers") is not None else None,
+        )
+        for i, (x, at) in enumerate(_entries(entry, "stages", where))
+    )
+    names = [stage.name for stage in stages]
+    if len(set(names)) < len(names):
+        raise LoadError(f"{where}: two stages have the same name")
+    for stage in stages:
+        if stage.gpus > 1 and stage.gpus != int(stage.gpus):
+            raise LoadError(f"{where}: '{stage.name}' wants {stage.gpus:g} GPUs; above one it must be a whole number")
+    changes = tuple(
+        Change(
+            str(x.get("stage", "")),
+            int(_number(x, "after_tasks", at, low=0)),
+            _number(x, "mean_factor", at, above=True),
+        )
+        for x, at in _entries(entry, "changes", where, optional=True)
+    )
+    for change in changes:
+        if change.stage not in names:
+            raise LoadError(f"{where}: a change names the stage '{change.stage}'; there is {', '.join(names)}")
+    return Load(
+        nodes,
+        stages,
+        int(_number(entry, "inputs", where, low=1)),
+        name,
+        changes,
+        _number(entry, "input_mb", where, 1.0),
+        _number(entry, "budget_gb", where, 0.0),
+        bool(entry.get("shared_cpu", False)),
+        _number(entry, "ideal_s", where, 0.0),
+    )
+
+
+def _entries(
+    entry: Mapping[str, Any], key: str, where: str, optional: bool = False
+) -> list[tuple[Mapping[str, Any], str]]:
+    value = entry.get(key, [])
+    if not isinstance(value, Sequence) or isinstance(value, str) or not (value or optional):
+        raise LoadError(f"{where}: '{key}' must be a list that is not empty")
+    rows = []
+    for i, x in enumerate(value, 1):
+        if not isinstance(x, Mapping):
+            raise LoadError(f"{where}: {key} {i} must be an object")
+        rows.append((x, f"{where}: {key} {i}"))
+    return rows
+
+
+def _number(
+    entry: Mapping[str, Any], key: str, where: str, default: float | None = None, low: float = 0.0, above: bool = False
+) -> float:
+    value = entry.get(key, default)
+    if value is None:
+        raise LoadError(f"{where}: '{key}' is missing")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise LoadError(f"{where}: '{key}' must be a number, not {value!r}")
+    if value < low or (above and value == low):
+        raise LoadError(f"{where}: '{key}' is {value:g}; it must be {'above' if above else 'at least'} {low:g}")
+    return value

@@ -1,0 +1,114 @@
+"""How the things of a virtual cluster behave: steps, nodes, workers and what tasks carry."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from gristmill.scheduling.commands import Input
+from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.events import NodeJoined
+from gristmill.scheduling.simulator.chance import lognormal, mix, uniform
+
+SECOND = 1_000_000
+SOURCE_BYTES = 1000
+
+
+def cpus(n: int, gpus: int = 0, node: int = 0, gpu_memory: int = 80 << 30, kind: str = "") -> NodeJoined:
+    """A node with so many CPUs and GPUs."""
+    return NodeJoined(node, n * UNIT, 1 << 34, (gpu_memory,) * gpus, kind)
+
+
+@dataclass
+class StepModel:
+    """How a step behaves. Bad tasks are named by their source task ("7") or one item of it ("7#2")."""
+
+    service_us: int = SECOND
+    fan_out: float = 1
+    """Outputs per input; a fraction is the chance of one more."""
+    out_bytes: int = 1000
+    setup_us: int = 0
+    chunk: int = 0
+    """Outputs per chunk when it is a generator; 0: not one."""
+    poison: frozenset[str] = frozenset()
+    """Kill the worker."""
+    raises: frozenset[str] = frozenset()
+    flaky: frozenset[str] = frozenset()
+    """Raise on the first attempt only."""
+    hangs: frozenset[str] = frozenset()
+    failing_setups: int = 0
+    """So many setups raise before one succeeds."""
+    cv: float | None = None
+    """Service times are lognormal with this coefficient of variation; None: uniform within 10 %."""
+    setup_spread: float = 0.0
+    """Setups are uniform within this share of ``setup_us``."""
+    changes: tuple[tuple[int, float], ...] = ()
+    """(after so many tasks, the service time is multiplied by this)."""
+    speeds: dict[str, float] = field(default_factory=dict)
+    """By kind of node; 1 where none is given."""
+    served: int = 0
+
+    def outputs(self, key: int) -> int:
+        """How many outputs the task of this key has."""
+        whole = int(self.fan_out)
+        part = self.fan_out - whole
+        return whole + (uniform(key) < part if part else 0)
+
+    def service(self, key: int, kind: str) -> int:
+        """Microseconds that the task of this key takes now on a node of this kind."""
+        factor = 0.9 + 0.2 * uniform(key) if self.cv is None else lognormal(key, self.cv)
+        for after, by in self.changes:
+            if self.served >= after:
+                factor *= by
+        return max(1, int(self.service_us * factor / self.speeds.get(kind, 1.0)))
+
+    def setup(self, key: int) -> int:
+        return int(self.setup_us * (1.0 + self.setup_spread * (2.0 * uniform(key) - 1.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What a task carries: its label, which items of its source task, and the key of its chances."""
+
+    label: str
+    items: tuple[int, ...]
+    key: int = field(default=0, compare=False)
+
+    @property
+    def root(self) -> str:
+        return self.label.split(".")[0]
+
+    def is_in(self, bad: frozenset[str]) -> bool:
+        return bool(bad) and (self.root in bad or any(f"{self.root}#{i}" in bad for i in self.items))
+
+    def child(self, position: int) -> Data:
+        return Data(f"{self.label}.{position}", self.items, mix(self.key, position + 7))
+
+
+@dataclass(slots=True)
+class Job:
+    """A unit in a worker."""
+
+    key: int
+    step: int
+    inputs: tuple[Input, ...]
+    data: tuple[Data, ...]
+    produced: int = 0
+
+
+@dataclass(slots=True)
+class VirtualWorker:
+    node: int
+    step: int | None
+    queue: deque[Job] = field(default_factory=deque)
+    current: Job | None = None
+    since: int = 0
+    """When the current unit, or its setup, began."""
+    suspended: dict[int, Job] = field(default_factory=dict)
+    hosts: set[int] = field(default_factory=set)
+    epoch: int = 0
+    """Grows whenever what was about to happen in it no longer will."""
+    stopping: bool = False
+    lost: bool = False
+    """Its node is gone: nothing that it said since is heard."""
+    heard_at: int = 0
