@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gristmill.scheduling.planner import Problem
+
 
 @dataclass(frozen=True, slots=True)
 class SetUpNode:
@@ -110,6 +112,14 @@ class Pull:
 
 
 @dataclass(frozen=True, slots=True)
+class Solve:
+    """Make a plan (`planner.solve`) beside everything else, and tell it with `Solved`."""
+
+    number: int
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """The run cannot go on; it ends with this reason once the workers have left."""
 
@@ -132,6 +142,7 @@ Command = (
     | Release
     | Quarantine
     | Pull
+    | Solve
     | Abort
     | Finish
 )

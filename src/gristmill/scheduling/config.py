@@ -9,6 +9,16 @@ UNIT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class Prior:
+    """What an earlier run has measured of a step; it need not be exact."""
+
+    service_us: int
+    setup_us: int = 0
+    fan_out: int = UNIT
+    """Outputs per task in millionths."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepSpec:
     """What one step needs."""
 
@@ -32,6 +42,7 @@ class StepSpec:
     timeout_us: int | None = None
     lifetime_us: int | None = None
     restart_interval_us: int = 0
+    prior: Prior | None = None
 
     @property
     def uses_gpu(self) -> bool:
@@ -49,6 +60,8 @@ class SchedulerConfig:
     budget: int
     """Bytes of tasks that may wait or run at one time, predicted outputs included."""
     autoscale_interval_us: int = 180 * UNIT
+    plan_at_once: int = 256
+    """Nodes x steps up to which plans are made at once; larger ones are made beside the loop (`Solve`)."""
     batch_mode: bool = False
     ignore_failures: bool = False
     shared_lifetime_us: int | None = None

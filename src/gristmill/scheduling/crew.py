@@ -86,9 +86,7 @@ def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
     w.state = WorkerState.READY
     w.ready_at = s.now
     if w.step is not None:
-        step = s.steps[w.step]
-        step.setup_us = max(step.setup_us, e.setup_us)
-        step.setup_failures = step.setup_kills = 0
+        _learn_setup(s.steps[w.step], e.setup_us)
     else:
         s.shared_start_failures = 0
     update_hunger(s, w)
@@ -97,13 +95,17 @@ def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
 
 
 def step_set_up(s: State, w: WorkerRec, e: StepSetUp) -> None:
-    step = s.steps[e.step]
-    step.setup_us = max(step.setup_us, e.setup_us)
-    step.setup_failures = step.setup_kills = 0
+    _learn_setup(s.steps[e.step], e.setup_us)
     if e.step in w.hosts:
         w.hosts[e.step] = True
     w.head_since = s.now
     update_hunger(s, w)
+
+
+def _learn_setup(step: StepRec, setup_us: int) -> None:
+    step.setups += 1
+    step.setup_us = setup_us if step.setups == 1 else step.setup_us + (setup_us - step.setup_us) // min(step.setups, 8)
+    step.setup_failures = step.setup_kills = 0
 
 
 def setup_failed(s: State, w: WorkerRec, e: SetupFailed) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from gristmill.scheduling.planner import Plan
+
 
 class Death(Enum):
     """How a worker died."""
@@ -153,6 +155,14 @@ class UnitFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Solved:
+    """The plan that was asked for is made."""
+
+    number: int
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed. Needed for timeouts, recycling and the autoscale interval."""
 
@@ -178,6 +188,7 @@ Event = (
     | UnitFinished
     | UnitEmitted
     | UnitFailed
+    | Solved
     | Tick
     | Interrupted
 )

@@ -74,7 +74,7 @@ def _check_nodes(s: State) -> None:
 
 def _check_progress(s: State) -> None:
     """While all work that remains fits a node, something runs, starts, leaves, or the source has been asked."""
-    if s.finished or s.pulling or s.running:
+    if s.finished or s.pulling or s.running or s.solving:
         return
     if any(w.state is not WorkerState.READY for w in s.workers.values()):
         return

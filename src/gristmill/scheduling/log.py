@@ -14,9 +14,11 @@ from enum import Enum
 from typing import Any, TextIO
 
 from gristmill.scheduling import events as _events
-from gristmill.scheduling.commands import Command
-from gristmill.scheduling.config import SchedulerConfig, StepSpec
+from gristmill.scheduling.commands import Command, Solve
+from gristmill.scheduling.config import Prior, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import Death, Event, Output
+from gristmill.scheduling.placement import Placement
+from gristmill.scheduling.planner import Plan
 from gristmill.scheduling.scheduler import Scheduler
 
 
@@ -49,14 +51,27 @@ def replay(lines: Iterable[str]) -> RecordingScheduler:
     """Run a recorded log through a new scheduler; its `event_hash()` is that of the run that was recorded."""
     it = iter(lines)
     head = json.loads(next(it))
-    scheduler = RecordingScheduler([StepSpec(**x) for x in head["steps"]], SchedulerConfig(**head["config"]))
+    scheduler = RecordingScheduler([_spec(x) for x in head["steps"]], SchedulerConfig(**head["config"]))
     for line in it:
         now, events = json.loads(line)
         scheduler.handle([_decode(e) for e in events], now)
     return scheduler
 
 
+def _spec(x: dict[str, Any]) -> StepSpec:
+    return StepSpec(**{**x, "prior": None if x["prior"] is None else Prior(**x["prior"])})
+
+
+def _decode_plan(counts: Any, starts: Any, leaves: Any, finish: int, stay: int, finishes: Any, complete: bool) -> Plan:
+    places = [(step, node, Placement(p[1], p[2], tuple(p[3]), p[4])) for step, node, p in starts]
+    return Plan(dict(counts), places, leaves, finish, stay, dict(finishes), complete)
+
+
 def _encode(value: Any) -> Any:
+    if isinstance(value, Solve):
+        return ["Solve", value.number]  # the problem follows from the events
+    if isinstance(value, dict):
+        return [[key, _encode(x)] for key, x in value.items()]
     if is_dataclass(value):
         return [type(value).__name__, *(_encode(getattr(value, f.name)) for f in fields(value))]
     if isinstance(value, (list, tuple)):
@@ -71,6 +86,8 @@ def _decode(value: list[Any]) -> Any:
         arguments["outputs"] = tuple(Output(*o[1:]) for o in arguments["outputs"])
     if "cause" in arguments:
         arguments["cause"] = Death[arguments["cause"]]
+    if "plan" in arguments:
+        arguments["plan"] = _decode_plan(*arguments["plan"][1:])
     if "gpus" in arguments:
         arguments["gpus"] = tuple(arguments["gpus"])
     return kind(**arguments)

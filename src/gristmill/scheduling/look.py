@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.balance import Load, SharedLoad, Staffing, staff, throughput, with_shared
+from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.credit import has_room
 from gristmill.scheduling.crew import drain, put_back_suspended, start, stop_if_drained
+from gristmill.scheduling.events import Solved
 from gristmill.scheduling.feed import is_set_up, may_run
 from gristmill.scheduling.placement import Room
+from gristmill.scheduling.planner import FOREVER, Hand, Load, Plan, Problem, SharedLoad, Site, solve
 from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
 
 _GUESS_US = UNIT
-_SURE = 3
-"""Completions after which a service time is believed."""
-_MILLION_S = UNIT * UNIT
+_LEAST_WAIT_US = 2 * UNIT
+_UNKNOWN_HORIZON_US = 600 * UNIT
+"""A source of unknown length is taken to go on for so long at least."""
+_GAP_US = 10
+"""Time between two looks for each node and step."""
+_CHEAP_SETUP_US = 5 * UNIT
+_MARGIN = 20_000
+_MOST_MARGIN = 250_000
 
 
 def look(s: State) -> None:
     """Compare what runs with what should run, and move as much as pays."""
     s.looked_at = s.now
+    s.look_at = s.now + s.config.autoscale_interval_us
     s.look_wanted = ""
     if s.stopping:
         return
@@ -35,59 +43,168 @@ def look(s: State) -> None:
     s.taking_turns = False
     if not active:
         return
-    loads, shared = loads_of(s, active)
-    plan = staff(_rooms(s, s.shared_memory_floor), loads, shared)
-    if not plan.complete and s.shared_memory_floor:
-        plan = staff(_rooms(s, 0), loads, shared)
-    s.taking_turns = not plan.complete
     for step in active:
         step.planned_service_us = step.service.service_us()
+    _ask(s, problem_of(s, active, s.shared_memory_floor))
+
+
+def _ask(s: State, problem: Problem) -> None:
+    """Have a plan made: at once if that is quick, else beside everything else."""
+    if len(problem.sites) * len(problem.loads) <= s.config.plan_at_once:
+        _take(s, problem, solve(problem))
+        return
+    s.plans += 1
+    s.solving = s.plans
+    s.asked = problem
+    s.out.append(Solve(s.plans, problem))
+
+
+def solved(s: State, e: Solved) -> None:
+    """A plan that was made beside everything else is there. What has changed since then is left out of it."""
+    problem = s.asked
+    if e.number != s.solving or problem is None:
+        return
+    s.solving = 0
+    s.asked = None
+    if not s.stopping:
+        _take(s, problem, e.plan)
+
+
+def _take(s: State, problem: Problem, plan: Plan) -> None:
+    active = [s.steps[load.step] for load in problem.loads if not s.steps[load.step].ended]
+    if not plan.complete and problem.memory_floor:
+        _ask(s, problem_of(s, active, 0))
+        return
+    s.taking_turns = not plan.complete
     if s.taking_turns:
         _take_turns(s, active)
         return
-    _apply(s, active, loads, shared, plan)
+    wait = max(_LEAST_WAIT_US, min(plan.finish_us, plan.stay_us) // 10)
+    s.look_at = s.now + min(wait, s.config.autoscale_interval_us)
+    _apply(s, problem, plan)
 
 
-def loads_of(s: State, active: list[StepRec]) -> tuple[list[Load], SharedLoad]:
-    """Work per source task of each step; once the source has ended, the work that remains."""
-    guess = _guess(s)
-    demand = _demand(s)
+def is_due(s: State) -> bool:
+    """Whether the balance should be looked at now. On large clusters that takes a while, so it is done less often."""
+    if s.solving:
+        return False
+    if not s.look_wanted:
+        return s.now >= s.look_at
+    size = len(s.nodes) * len(s.steps)
+    return size <= s.config.plan_at_once or not s.running or s.now - s.looked_at >= _GAP_US * size
+
+
+def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
+    """What the planner has to know."""
+    remaining = _remaining(s)
     loads = []
-    shared_cpu = 0
+    work = 0
+    error = 0
     for step in s.steps:
-        service = step.service.service_us()
-        weight = max(1, (service or max(guess, _running_us(s, step))) * demand[step.index])
+        tasks = remaining[step.index]
         if step in active:
-            most = 1 << 30
-            if s.source_ended:
-                most = max(1, -(-demand[step.index] // (UNIT * step.spec.batch_size)))
-            placed = tuple((w.node, w.placement) for w in reversed(_least_missed(step)))
-            loads.append(Load(step.index, step.spec, weight, placed, most, step.service.samples >= _SURE))
-        elif not step.dedicated and not step.ended and service:
-            shared_cpu += step.spec.cpu * weight
-    return loads, SharedLoad(shared_cpu, sum(node.cpu for node in s.nodes.values()), s.shared_floor)
+            loads.append(_load(s, step, tasks))
+            error = max(error, step.service.error() if step.service.is_known else 0)
+        elif not step.dedicated and not step.ended:
+            work += step.spec.cpu * (step.service.service_us() * tasks // UNIT)
+    leave = max((step.service.service_us() * step.spec.batch_size for step in active), default=0)
+    sites = tuple(Site(i, s.nodes[i].kind, room) for i, room in _rooms(s, memory_floor).items())
+    margin = min(_MARGIN + error // 4, _MOST_MARGIN)
+    return Problem(sites, tuple(loads), SharedLoad(work, s.shared_floor), leave, margin, memory_floor)
 
 
-def _guess(s: State) -> int:
-    known = [step.service.service_us() for step in s.steps if step.dedicated and step.service.samples]
-    return sum(known) // len(known) if known else _GUESS_US
+def _load(s: State, step: StepRec, tasks: int) -> Load:
+    service = service_us(s, step)
+    services = {}
+    for kind in {node.kind for node in s.nodes.values()}:
+        own = step.by_kind.get(kind)
+        services[kind] = own.service_us() if own is not None and own.samples >= 3 else service
+    setup = expected_setup_us(s, step)
+    hands = []
+    for w in reversed(_least_missed(step)):
+        delay = 0
+        if w.state is WorkerState.STARTING:
+            elapsed = s.now - w.started_at
+            delay = max(setup - elapsed, elapsed // 8)
+        hands.append(Hand(w.id, w.node, w.placement, delay))
+    most = 1 << 30
+    if s.source_ended:
+        most = max(1, -(-tasks // (UNIT * step.spec.batch_size)))
+    if not step.promised and any(x.promised for x in s.steps):
+        # Others have left so that certain steps can grow; nobody else takes their room.
+        most = min(most, max(1, len(hands)))
+    known, blocked = step.service.is_known, _is_blocked(s, step)
+    return Load(step.index, step.spec, max(1, tasks), services, setup, tuple(hands), most, known, blocked)
 
 
-def _running_us(s: State, step: StepRec) -> int:
-    """How long the longest unit that runs now has been running, per task: a lower bound where nothing has ended yet."""
-    return max((s.now - w.head_since for w in step.workers.values() if w.assigned), default=0) // step.spec.batch_size
+def _is_blocked(s: State, step: StepRec) -> bool:
+    """A step before this one is not up yet, and this one's setup costs next to nothing."""
+    return 0 <= step.setup_us < _CHEAP_SETUP_US and any(
+        x.dedicated and not x.service.is_known and not any(w.state is WorkerState.READY for w in x.workers.values())
+        for x in s.steps[: step.index]
+    )
 
 
-def _demand(s: State) -> list[int]:
-    """Tasks of each step per source task, in millionths; once the source has ended, tasks that remain."""
-    demand = []
-    tasks = 0 if s.source_ended else UNIT
+def service_us(s: State, step: StepRec) -> int:
+    """Microseconds per task, as far as is known: measured, tasks that still run included, else a guess."""
+    running = [s.now - w.head_since for w in step.workers.values() if w.assigned]
+    if step.spec.batch_size > 1:
+        running = [x // step.spec.batch_size for x in running]
+    if step.service.is_known:
+        return step.service.with_running(running)
+    return max(_guess(s, step), *running, 1)
+
+
+def _guess(s: State, step: StepRec) -> int:
+    """Steps that nothing is known of are taken to be as fast as the others, in proportion to the GPUs they take."""
+    share = _share(step)
+    known = [
+        x.service.service_us() * share // _share(x)
+        for x in s.steps
+        if x.dedicated and x.service.is_known and x.spec.uses_gpu == step.spec.uses_gpu
+    ]
+    return sum(known) // len(known) if known else _GUESS_US * share // UNIT
+
+
+def _share(step: StepRec) -> int:
+    return step.spec.gpu or UNIT
+
+
+def expected_setup_us(s: State, step: StepRec) -> int:
+    """What the setup of a new worker takes: as seen, else from an earlier run, else as long as one has been at it."""
+    if step.setup_us >= 0:
+        return step.setup_us
+    if step.spec.prior is not None:
+        return step.spec.prior.setup_us
+    starting = (s.now - w.started_at for w in step.workers.values() if w.state is WorkerState.STARTING)
+    return max(starting, default=0)
+
+
+def _remaining(s: State) -> list[int]:
+    """Tasks that each step has yet to do, in millionths; those that are still to be made included."""
+    if s.source_ended:
+        coming = 0
+    elif s.source_total is not None:
+        coming = max(0, s.source_total - s.source_taken) * UNIT
+    else:
+        coming = max(s.source_taken * UNIT, _UNKNOWN_HORIZON_US * UNIT // max(1, _slowest_us(s)))
+    remaining = []
     for step in s.steps:
-        if s.source_ended:
-            tasks += step.live * UNIT
-        demand.append(max(1, tasks))
-        tasks = tasks * step.service.fan_out() // UNIT
-    return demand
+        coming += step.live * UNIT
+        remaining.append(coming)
+        coming = coming * step.service.fan_out() // UNIT
+    return remaining
+
+
+def _slowest_us(s: State) -> int:
+    """Time per source task of the step that is slowest for the workers it has."""
+    slowest = 0
+    demand = UNIT
+    for step in s.steps:
+        if step.dedicated:
+            slowest = max(slowest, service_us(s, step) * demand // (UNIT * max(1, len(step.workers))))
+        demand = demand * step.service.fan_out() // UNIT
+    return slowest
 
 
 def _staying(step: StepRec) -> list[WorkerRec]:
@@ -99,58 +216,24 @@ def _rooms(s: State, memory_floor: int) -> dict[int, Room]:
     return {n.id: Room(n.cpu, max(0, n.memory - memory_floor), n.room.gpu_memory) for n in s.nodes.values()}
 
 
-def _apply(s: State, active: list[StepRec], loads: list[Load], shared: SharedLoad, plan: Staffing) -> None:
-    counts = plan.counts
-    planned = with_shared(plan.throughput, loads, counts, shared)
-    have = {step.index: len(_staying(step)) for step in active}
-    now = with_shared(throughput(loads, have), loads, have, shared)
-    horizon = _horizon(s, now)
-    victims = {step.index: _least_missed(step) for step in active}
+def _apply(s: State, problem: Problem, plan: Plan) -> None:
+    have = {load.step: len(load.hands) for load in problem.loads}
     grown: dict[int, int] = {}
     for index, node_id, placement in plan.starts:
-        step, node = s.steps[index], s.nodes[node_id]
-        late = have[index] > 0 and horizon is not None and step.setup_us >= horizon
-        if not late and is_set_up(node, step) and node.room.fits(placement):
+        step, node = s.steps[index], s.nodes.get(node_id)
+        if node is not None and is_set_up(node, step) and node.room.fits(placement):
             start(s, node, step, placement)
             grown[index] = grown.get(index, 0) + 1
-    after = {i: n + grown.get(i, 0) for i, n in have.items()}
-    reached = with_shared(throughput(loads, after), loads, after, shared)
-    short = [step for step in active if counts[step.index] > after[step.index]]
-    surplus = [step for step in active if counts[step.index] < after[step.index]]
-    leaving = any(w.state >= WorkerState.DRAINING for step in active for w in step.workers.values())
     taken: dict[int, int] = {}
-    if surplus and not leaving and _pays(s, short, surplus, reached, planned):
-        for step in surplus:
-            for w in victims[step.index][: have[step.index] - counts[step.index]]:
-                drain(s, w)
-                taken[step.index] = taken.get(step.index, 0) + 1
-    _explain(s, loads, have, grown, taken, short, now, planned)
-
-
-def _pays(s: State, short: list[StepRec], surplus: list[StepRec], now: int, planned: int) -> bool:
-    """Whether the time gained by a move exceeds what the new workers' setup and the old ones' leaving cost."""
-    if now == 0:
-        return True
-    if planned * 100 < now * 105:
-        return False
-    horizon = _horizon(s, now)
-    if horizon is None:
-        horizon = max(s.now, 60 * UNIT)
-    setup = max((max(step.setup_us, 0) for step in short), default=0)
-    leaving = max(step.service.service_us() * step.spec.batch_size for step in surplus)
-    return horizon * (planned - now) // planned > setup + leaving
-
-
-def _horizon(s: State, rate: int) -> int | None:
-    """Microseconds until the run ends at this throughput, or None if that is not known."""
-    if rate == 0:
-        return None
-    if s.source_ended:
-        return _MILLION_S // rate
-    if s.source_total is None:
-        return None
-    under_way = max(step.live for step in s.steps)
-    return (s.source_total - s.source_taken + under_way) * _MILLION_S // rate
+    for worker in plan.leaves:
+        w = s.workers.get(worker)
+        if w is not None and w.step is not None and w.state <= WorkerState.READY:
+            taken[w.step] = taken.get(w.step, 0) + 1
+            drain(s, w)
+    _explain(s, problem, plan, have, grown, taken)
+    if not any(w.state >= WorkerState.DRAINING for step in s.steps if step.dedicated for w in step.workers.values()):
+        for step in s.steps:
+            step.promised = 0
 
 
 def _least_missed(step: StepRec) -> list[WorkerRec]:
@@ -227,36 +310,47 @@ def refresh_for_suspects(s: State) -> None:
 
 
 def _explain(
-    s: State,
-    loads: list[Load],
-    have: dict[int, int],
-    grown: dict[int, int],
-    taken: dict[int, int],
-    short: list[StepRec],
-    now: int,
-    planned: int,
+    s: State, problem: Problem, plan: Plan, have: dict[int, int], grown: dict[int, int], taken: dict[int, int]
 ) -> None:
-    names = {load.step: load.spec.name for load in loads}
-    if taken:
-        givers = ", ".join(f"{names[i]} ({have[i]} to {have[i] - n})" for i, n in taken.items())
-        for step in short:
-            rate = throughput([x for x in loads if x.step == step.index], have)
-            s.decide(
-                f"{step.spec.name}: more workers, bottleneck at {_per_s(s, rate)} against {_per_s(s, planned)} "
-                f"possible; taken from {givers}"
-            )
-        if not short:
-            s.decide(
-                f"shared steps: more CPUs, {_per_s(s, planned)} possible, {_per_s(s, now)} now; taken from {givers}"
-            )
-    for i, n in grown.items():
-        why = f"{_per_s(s, planned)} possible, {_per_s(s, now)} now" if now else "it had none"
-        if not s.steps[i].service.samples:
-            why = "free room, speed not yet known"
-        s.decide(f"{names[i]}: {have[i]} to {have[i] + n} workers; {why}")
+    """Say what was done and why."""
+    loads = {load.step: load for load in problem.loads}
+    names = {i: load.spec.name for i, load in loads.items()}
+    givers = ", ".join(f"{names[i]} ({n} of {have[i]}{_idle(s, s.steps[i])})" for i, n in taken.items())
+    for i in loads:
+        more = grown.get(i, 0)
+        short = plan.counts.get(i, 0) - have[i] - more if taken else 0
+        if short > 0:
+            s.steps[i].promised = short
+            s.decide(f"{names[i]}: +{short} workers, {_why(s, loads[i], have[i], plan)}; taken from {givers}")
+        told = min(more, s.steps[i].promised) if not short else 0
+        s.steps[i].promised -= told
+        if more > told:
+            s.decide(f"{names[i]}: {have[i]} to {have[i] + more} workers; {_why(s, loads[i], have[i], plan)}")
+    if taken and not any(plan.counts.get(i, 0) > have[i] for i in loads):
+        s.decide(
+            f"shared steps: more CPUs, {_time(plan.finish_us)} to the end instead of {_time(plan.stay_us)}; "
+            f"taken from {givers}"
+        )
 
 
-def _per_s(s: State, rate: int) -> str:
-    if s.source_ended:
-        return f"{_MILLION_S / max(rate, 1) / UNIT:.1f} s to the end"
-    return f"{rate / UNIT:.3g}/s"
+def _why(s: State, load: Load, have: int, plan: Plan) -> str:
+    step = s.steps[load.step]
+    if not have:
+        return "it has none" if step.service.is_known else "free room, speed not yet known"
+    if not step.service.is_known:
+        return "free room, speed not yet known"
+    service = max(1, min(load.service_us.values()))
+    can = have * UNIT / service
+    needs = load.tasks / UNIT / max(plan.finish_us / UNIT, 1e-6)
+    if can < needs:
+        return f"bottleneck at {can:.3g}/s against {needs:.3g}/s demand"
+    return f"free room, to run ahead of {needs:.3g}/s demand"
+
+
+def _idle(s: State, step: StepRec) -> str:
+    ready = step.available_us + sum(s.now - w.ready_at for w in step.workers.values() if w.state is WorkerState.READY)
+    return f", idle {max(0, 100 - 100 * step.busy_us // ready)} %" if ready > 0 else ""
+
+
+def _time(us: int) -> str:
+    return f"{us / 1e6:.0f} s" if us < FOREVER else "never"

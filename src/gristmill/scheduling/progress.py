@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gristmill.scheduling.commands import Cancel, Release
 from gristmill.scheduling.credit import hold, update_headroom
+from gristmill.scheduling.estimates import ServiceEstimate
 from gristmill.scheduling.events import Output, SourceGave, UnitEmitted, UnitFinished
 from gristmill.scheduling.feed import count_suspects, update_depth, update_hunger
 from gristmill.scheduling.state import IllegalTransition, Move, State, StepRec, TaskRec, TaskState, Unit, WorkerRec
@@ -97,6 +98,11 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
     tasks = unit.tasks
     n = len(tasks)
     _learn(s, step, e.outputs, e.busy_us, n)
+    if len(s.kinds) > 1 and w.node in s.nodes:
+        kind = s.nodes[w.node].kind
+        if kind not in step.by_kind:
+            step.by_kind[kind] = ServiceEstimate()
+        step.by_kind[kind].add(n, e.busy_us, len(e.outputs))
     for t in tasks:
         t.move(Move.FINISHED)
         step.items_done += t.items

@@ -19,6 +19,7 @@ from gristmill.scheduling.events import (
     NodeSetUp,
     NodeSetupFailed,
     SetupFailed,
+    Solved,
     SourceEnded,
     SourceGave,
     SourceSized,
@@ -33,7 +34,7 @@ from gristmill.scheduling.events import (
 )
 from gristmill.scheduling.feed import feed, update_depth
 from gristmill.scheduling.invariants import check
-from gristmill.scheduling.look import look, refresh_for_suspects, turn_due
+from gristmill.scheduling.look import is_due, look, refresh_for_suspects, solved, turn_due
 from gristmill.scheduling.placement import Room, misfit
 from gristmill.scheduling.progress import emitted, finished, pull_answered, source_gave
 from gristmill.scheduling.snapshot import Snapshot
@@ -60,6 +61,8 @@ class Scheduler:
         s.uniform = len({(step.spec.cpu, step.spec.memory) for step in s.steps if not step.dedicated}) <= 1
         update_headroom(s)
         for step in s.steps:
+            if step.spec.prior is not None:
+                step.service.expect(step.spec.prior)
             update_depth(s, step)
 
     def handle(self, events: Event | Sequence[Event], now: int) -> list[Command]:
@@ -70,7 +73,7 @@ class Scheduler:
         for event in events if isinstance(events, Sequence) else (events,):
             self._take_in(s, event)
         _mark_ended(s)
-        if s.look_wanted or now - s.looked_at >= s.config.autoscale_interval_us:
+        if is_due(s):
             look(s)
         feed(s)
         crew.start_shared(s)
@@ -78,7 +81,7 @@ class Scheduler:
             refresh_for_suspects(s)
         if s.running == 0 and s.tasks:
             crew.unlock(s)
-        if s.taking_turns and turn_due(s):
+        if s.taking_turns and not s.solving and turn_due(s):
             look(s)
         _finish_if_done(s)
         return s.out
@@ -106,7 +109,8 @@ class Scheduler:
 def _node_joined(s: State, e: NodeJoined) -> None:
     if s.stopping or e.node in s.nodes:
         return
-    s.nodes[e.node] = NodeRec(e.node, Room(e.cpu, e.memory, e.gpus), e.cpu, e.memory)
+    kind = s.kinds.setdefault((e.kind, e.cpu, e.memory, e.gpus), len(s.kinds))
+    s.nodes[e.node] = NodeRec(e.node, Room(e.cpu, e.memory, e.gpus), e.cpu, e.memory, kind)
     for step in s.steps:
         if step.spec.node_setup:
             s.nodes[e.node].set_up[step.index] = False
@@ -185,6 +189,7 @@ _EVENTS: dict[type, Callable[[State, Any], None]] = {
     SourceSized: _source_sized,
     SourceGave: source_gave,
     SourceEnded: _source_ended,
+    Solved: solved,
     Tick: _tick,
     Interrupted: _interrupted,
 }

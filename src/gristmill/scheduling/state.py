@@ -11,6 +11,7 @@ from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
 from gristmill.scheduling.events import Death
 from gristmill.scheduling.placement import Placement, Room
+from gristmill.scheduling.planner import Problem
 from gristmill.scheduling.snapshot import Decision
 
 
@@ -188,6 +189,8 @@ class NodeRec:
     """What dedicated workers leave of the node."""
     cpu: int
     memory: int
+    kind: int = 0
+    """Nodes of one kind are as fast as each other."""
     cpu_busy: int = 0
     shared_cpu_busy: int = 0
     shared_memory_busy: int = 0
@@ -216,8 +219,11 @@ class StepRec:
     """Dedicated workers that could take another unit."""
     service: ServiceEstimate = field(default_factory=ServiceEstimate)
     size: SizeEstimate = field(default_factory=SizeEstimate)
+    by_kind: dict[int, ServiceEstimate] = field(default_factory=dict)
+    """Service times by kind of node, where there are several kinds."""
     setup_us: int = -1
-    """Longest setup seen; -1 when none has been."""
+    """Mean of the setups seen; -1 when none has been."""
+    setups: int = 0
     hosts: int = 0
     """Shared workers that have set this step up, or are about to, and stay."""
     depth: int = 2
@@ -225,6 +231,9 @@ class StepRec:
     setup_kills: int = 0
     last_recycled: int = -(1 << 60)
     planned_service_us: int = 0
+    """Service time that the last plan was made with."""
+    promised: int = 0
+    """Workers that have been announced and start when others have made room."""
     next_look: int = 1
     """Completions at which the next look at the balance is due."""
     tasks_in: int = 0
@@ -305,6 +314,15 @@ class State:
     look_wanted: str = ""
     """Why the balance should be looked at again; empty when it need not be."""
     looked_at: int = 0
+    solving: int = 0
+    """Number of the plan that is being made; 0: none is."""
+    asked: Problem | None = None
+    """What it is made from."""
+    plans: int = 0
+    look_at: int = 0
+    """When to look at the balance again even if nothing happens."""
+    kinds: dict[tuple[object, ...], int] = field(default_factory=dict)
+    """Kinds of nodes by what they are made of."""
     taking_turns: bool = False
     decisions: list[Decision] = field(default_factory=list)
     deaths: int = 0

@@ -16,6 +16,7 @@ from gristmill.backends.local.memory import MemoryWatch
 from gristmill.backends.local.names import LocalNames
 from gristmill.backends.local.outputs import KeptOutputs
 from gristmill.backends.local.payload import pack
+from gristmill.backends.local.planning import Planning
 from gristmill.backends.local.printing import FailureLines
 from gristmill.backends.local.processes import Processes
 from gristmill.backends.local.protocol import ToWorker
@@ -74,6 +75,7 @@ class Driver:
         self.finished = False
         self.aborted = ""
         self.interrupted = False
+        self.planning = Planning()
         self._do: dict[type, Callable[[Any], None]] = {
             c.Dispatch: self._dispatch,
             c.Release: self._release,
@@ -85,6 +87,7 @@ class Driver:
             c.SetUpNode: self._set_up_node,
             c.Quarantine: self._quarantine,
             c.Pull: self._pull,
+            c.Solve: self.planning.ask,
             c.Abort: self._abort,
             c.Finish: self._finish,
         }
@@ -147,6 +150,7 @@ class Driver:
     def _settle(self) -> None:
         """Tell the scheduler what happened and do what it says, until nothing is left to tell."""
         reports = self.reports
+        reports.events += self.planning.take()
         while self._take_from_source() or reports.events:
             events, reports.events = reports.events, []
             for command in self.scheduler.handle(events, reports.now()):

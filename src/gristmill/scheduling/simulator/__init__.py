@@ -2,6 +2,6 @@
 
 from gristmill.scheduling.simulator.loads import LoadError, read_load, read_loads
 from gristmill.scheduling.simulator.result import SimulationResult
-from gristmill.scheduling.simulator.simulate import simulate
+from gristmill.scheduling.simulator.simulate import profile_of, simulate
 
-__all__ = ["LoadError", "SimulationResult", "read_load", "read_loads", "simulate"]
+__all__ = ["LoadError", "SimulationResult", "profile_of", "read_load", "read_loads", "simulate"]

@@ -9,6 +9,8 @@ from typing import Any
 from gristmill.scheduling.config import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
+from gristmill.scheduling.profile import Profile, StageProfile
+from gristmill.scheduling.simulator.chance import mix, uniform
 from gristmill.scheduling.simulator.loads import GB, Load, read_load
 from gristmill.scheduling.simulator.model import SECOND, StepModel
 from gristmill.scheduling.simulator.result import SimulationResult, StageResult
@@ -18,7 +20,10 @@ _MB = 1 << 20
 
 
 def simulate(
-    load: Load | Mapping[str, Any] | str | Path, seed: int = 1, profile: Any = None, faults: Any = None
+    load: Load | Mapping[str, Any] | str | Path,
+    seed: int = 1,
+    profile: Profile | Mapping[str, Any] | str | Path | None = None,
+    faults: Any = None,
 ) -> SimulationResult:
     """Play a load under the real scheduler in virtual time.
 
@@ -31,14 +36,29 @@ def simulate(
     (0.0, True)
     """
     load = read_load(load)
-    world = make_world(load, seed)
+    world = make_world(load, seed, None if profile is None else Profile.read(profile))
     world.run(limit_us=1 << 62)
     return _result(load, seed, world)
 
 
-def make_world(load: Load, seed: int) -> World:
+def profile_of(load: Load, seed: int = 1, error: float = 0.3) -> Profile:
+    """What an earlier run might have measured of a load: each true figure within ``error`` of itself."""
+    factors = ((1 - error + 2 * error * uniform(mix(mix(seed, 77), i))) for i in range(3 * len(load.stages)))
+    return Profile(
+        {
+            stage.name: StageProfile(
+                stage.mean_s * next(factors), stage.setup_s * next(factors), stage.outputs_per_input * next(factors)
+            )
+            for stage in load.stages
+        }
+    )
+
+
+def make_world(load: Load, seed: int, profile: Profile | None = None) -> World:
     """The virtual cluster of a load."""
     steps = step_specs(load)
+    if profile is not None:
+        steps = profile.apply(steps)
     config = SchedulerConfig(budget=load.budget)
     return World(
         steps,

@@ -11,6 +11,7 @@ from typing import Any
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.config import SchedulerConfig, StepSpec
+from gristmill.scheduling.planner import solve
 from gristmill.scheduling.scheduler import Scheduler
 from gristmill.scheduling.simulator.chance import mix
 from gristmill.scheduling.simulator.model import (
@@ -22,6 +23,9 @@ from gristmill.scheduling.simulator.model import (
     VirtualWorker,
     cpus,
 )
+
+_PLAN_US = 2
+"""What a plan takes for each node and step, when it is made beside the loop."""
 
 
 class World:
@@ -393,6 +397,11 @@ class World:
             self.source_next += 1
         self.after(10, e.SourceGave(tuple(outputs)) if n else e.SourceEnded())
 
+    def solve(self, x: c.Solve) -> None:
+        plan = solve(x.problem)
+        size = len(x.problem.sites) * len(x.problem.loads)
+        self.after(_PLAN_US * size, e.Solved(x.number, plan))
+
     def abort(self, x: c.Abort) -> None:
         self.aborted = x.reason
 
@@ -415,6 +424,7 @@ _DO: dict[type, Callable[[World, Any], None]] = {
     c.Release: World.release,
     c.Quarantine: World.quarantine,
     c.Pull: World.pull,
+    c.Solve: World.solve,
     c.Abort: World.abort,
     c.Finish: World.finish,
 }

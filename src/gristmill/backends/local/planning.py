@@ -1,0 +1,26 @@
+"""Plans that take long are made in a thread of their own, so that work is handed out meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from gristmill.scheduling.commands import Solve
+from gristmill.scheduling.events import Solved
+from gristmill.scheduling.planner import solve
+
+
+class Planning:
+    """One plan at a time: after `ask`, `take` gives it once it is made."""
+
+    def __init__(self) -> None:
+        self._done: deque[Solved] = deque()
+
+    def ask(self, x: Solve) -> None:
+        threading.Thread(target=self._solve, args=(x,), name="gristmill-planning", daemon=True).start()
+
+    def _solve(self, x: Solve) -> None:
+        self._done.append(Solved(x.number, solve(x.problem)))
+
+    def take(self) -> list[Solved]:
+        return [self._done.popleft() for _ in range(len(self._done))]

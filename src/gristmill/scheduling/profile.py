@@ -1,0 +1,107 @@
+"""What one run learns of its stages and the next one starts from: service times, setups and fan-out.
+
+A profile is plain JSON: ``{"stages": {"embed": {"service_s": 1.2, "setup_s": 45, "outputs_per_input": 1.0}}}``.
+It need not be exact; a few measured tasks outweigh it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gristmill.scheduling.config import UNIT, Prior, StepSpec
+from gristmill.scheduling.state import StepRec
+
+
+class ProfileError(ValueError):
+    """A profile cannot be read; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageProfile:
+    """One stage, or several that were fused to a step."""
+
+    service_s: float
+    """Worker time per task."""
+    setup_s: float = 0.0
+    outputs_per_input: float = 1.0
+
+    def prior(self) -> Prior:
+        return Prior(
+            max(1, round(self.service_s * UNIT)), round(self.setup_s * UNIT), round(self.outputs_per_input * UNIT)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Stages by name. A name that a pipeline does not have is ignored."""
+
+    stages: Mapping[str, StageProfile]
+
+    @classmethod
+    def read(cls, source: Profile | Mapping[str, Any] | str | Path) -> Profile:
+        """A profile from a mapping or a JSON file."""
+        if isinstance(source, Profile):
+            return source
+        if isinstance(source, Mapping):
+            return cls._of(source, "the profile")
+        try:
+            content = json.loads(Path(source).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ProfileError(f"{source} cannot be read: {error.strerror}") from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ProfileError(f"{source} is not JSON: {error}") from None
+        return cls._of(content, str(source))
+
+    @classmethod
+    def _of(cls, content: Any, where: str) -> Profile:
+        stages = content.get("stages") if isinstance(content, Mapping) else None
+        if not isinstance(stages, Mapping):
+            raise ProfileError(f'{where} is not a profile: it must be an object with "stages"')
+        return cls({str(name): _stage(entry, f"{where}: stage '{name}'") for name, entry in stages.items()})
+
+    @classmethod
+    def measured(cls, steps: Iterable[StepRec]) -> Profile:
+        """What a run has measured of its steps."""
+        return cls(
+            {
+                step.spec.name: StageProfile(
+                    step.service.service_us() / UNIT,
+                    max(0, step.setup_us) / UNIT,
+                    step.outputs / step.tasks_done,
+                )
+                for step in steps
+                if step.tasks_done and step.service.samples
+            }
+        )
+
+    def apply(self, steps: Iterable[StepSpec]) -> list[StepSpec]:
+        """The steps, told what is known of them."""
+        return [
+            replace(step, prior=self.stages[step.name].prior()) if step.name in self.stages else step for step in steps
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"stages": {name: asdict(stage) for name, stage in self.stages.items()}}
+
+    def write(self, path: str | Path) -> None:
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+
+
+def _stage(entry: Any, where: str) -> StageProfile:
+    if not isinstance(entry, Mapping):
+        raise ProfileError(f"{where} must be an object")
+    values = {}
+    for key, low in (("service_s", None), ("setup_s", 0.0), ("outputs_per_input", 1.0)):
+        value = entry.get(key, low)
+        if value is None:
+            raise ProfileError(f"{where}: '{key}' is missing")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+            raise ProfileError(f"{where}: '{key}' must be a number of 0 or more, not {value!r}")
+        values[key] = float(value)
+    return StageProfile(**values)
