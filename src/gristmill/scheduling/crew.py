@@ -30,7 +30,7 @@ def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -
 
 def start_shared(s: State) -> None:
     """Start shared workers for work that finds none."""
-    if s.stopping:
+    if s.stopping or not any(step.queued and not step.dedicated for step in s.steps):
         return
     for node in s.nodes.values():
         if _wants_first(s, node):

@@ -61,7 +61,10 @@ def _feed_solo(s: State) -> None:
 def _feed_dedicated(s: State, step: StepRec) -> None:
     if not (step.queued or step.suspended) or not may_run(s, step):
         return
+    long = step.service.service_us() * step.spec.batch_size > LONG_US
     for idle in (True, False):
+        if long and not idle and step.queued <= len(step.workers) * step.spec.batch_size:
+            return  # the last ones go to whoever is free first, not to one who has much to do yet
         for w in list(step.hungry.values()):
             while w.id in step.hungry and w.is_idle == idle:
                 if not _cpu_free(s, w, step):
@@ -72,6 +75,8 @@ def _feed_dedicated(s: State, step: StepRec) -> None:
                 assign(s, w, unit)
                 if idle:
                     break
+            if not (step.queued or step.suspended):
+                return
 
 
 def _feed_shared(s: State, w: WorkerRec) -> None:

@@ -68,15 +68,26 @@ def _decode_plan(counts: Any, starts: Any, leaves: Any, finish: int, stay: int, 
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, Solve):
-        return ["Solve", value.number]  # the problem follows from the events
-    if isinstance(value, dict):
-        return [[key, _encode(x)] for key, x in value.items()]
-    if is_dataclass(value):
-        return [type(value).__name__, *(_encode(getattr(value, f.name)) for f in fields(value))]
-    if isinstance(value, (list, tuple)):
+    """Plain lists for JSON: a dataclass is its name and its fields."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple or kind is list:
         return [_encode(x) for x in value]
-    return value.name if isinstance(value, Enum) else value
+    if kind is dict:
+        return [[key, _encode(x)] for key, x in value.items()]
+    if kind is Solve:
+        return ["Solve", value.number]  # the problem follows from the events
+    names = _FIELDS.get(kind)
+    if names is None:
+        if not is_dataclass(value):
+            return value.name if isinstance(value, Enum) else value
+        names = _FIELDS[kind] = tuple(f.name for f in fields(value))
+    return [kind.__name__, *[_encode(getattr(value, name)) for name in names]]
+
+
+_PLAIN = frozenset((int, str, bool, type(None)))
+_FIELDS: dict[type, tuple[str, ...]] = {}
 
 
 def _decode(value: list[Any]) -> Any:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
+from gristmill.scheduling.simulator import bound
+from gristmill.scheduling.simulator.loads import Load
 from gristmill.scheduling.snapshot import Decision
+
+_LAZY = ("ideal_s", "share_of_optimum", "bound_s", "share_of_bound", "limit_s", "share_of_limit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +33,13 @@ class StageResult:
         return self.busy_s / self.available_s if self.available_s else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SimulationResult:
-    """What a simulation found. Its fields can be read as attributes or as ``result["makespan_s"]``."""
+    """What a simulation found. All of it can be read as attributes or as ``result["makespan_s"]``."""
 
     load: str
     seed: int
     makespan_s: float
-    ideal_s: float
-    """Inputs divided by the best steady throughput; neither fill nor setups are in it."""
-    share_of_optimum: float
-    bound_s: float
-    """What a planner that knows all true times can reach, setups, fill and drain paid."""
-    share_of_bound: float
-    limit_s: float
-    """What no schedule can beat."""
     workers_started: int
     work_lost_s: float
     """Time spent on tasks that were then taken from their worker."""
@@ -56,6 +53,37 @@ class SimulationResult:
     """Why the run ended early; empty if it did not."""
     stages: tuple[StageResult, ...]
     decisions: tuple[Decision, ...]
+    stated: Load = field(repr=False)
+    """What was simulated."""
+    drawn: Load = field(repr=False)
+    """The same with the mean times and fan-outs that the seed drew."""
+
+    @cached_property
+    def ideal_s(self) -> float:
+        """Inputs divided by the best steady throughput; neither fill nor setups are in it."""
+        return self.stated.ideal_s or bound.ideal_s(self.stated)
+
+    @property
+    def share_of_optimum(self) -> float:
+        return self.ideal_s / self.makespan_s
+
+    @cached_property
+    def bound_s(self) -> float:
+        """What a planner that knows all true times can reach; setups, fill and drain paid."""
+        return bound.bound_s(self.drawn)
+
+    @property
+    def share_of_bound(self) -> float:
+        return self.bound_s / self.makespan_s
+
+    @cached_property
+    def limit_s(self) -> float:
+        """What no schedule can beat."""
+        return bound.limit_s(self.drawn)
+
+    @property
+    def share_of_limit(self) -> float:
+        return self.limit_s / self.makespan_s
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.keys():
@@ -66,8 +94,11 @@ class SimulationResult:
         return iter(self.keys())
 
     def keys(self) -> list[str]:
-        return [f.name for f in fields(self)]
+        return [*(f.name for f in fields(self) if f.repr), *_LAZY]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values, for JSON."""
-        return asdict(self)
+        plain = {name: self[name] for name in self.keys()}
+        plain["stages"] = [asdict(stage) for stage in self.stages]
+        plain["decisions"] = [asdict(decision) for decision in self.decisions]
+        return plain

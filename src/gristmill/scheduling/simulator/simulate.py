@@ -10,10 +10,12 @@ from gristmill.scheduling.config import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
 from gristmill.scheduling.profile import Profile, StageProfile
+from gristmill.scheduling.scheduler import Scheduler
 from gristmill.scheduling.simulator.chance import mix, uniform
 from gristmill.scheduling.simulator.loads import GB, Load, read_load
 from gristmill.scheduling.simulator.model import SECOND, StepModel
 from gristmill.scheduling.simulator.result import SimulationResult, StageResult
+from gristmill.scheduling.simulator.truth import realised
 from gristmill.scheduling.simulator.world import World
 
 _MB = 1 << 20
@@ -36,9 +38,13 @@ def simulate(
     (0.0, True)
     """
     load = read_load(load)
-    world = make_world(load, seed, None if profile is None else Profile.read(profile))
+    steps = step_specs(load)
+    if profile is not None:
+        steps = Profile.read(profile).apply(steps)
+    scheduler = RecordingScheduler(steps, SchedulerConfig(budget=load.budget))
+    world = make_world(load, seed, scheduler)
     world.run(limit_us=1 << 62)
-    return _result(load, seed, world)
+    return _result(load, seed, world, scheduler.event_hash())
 
 
 def profile_of(load: Load, seed: int = 1, error: float = 0.3) -> Profile:
@@ -54,14 +60,10 @@ def profile_of(load: Load, seed: int = 1, error: float = 0.3) -> Profile:
     )
 
 
-def make_world(load: Load, seed: int, profile: Profile | None = None) -> World:
+def make_world(load: Load, seed: int, scheduler: Scheduler) -> World:
     """The virtual cluster of a load."""
-    steps = step_specs(load)
-    if profile is not None:
-        steps = profile.apply(steps)
-    config = SchedulerConfig(budget=load.budget)
     return World(
-        steps,
+        [step.spec for step in scheduler.state.steps],
         _models(load),
         load.inputs,
         nodes=_nodes(load),
@@ -71,7 +73,7 @@ def make_world(load: Load, seed: int, profile: Profile | None = None) -> World:
         source_bytes=int(load.input_mb * _MB),
         check_every=0,
         keep=False,
-        scheduler=RecordingScheduler(steps, config),
+        scheduler=scheduler,
     )
 
 
@@ -120,23 +122,17 @@ def _nodes(load: Load) -> list[NodeJoined]:
     ]
 
 
-def _result(load: Load, seed: int, world: World) -> SimulationResult:
+def _result(load: Load, seed: int, world: World, event_hash: str) -> SimulationResult:
     s = world.scheduler.state
-    makespan = world.last_delivery / SECOND
     return SimulationResult(
         load=load.name,
         seed=seed,
-        makespan_s=makespan,
-        ideal_s=load.ideal_s,
-        share_of_optimum=load.ideal_s / makespan,
-        bound_s=0.0,
-        share_of_bound=0.0,
-        limit_s=0.0,
+        makespan_s=world.last_delivery / SECOND,
         workers_started=s.next_worker,
         work_lost_s=world.work_lost_us / SECOND,
         peak_queue_bytes=s.peak,
         budget_bytes=load.budget,
-        event_hash=world.scheduler.event_hash(),
+        event_hash=event_hash,
         events=world.events,
         tasks_failed=sum(step.tasks_failed for step in s.steps),
         aborted=world.aborted,
@@ -153,4 +149,6 @@ def _result(load: Load, seed: int, world: World) -> SimulationResult:
             for step in s.steps
         ),
         decisions=tuple(s.decisions),
+        stated=load,
+        drawn=realised(load, world.models, seed),
     )

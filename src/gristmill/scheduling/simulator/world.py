@@ -23,6 +23,7 @@ from gristmill.scheduling.simulator.model import (
     VirtualWorker,
     cpus,
 )
+from gristmill.scheduling.simulator.truth import outputs_of, service_key, source_key
 
 _PLAN_US = 2
 """What a plan takes for each node and step, when it is made beside the loop."""
@@ -53,7 +54,7 @@ class World:
         self.scheduler = scheduler or Scheduler(steps, config or SchedulerConfig(budget=1 << 30))
         self.specs, self.models = steps, models
         self.random = random.Random(seed)
-        self.seed = mix(0, seed)
+        self.seed = seed
         self.items = items
         self.lag_us = lag_us
         self.start_us = start_us
@@ -152,13 +153,10 @@ class World:
         return [d.label for d in found]
 
     def outputs_of(self, step: int, d: Data) -> list[Data]:
-        model = self.models[step]
-        if model.fan_out == 1:
-            return [d]
-        return [d.child(position) for position in range(model.outputs(mix(d.key, 1000 + step)))]
+        return outputs_of(self.models[step], step, d)
 
     def source_data(self, number: int) -> Data:
-        return Data(str(number), tuple(range(self.items)), mix(self.seed, number))
+        return Data(str(number), tuple(range(self.items)), source_key(self.seed, number))
 
     def assert_nothing_lost(self) -> None:
         """Every good item was delivered once, every bad one was quarantined, and nothing is left over."""
@@ -253,7 +251,7 @@ class World:
         return w.step is None and self.specs[step].has_setup and step not in w.hosts
 
     def setup_time(self, worker: int, step: int) -> int:
-        return self.models[step].setup(mix(mix(self.seed, worker + 1_000_003), step))
+        return self.models[step].setup(mix(source_key(self.seed, worker + 1_000_003), step))
 
     def go_on(self, worker: int, w: VirtualWorker) -> None:
         """Start the next unit of a worker, setting its step up first if need be."""
@@ -287,7 +285,7 @@ class World:
         model = self.models[job.step]
         if not any(d.is_in(model.hangs) for d in job.data):
             kind = self.kinds.get(w.node, "")
-            time = sum(model.service(mix(d.key, 2000 + job.step), kind) for d in job.data)
+            time = sum(model.service(service_key(d, job.step), kind) for d in job.data)
             self.later(worker, time, self.advance)
 
     def advance(self, worker: int, w: VirtualWorker) -> None:
