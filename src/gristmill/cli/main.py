@@ -1,11 +1,12 @@
-"""``gristmill run`` and ``gristmill plan``. What is heavy is imported where it is used: ``--help`` must be quick."""
+"""``gristmill run``, ``plan``, ``simulate``. What is heavy is imported where it is used: ``--help`` must be quick."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from gristmill import __version__
@@ -17,12 +18,16 @@ TARGET = """\
 TARGET is path/to/file.py[:name] or package.module[:name]. It names a Pipeline, or a function without
 required arguments that returns one; without a name it is 'pipeline'."""
 
+LOAD = """\
+LOAD.json holds one load or a list of them: nodes, stages and the number of inputs. LOAD.json#name takes the one
+of that name; without a name all are simulated in turn."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 1 if the pipeline failed, 2 for wrong usage, 130 after Ctrl-C."""
     args = _parser().parse_args(argv)
     try:
-        return _run(args) if args.command == "run" else _plan(args)
+        return _COMMANDS[args.command](args)
     except UsageError as error:
         return _say(str(error), USAGE)
     except KeyboardInterrupt:
@@ -73,6 +78,20 @@ def _plan(args: argparse.Namespace) -> int:
     return OK
 
 
+def _simulate(args: argparse.Namespace) -> int:
+    from gristmill.cli.simulate import simulate_loads
+
+    try:
+        done = simulate_loads(args.load, args.seed, args.nodes, args.profile, args.json, args.width)
+    except BrokenPipeError:  # whoever read the output has gone, as `| head` does; Python would complain at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return OK if done else FAILED
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"run": _run, "plan": _plan, "simulate": _simulate}
+
+
 def _say(text: str, status: int) -> int:
     print(f"gristmill: {text}", file=sys.stderr)
     return status
@@ -114,6 +133,22 @@ def _parser() -> argparse.ArgumentParser:
         epilog=TARGET,
     )
     plan.add_argument("target", metavar="TARGET")
+
+    simulate = commands.add_parser(
+        "simulate",
+        help="play a load on a cluster in virtual time",
+        description="Play a load on a cluster in virtual time, under the scheduler that would run it, and show how "
+        "long it takes, what each stage's workers did and why.",
+        epilog=LOAD,
+    )
+    simulate.add_argument("load", metavar="LOAD.json")
+    simulate.add_argument(
+        "--seed", type=_positive(int, zero=True), default=1, metavar="N", help="of chance (default: 1)"
+    )
+    simulate.add_argument("--nodes", metavar="NODES", help="other nodes than the load's: 8x96c8g, or 8x96c8g,4x64c")
+    simulate.add_argument("--profile", metavar="PROFILE.json", help="what is known of the stages before the run")
+    simulate.add_argument("--json", action="store_true", help="print everything as JSON")
+    simulate.add_argument("--width", type=_width, metavar="N", help="columns (default: the terminal's, or 80)")
     return parser
 
 
@@ -145,6 +180,12 @@ def _positive(kind: type[int] | type[float], zero: bool = False) -> Any:
         return value
 
     return parse
+
+
+def _width(text: str) -> int:
+    if not text.isdecimal() or not 40 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a width; write a whole number from 40 to 10000")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from typing import TextIO
 
 
 def count(value: float) -> str:
@@ -92,6 +93,21 @@ def span(seconds: float) -> str:
     return clock(seconds)
 
 
+def duration(seconds: float) -> str:
+    """A span of time in words.
+
+    >>> duration(0), duration(7.42), duration(3492), duration(3600), duration(8_040)
+    ('0 s', '7.4 s', '58 min 12 s', '1 h', '2 h 14 min')
+    """
+    if seconds < 9.95:
+        return f"{seconds:.1f} s" if seconds >= 0.05 else "0 s"
+    whole = round(seconds)
+    if whole >= 3600:
+        whole = round(whole / 60) * 60
+    parts = [(whole // 3600, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")]
+    return " ".join(f"{n:,} {unit}" for n, unit in parts if n)
+
+
 def percent(share: float) -> str:
     """A share, rounded so that only everything is 100 %.
 
@@ -99,6 +115,15 @@ def percent(share: float) -> str:
     ('0%', '99%', '100%')
     """
     return f"{math.floor(min(max(share, 0.0), 1.0) * 100 + 1e-9)}%"
+
+
+def can_show(stream: TextIO, text: str) -> bool:
+    """Whether the encoding of ``stream`` has all the signs in ``text``."""
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def clean(text: str) -> str:

@@ -14,6 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
+from gristmill.metrics import format as fmt
 from gristmill.metrics.rates import RateWindow
 from gristmill.metrics.table import ASCII, UNICODE, Frame, Glyphs, Line, draw
 from gristmill.metrics.view import Ended, ending
@@ -53,7 +54,7 @@ class LiveView:
         self._console = Console(
             file=stream, force_terminal=True, force_jupyter=False, force_interactive=True, highlight=False, markup=False
         )
-        self._glyphs = UNICODE if _can_show(stream, "".join(UNICODE)) else ASCII
+        self._glyphs = UNICODE if fmt.can_show(stream, "".join(UNICODE)) else ASCII
         self._window = RateWindow()
         self._live: Live | None = None
         self._frame: Frame | None = None
@@ -140,11 +141,3 @@ def _same_terminal(standard: TextIO | None, here: object) -> bool:
         return standard.isatty()
     except ValueError:  # closed
         return False
-
-
-def _can_show(stream: TextIO, text: str) -> bool:
-    try:
-        text.encode(getattr(stream, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gristmill.scheduling.planner import Problem
+from gristmill.scheduling.planning.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ def _note_count(s: State, step: StepRec | None) -> None:
     workers = s.shared if step is None else step.workers
     timeline = s.shared_timeline if step is None else step.timeline
     n = sum(1 for w in workers.values() if w.state <= WorkerState.READY)
+    if timeline and timeline[-1][0] == s.now:
+        timeline.pop()
     if timeline and timeline[-1][1] == n:
         return
     timeline.append((s.now, n))
@@ -209,7 +211,7 @@ def left(s: State, w: WorkerRec) -> None:
     _count_out(s, w)
     w.state = WorkerState.STOPPING
     update_hunger(s, w)
-    worked = s.now - w.ready_at if w.ready_at else 0
+    worked = s.now - w.ready_at if w.ready_at >= 0 else 0
     node = s.nodes.get(w.node)
     if node is not None:
         node.room.give(w.placement)

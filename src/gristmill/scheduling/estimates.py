@@ -107,14 +107,14 @@ class ServiceEstimate:
         return max(1, (self.old_busy_us + self.recent_busy_us) // tasks)
 
     def with_running(self, elapsed_us: list[int]) -> int:
-        """Microseconds per task, tasks that run longer than the mean counted with what they have taken so far."""
+        """Microseconds per task, tasks that run longer than the mean counted with half as much again."""
         tasks = self.old_tasks + self.recent_tasks
         busy = self.old_busy_us + self.recent_busy_us
         for elapsed in sorted(elapsed_us, reverse=True):
             if elapsed * tasks <= busy:
                 break
             tasks += 1
-            busy += elapsed
+            busy += elapsed + elapsed // 2
         return max(1, busy // tasks) if tasks else self.part_us
 
     def error(self) -> int:

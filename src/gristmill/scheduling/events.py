@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from gristmill.scheduling.planner import Plan
+from gristmill.scheduling.planning.problem import Plan
 
 
 class Death(Enum):

@@ -9,6 +9,8 @@ from gristmill.scheduling.state import Move, NodeRec, State, StepRec, TaskState,
 
 LONG_US = 250_000
 """Tasks longer than this gain nothing from waiting in a shared worker."""
+VERY_LONG_US = 10 * UNIT
+"""Tasks longer than this gain nothing from waiting in any worker."""
 CHEAP_SETUP_US = 50_000
 
 
@@ -344,7 +346,7 @@ def update_depth(s: State, step: StepRec) -> None:
     per_unit = step.service.service_us() * step.spec.batch_size
     if not per_unit:
         depth = 2 if step.dedicated else 1
-    elif not step.dedicated and per_unit > LONG_US:
+    elif per_unit > (VERY_LONG_US if step.dedicated else LONG_US):
         depth = 1
     else:
         depth = max(2, min(s.config.max_prefetch, s.config.prefetch_us // per_unit))

@@ -18,7 +18,7 @@ from gristmill.scheduling.commands import Command, Solve
 from gristmill.scheduling.config import Prior, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import Death, Event, Output
 from gristmill.scheduling.placement import Placement
-from gristmill.scheduling.planner import Plan
+from gristmill.scheduling.planning import Plan
 from gristmill.scheduling.scheduler import Scheduler
 
 
@@ -62,9 +62,13 @@ def _spec(x: dict[str, Any]) -> StepSpec:
     return StepSpec(**{**x, "prior": None if x["prior"] is None else Prior(**x["prior"])})
 
 
-def _decode_plan(counts: Any, starts: Any, leaves: Any, finish: int, stay: int, finishes: Any, complete: bool) -> Plan:
-    places = [(step, node, Placement(p[1], p[2], tuple(p[3]), p[4])) for step, node, p in starts]
-    return Plan(dict(counts), places, leaves, finish, stay, dict(finishes), complete)
+def _decode_plan(counts: Any, starts: Any, later: Any, leaves: list[int], *rest: Any) -> Plan:
+    finish, stay, finishes, complete = rest
+    return Plan(dict(counts), _places(starts), _places(later), leaves, finish, stay, dict(finishes), complete)
+
+
+def _places(starts: Any) -> list[tuple[int, int, Placement]]:
+    return [(step, node, Placement(p[1], p[2], tuple(p[3]), p[4])) for step, node, p in starts]
 
 
 def _encode(value: Any) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.credit import has_room
@@ -9,15 +12,19 @@ from gristmill.scheduling.crew import drain, put_back_suspended, start, stop_if_
 from gristmill.scheduling.events import Solved
 from gristmill.scheduling.feed import is_set_up, may_run
 from gristmill.scheduling.placement import Room
-from gristmill.scheduling.planner import FOREVER, Hand, Load, Plan, Problem, SharedLoad, Site, solve
+from gristmill.scheduling.planning import FOREVER, Hand, Load, Plan, Problem, SharedLoad, Site, solve
 from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
 
+PROMISED = -1
+"""A worker that is yet to be started."""
 _GUESS_US = UNIT
 _LEAST_WAIT_US = 2 * UNIT
 _UNKNOWN_HORIZON_US = 600 * UNIT
 """A source of unknown length is taken to go on for so long at least."""
 _GAP_US = 10
 """Time between two looks for each node and step."""
+_LEAVE_US = 30 * UNIT
+"""The longest that others are taken to need until they have left."""
 _CHEAP_SETUP_US = 5 * UNIT
 _MARGIN = 20_000
 _MOST_MARGIN = 250_000
@@ -43,6 +50,7 @@ def look(s: State) -> None:
     s.taking_turns = False
     if not active:
         return
+    _keep_promises(s)
     for step in active:
         step.planned_service_us = step.service.service_us()
     _ask(s, problem_of(s, active, s.shared_memory_floor))
@@ -107,7 +115,8 @@ def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
             error = max(error, step.service.error() if step.service.is_known else 0)
         elif not step.dedicated and not step.ended:
             work += step.spec.cpu * (step.service.service_us() * tasks // UNIT)
-    leave = max((step.service.service_us() * step.spec.batch_size for step in active), default=0)
+    times = [step.service.service_us() * step.spec.batch_size for step in active]
+    leave = min(sum(times) // len(times), _LEAVE_US)
     sites = tuple(Site(i, s.nodes[i].kind, room) for i, room in _rooms(s, memory_floor).items())
     margin = min(_MARGIN + error // 4, _MOST_MARGIN)
     return Problem(sites, tuple(loads), SharedLoad(work, s.shared_floor), leave, margin, memory_floor)
@@ -121,20 +130,28 @@ def _load(s: State, step: StepRec, tasks: int) -> Load:
         services[kind] = own.service_us() if own is not None and own.samples >= 3 else service
     setup = expected_setup_us(s, step)
     hands = []
-    for w in reversed(_least_missed(step)):
+    for w in reversed(_least_missed(s, step)):
         delay = 0
         if w.state is WorkerState.STARTING:
             elapsed = s.now - w.started_at
             delay = max(setup - elapsed, elapsed // 8)
         hands.append(Hand(w.id, w.node, w.placement, delay))
+    for node, placement in step.promised:
+        hands.append(Hand(PROMISED, node, placement, setup + min(service, _LEAVE_US)))
     most = 1 << 30
     if s.source_ended:
         most = max(1, -(-tasks // (UNIT * step.spec.batch_size)))
-    if not step.promised and any(x.promised for x in s.steps):
-        # Others have left so that certain steps can grow; nobody else takes their room.
-        most = min(most, max(1, len(hands)))
-    known, blocked = step.service.is_known, _is_blocked(s, step)
-    return Load(step.index, step.spec, max(1, tasks), services, setup, tuple(hands), most, known, blocked)
+    return Load(
+        step.index,
+        step.spec,
+        max(1, tasks),
+        services,
+        setup,
+        tuple(hands),
+        most,
+        certain=step.service.is_known,
+        blocked=_is_blocked(s, step),
+    )
 
 
 def _is_blocked(s: State, step: StepRec) -> bool:
@@ -216,8 +233,26 @@ def _rooms(s: State, memory_floor: int) -> dict[int, Room]:
     return {n.id: Room(n.cpu, max(0, n.memory - memory_floor), n.room.gpu_memory) for n in s.nodes.values()}
 
 
+def _keep_promises(s: State) -> None:
+    """Start the workers for which others have left; a promise that can no longer be kept is void."""
+    leaving = {w.node for w in _leaving(s)}
+    for step in s.steps:
+        waiting = []
+        for node_id, placement in step.promised:
+            node = s.nodes.get(node_id)
+            if node is not None and node.room.fits(placement) and not step.ended:
+                start(s, node, step, placement)
+            elif node_id in leaving:
+                waiting.append((node_id, placement))
+        step.promised = waiting
+
+
+def _leaving(s: State) -> Iterator[WorkerRec]:
+    return (w for step in s.steps if step.dedicated for w in step.workers.values() if w.state >= WorkerState.DRAINING)
+
+
 def _apply(s: State, problem: Problem, plan: Plan) -> None:
-    have = {load.step: len(load.hands) for load in problem.loads}
+    have = {load.step: sum(h.worker != PROMISED for h in load.hands) for load in problem.loads}
     grown: dict[int, int] = {}
     for index, node_id, placement in plan.starts:
         step, node = s.steps[index], s.nodes.get(node_id)
@@ -225,20 +260,27 @@ def _apply(s: State, problem: Problem, plan: Plan) -> None:
             start(s, node, step, placement)
             grown[index] = grown.get(index, 0) + 1
     taken: dict[int, int] = {}
+    for index, node_id, placement in plan.later:
+        s.steps[index].promised.append((node_id, placement))
     for worker in plan.leaves:
         w = s.workers.get(worker)
         if w is not None and w.step is not None and w.state <= WorkerState.READY:
             taken[w.step] = taken.get(w.step, 0) + 1
             drain(s, w)
     _explain(s, problem, plan, have, grown, taken)
-    if not any(w.state >= WorkerState.DRAINING for step in s.steps if step.dedicated for w in step.workers.values()):
-        for step in s.steps:
-            step.promised = 0
 
 
-def _least_missed(step: StepRec) -> list[WorkerRec]:
+def _least_missed(s: State, step: StepRec) -> list[WorkerRec]:
     """Still starting, then idle, then with the least to finish; youngest first."""
-    return sorted(_staying(step), key=lambda w: (w.state, len(w.assigned) + len(w.suspended), -w.id))
+    mean = step.service.service_us() * step.spec.batch_size
+
+    def left(w: WorkerRec) -> int:
+        """What it has to finish, roughly: a task that has taken longer than most may take much longer yet."""
+        units = len(w.assigned) + len(w.suspended)
+        elapsed = s.now - w.head_since if w.assigned else 0
+        return units * mean + (elapsed if elapsed > mean else -elapsed)
+
+    return sorted(_staying(step), key=lambda w: (w.state, left(w), -w.id))
 
 
 def _start_somewhere(s: State, step: StepRec) -> bool:
@@ -306,7 +348,7 @@ def refresh_for_suspects(s: State) -> None:
         if not step.workers or _start_somewhere(s, step):
             continue
         s.decide(f"{step.spec.name}: a worker is replaced, to try a suspected task in a fresh one")
-        drain(s, _least_missed(step)[0])
+        drain(s, _least_missed(s, step)[0])
 
 
 def _explain(
@@ -315,16 +357,14 @@ def _explain(
     """Say what was done and why."""
     loads = {load.step: load for load in problem.loads}
     names = {i: load.spec.name for i, load in loads.items()}
+    coming = Counter(step for step, _, _ in plan.later)
     givers = ", ".join(f"{names[i]} ({n} of {have[i]}{_idle(s, s.steps[i])})" for i, n in taken.items())
     for i in loads:
         more = grown.get(i, 0)
-        short = plan.counts.get(i, 0) - have[i] - more if taken else 0
-        if short > 0:
-            s.steps[i].promised = short
+        short = coming.get(i, 0)
+        if short:
             s.decide(f"{names[i]}: +{short} workers, {_why(s, loads[i], have[i], plan)}; taken from {givers}")
-        told = min(more, s.steps[i].promised) if not short else 0
-        s.steps[i].promised -= told
-        if more > told:
+        if more:
             s.decide(f"{names[i]}: {have[i]} to {have[i] + more} workers; {_why(s, loads[i], have[i], plan)}")
     if taken and not any(plan.counts.get(i, 0) > have[i] for i in loads):
         s.decide(

@@ -11,7 +11,7 @@ from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
 from gristmill.scheduling.events import Death
 from gristmill.scheduling.placement import Placement, Room
-from gristmill.scheduling.planner import Problem
+from gristmill.scheduling.planning.problem import Problem
 from gristmill.scheduling.snapshot import Decision
 
 
@@ -147,7 +147,7 @@ class WorkerRec:
     placement: Placement
     started_at: int
     state: WorkerState = WorkerState.STARTING
-    ready_at: int = 0
+    ready_at: int = -1
     head_since: int = 0
     """When the unit at the head began, as far as is known."""
     assigned: deque[Unit] = field(default_factory=deque)
@@ -232,8 +232,8 @@ class StepRec:
     last_recycled: int = -(1 << 60)
     planned_service_us: int = 0
     """Service time that the last plan was made with."""
-    promised: int = 0
-    """Workers that have been announced and start when others have made room."""
+    promised: list[tuple[int, Placement]] = field(default_factory=list)
+    """(node, place) of workers that have been announced and start when others have left."""
     next_look: int = 1
     """Completions at which the next look at the balance is due."""
     tasks_in: int = 0

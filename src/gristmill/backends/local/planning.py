@@ -7,7 +7,7 @@ from collections import deque
 
 from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.events import Solved
-from gristmill.scheduling.planner import solve
+from gristmill.scheduling.planning import solve
 
 
 class Planning:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 GB = 1 << 30
+_MOST = 1e9
 
 
 class LoadError(ValueError):
@@ -240,6 +241,8 @@ def _number(
         raise LoadError(f"{where}: '{key}' is missing")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise LoadError(f"{where}: '{key}' must be a number, not {value!r}")
+    if value > _MOST:
+        raise LoadError(f"{where}: '{key}' is {value:g}; that is more than can be simulated")
     if value < low or (above and value == low):
         raise LoadError(f"{where}: '{key}' is {value:g}; it must be {'above' if above else 'at least'} {low:g}")
     return value

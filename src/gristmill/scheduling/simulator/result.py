@@ -65,7 +65,11 @@ class SimulationResult:
 
     @property
     def share_of_optimum(self) -> float:
-        return self.ideal_s / self.makespan_s
+        return self._share(self.ideal_s)
+
+    def _share(self, of: float) -> float:
+        """Nothing was delivered, by chance or because the run was stopped: that is no share of anything."""
+        return of / self.makespan_s if self.makespan_s else 0.0
 
     @cached_property
     def bound_s(self) -> float:
@@ -74,7 +78,7 @@ class SimulationResult:
 
     @property
     def share_of_bound(self) -> float:
-        return self.bound_s / self.makespan_s
+        return self._share(self.bound_s)
 
     @cached_property
     def limit_s(self) -> float:
@@ -83,7 +87,7 @@ class SimulationResult:
 
     @property
     def share_of_limit(self) -> float:
-        return self.limit_s / self.makespan_s
+        return self._share(self.limit_s)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.keys():

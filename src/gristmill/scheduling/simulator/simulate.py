@@ -10,9 +10,9 @@ from gristmill.scheduling.config import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
 from gristmill.scheduling.profile import Profile, StageProfile
-from gristmill.scheduling.scheduler import Scheduler
+from gristmill.scheduling.scheduler import Scheduler, misfits
 from gristmill.scheduling.simulator.chance import mix, uniform
-from gristmill.scheduling.simulator.loads import GB, Load, read_load
+from gristmill.scheduling.simulator.loads import GB, Load, LoadError, read_load
 from gristmill.scheduling.simulator.model import SECOND, StepModel
 from gristmill.scheduling.simulator.result import SimulationResult, StageResult
 from gristmill.scheduling.simulator.truth import realised
@@ -39,6 +39,9 @@ def simulate(
     """
     load = read_load(load)
     steps = step_specs(load)
+    problems = misfits(steps, _nodes(load))
+    if problems:
+        raise LoadError(f"{load.name}: {problems[0]}")
     if profile is not None:
         steps = Profile.read(profile).apply(steps)
     scheduler = RecordingScheduler(steps, SchedulerConfig(budget=load.budget))
@@ -127,7 +130,7 @@ def _result(load: Load, seed: int, world: World, event_hash: str) -> SimulationR
     return SimulationResult(
         load=load.name,
         seed=seed,
-        makespan_s=world.last_delivery / SECOND,
+        makespan_s=world.last_done / SECOND,
         workers_started=s.next_worker,
         work_lost_s=world.work_lost_us / SECOND,
         peak_queue_bytes=s.peak,

@@ -11,7 +11,7 @@ from typing import Any
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.config import SchedulerConfig, StepSpec
-from gristmill.scheduling.planner import solve
+from gristmill.scheduling.planning import solve
 from gristmill.scheduling.scheduler import Scheduler
 from gristmill.scheduling.simulator.chance import mix
 from gristmill.scheduling.simulator.model import (
@@ -78,7 +78,7 @@ class World:
         self.delivered: Counter[tuple[str, int]] = Counter()
         """By label and item."""
         self.delivered_at: list[int] = []
-        self.last_delivery = 0
+        self.last_done = 0
         self.quarantined: list[tuple[int, Data]] = []
         """(step, what)"""
         self.commands: list[tuple[int, c.Command]] = []
@@ -298,6 +298,7 @@ class World:
             self.die(worker, e.Death.CRASHED)
             return
         w.current = None
+        self.last_done = self.now
         flaky = {(job.step, d.root) for d in job.data if d.is_in(model.flaky)} - self.failed_once
         if flaky or any(d.is_in(model.raises) for d in job.data):
             self.failed_once |= flaky
@@ -325,7 +326,6 @@ class World:
             ident = self.next_id
             self.next_id += 1
             if step == len(self.models) - 1:
-                self.last_delivery = self.now
                 if self.keep:
                     self.delivered.update((data.label, item) for item in data.items)
                     self.delivered_at.append(self.now)

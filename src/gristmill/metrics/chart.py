@@ -1,0 +1,140 @@
+"""Counts over time as rows of a plain-text chart, without a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gristmill.metrics import format as fmt
+
+Timeline = Sequence[tuple[float, int]]
+"""(seconds, the count from then on), in order."""
+
+
+class ChartGlyphs(NamedTuple):
+    """What a chart is drawn with."""
+
+    levels: str = " ▁▂▃▄▅▆▇█"
+    """From nothing to the most."""
+    line: str = "─"
+    tick: str = "┴"
+    ellipsis: str = "…"
+
+
+UNICODE = ChartGlyphs()
+ASCII = ChartGlyphs(levels=" .:-=+*#@", line="-", tick="+", ellipsis="~")
+
+_STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+MIN_TICK = 10
+"""Columns between two ticks at least; the longest label is ``12000 min``."""
+MAX_NAME = 24
+MIN_CELLS = 8
+
+
+def means(timeline: Timeline, end: float, cells: int) -> list[float]:
+    """The mean count in each of ``cells`` equal parts of the time from 0 to ``end``.
+
+    >>> means([(0.0, 2), (5.0, 4)], 8.0, 4)
+    [2.0, 2.0, 3.0, 4.0]
+    """
+    width = end / cells
+    sums = [0.0] * cells
+    for start, stop, n in _pieces(timeline, end):
+        first = min(int(start / width), cells - 1)
+        last = min(int(stop / width), cells - 1)
+        for i in range(first, last + 1):
+            sums[i] += n * max(0.0, min(stop, (i + 1) * width) - max(start, i * width))
+    # Rounded, so that a sum of times that is nothing or whole but for the last bit is just that.
+    return [round(total / width, 6) for total in sums]
+
+
+def most(timeline: Timeline, end: float) -> int:
+    """The highest count that lasted, however shortly.
+
+    >>> most([(0.0, 1), (0.0, 2), (3.0, 5), (3.0, 0)], 10.0)
+    2
+    """
+    return max((n for _, _, n in _pieces(timeline, end)), default=0)
+
+
+def _pieces(timeline: Timeline, end: float) -> Iterator[tuple[float, float, int]]:
+    """From when to when it was how many, without what did not last."""
+    for i, (start, n) in enumerate(timeline):
+        stop = min(timeline[i + 1][0] if i + 1 < len(timeline) else end, end)
+        if start < stop:
+            yield start, stop, n
+
+
+def usual(timeline: Timeline, end: float) -> float:
+    """The median count over the time that there was any.
+
+    >>> usual([(0.0, 9), (1.0, 4), (8.0, 0)], 10.0)
+    4.0
+    """
+    counts = sorted(mean for mean in means(timeline, end, 200) if mean) if end > 0 else []
+    return counts[len(counts) // 2] if counts else 0.0
+
+
+def row(timeline: Timeline, end: float, cells: int, glyphs: ChartGlyphs = UNICODE) -> str:
+    """One row of ``cells`` signs; the highest stands for the most there ever was, and only nothing is blank.
+
+    >>> row([(0.0, 2), (5.0, 8), (8.0, 0)], 10.0, 10)
+    '▂▂▂▂▂███  '
+    """
+    peak = most(timeline, end)
+    top = len(glyphs.levels) - 1
+    if not peak or end <= 0:
+        return " " * cells
+    # The first level above nothing is for all that is little, so that no worker is invisible.
+    return "".join(
+        glyphs.levels[min(top, max(1, round(mean / peak * top)))] if mean else glyphs.levels[0]
+        for mean in means(timeline, end, cells)
+    )
+
+
+def axis(end: float, cells: int, glyphs: ChartGlyphs = UNICODE) -> tuple[str, str]:
+    """A line with ticks at round times, and the labels below it.
+
+    >>> print(*axis(60.0, 30, ASCII), sep="|")
+    +---------+---------+---------|0         20 s      40 s
+    """
+    step: float = next((s for s in _STEPS if s / end * cells >= MIN_TICK), _STEPS[-1]) if end > 0 else 1
+    while end > 0 and step / end * cells < MIN_TICK:
+        step *= 2
+    line, labels = [glyphs.line] * cells, ""
+    at = 0.0
+    while at < end or at == 0:
+        column = int(at / end * cells) if end > 0 else 0
+        label = _label(at, step)
+        if column + len(label) > cells and at:
+            break
+        line[column] = glyphs.tick
+        labels = labels.ljust(column) + label
+        at += step
+    return "".join(line), labels[:cells]
+
+
+def _label(seconds: float, step: float) -> str:
+    if not seconds:
+        return "0"
+    for unit, name in ((3600, "h"), (60, "min")):
+        if step % unit == 0:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def draw(rows: Sequence[tuple[str, Timeline]], end: float, columns: int, glyphs: ChartGlyphs = UNICODE) -> list[str]:
+    """Named rows over one time axis, at most ``columns`` wide; each ends with the most it ever had."""
+    mosts = [fmt.count(most(timeline, end)) for _, timeline in rows]
+    scale = max((len(peak) for peak in mosts), default=1)
+    names = [fmt.clean(name) for name, _ in rows]
+    widest = max((fmt.width(name) for name in names), default=0)
+    name_width = max(1, min(widest, MAX_NAME, columns - scale - MIN_CELLS - 6))
+    cells = max(1, columns - name_width - scale - 6)
+    lines = []
+    for name, (_, timeline), peak in zip(names, rows, mosts, strict=True):
+        short = fmt.shorten(name, name_width, glyphs.ellipsis)
+        pad = " " * (name_width - fmt.width(short))
+        lines.append(f"  {short}{pad}  {row(timeline, end, cells, glyphs)}  {peak:>{scale}}")
+    margin = " " * (name_width + 4)
+    return lines + [(margin + line).rstrip() for line in axis(end, cells, glyphs)]
