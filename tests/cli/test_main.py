@@ -13,6 +13,8 @@ import pytest
 
 from gristmill.backends.base import Executor, Failure, RunRecord, StageStats, StepStats
 from gristmill.cli.main import main, parse_size
+from gristmill.scheduling.profile import Profile
+from gristmill.scheduling.simulator import read_load
 
 PIPELINE = """
     from dataclasses import dataclass
@@ -101,6 +103,8 @@ class TestUsage:
             (["run", "job.py", "--gpus", "-1"], "'-1' is not a whole number of 0 or more"),
             (["run", "job.py", "--memory-limit", "lots"], "'lots' is not a size"),
             (["run", "job.py", "--view", "lve"], "invalid choice: 'lve'"),
+            (["run", "job.py", "--save-profile", "no/p.json"], "no/p.json cannot be written: there is no folder no"),
+            (["run", "job.py", "--save-load", "."], ". cannot be written: it is a folder"),
             (["run", "jbo.py"], "there is no file jbo.py. Did you mean job.py?"),
             (["run", "no/such.py"], "there is no file no/such.py"),
             (["run", "jobs.of.mine"], "there is no module 'jobs'"),
@@ -198,7 +202,9 @@ class TestOptions:
         assert "numbers" in capsys.readouterr().out
 
     def test_all_given(self, noted):
-        options = "--cpus 4 --gpus 0 --memory-limit 8GB --batch --ignore-failures --view lines --no-fuse"
+        options = (
+            "--cpus 4 --gpus 0 --memory-limit 8GB --batch --ignore-failures --view lines --no-fuse --profile p.json"
+        )
         assert main(["run", "job.py", *options.split()]) == 0
         assert noted.config == {
             "num_cpus": 4.0,
@@ -207,6 +213,7 @@ class TestOptions:
             "execution_mode": "batch",
             "ignore_failures": True,
             "view": "lines",
+            "profile": "p.json",
         }
         assert noted.steps == 3
 
@@ -234,6 +241,25 @@ class TestRuns:
         done = gristmill("run", target, "--cpus", "2")
         assert done.returncode == 0, done.stderr
         assert "double" in done.stdout
+
+    def test_what_it_measured_is_saved_and_used_again(self, folder):
+        options = ("--cpus", "2", "--view", "off")
+        done = gristmill("run", "job.py", *options, "--save-profile", "p.json", "--save-load", "load.json")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert set(Profile.read("p.json").stages) == {"count", "double + again"}
+        load = read_load("load.json")
+        assert (load.name, load.inputs, [stage.name for stage in load.stages]) == (
+            "numbers",
+            1,
+            ["count", "double + again"],
+        )
+        assert gristmill("run", "job.py", *options, "--profile", "p.json").returncode == 0
+
+    def test_a_profile_that_cannot_be_read(self, folder):
+        (folder / "p.json").write_text("{")
+        done = gristmill("run", "job.py", "--profile", "p.json")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("gristmill: profile: p.json is not JSON")
 
     def test_from_another_folder(self, folder, monkeypatch):
         monkeypatch.chdir("/")

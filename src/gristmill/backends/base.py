@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gristmill.scheduling.snapshot import Decision
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.profile import Profile
+    from gristmill.scheduling.simulator.loads import Load
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,13 @@ class RunRecord:
     event_hash: str = ""
     """Hash over the scheduler's events and commands; only when the run was recorded."""
     interrupted: bool = False
+    loaded_s: float = 0.0
+    """Seconds until the stages were loaded and workers could start."""
+    last_output_s: float | None = None
+    """Seconds from the start of the run to the last task out of the last stage."""
+    profile: Profile | None = None
+    load: Load | None = None
+    """The run as a simulator's load; None unless every step finished a task."""
 
 
 class Executor(ABC):

@@ -38,6 +38,8 @@ def _run(args: argparse.Namespace) -> int:
     from gristmill.errors import PipelineError, PipelineFailed
 
     try:
+        for path in filter(None, (args.save_profile, args.save_load)):
+            _check_folder(path)
         pipeline, tasks = load_pipeline(args.target)
         from gristmill.backends.local import LocalExecutor
 
@@ -47,7 +49,23 @@ def _run(args: argparse.Namespace) -> int:
             print(error.result.summary())
         return _say(str(error), FAILED)
     print(result.summary())
+    try:
+        if args.save_profile:
+            result.profile().write(args.save_profile)
+        if args.save_load:
+            result.load().write(args.save_load)
+    except (OSError, PipelineError) as error:
+        return _say(str(error), FAILED)
     return INTERRUPTED if result.record.interrupted else OK
+
+
+def _check_folder(path: str) -> None:
+    """Say before a run of hours that its results could not be written."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise UsageError(f"{path} cannot be written: there is no folder {folder}")
+    if os.path.isdir(path):
+        raise UsageError(f"{path} cannot be written: it is a folder")
 
 
 def executor_config(args: argparse.Namespace) -> dict[str, Any]:
@@ -59,6 +77,7 @@ def executor_config(args: argparse.Namespace) -> dict[str, Any]:
         "execution_mode": "batch" if args.batch else None,
         "ignore_failures": args.ignore_failures or None,
         "view": args.view,
+        "profile": args.profile,
     }
     return {key: value for key, value in config.items() if value is not None}
 
@@ -125,6 +144,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--ignore-failures", action="store_true", help="succeed even if tasks failed; they are reported")
     run.add_argument("--view", choices=("auto", "live", "lines", "off"), default="auto", help="how to watch the run")
     run.add_argument("--no-fuse", action="store_true", help="run each stage as a step of its own")
+    run.add_argument("--profile", metavar="FILE", help="what an earlier run has measured, to begin with a good balance")
+    run.add_argument("--save-profile", metavar="FILE", help="write what this run has measured, for --profile")
+    run.add_argument("--save-load", metavar="FILE", help="write this run as a load for the simulator")
 
     plan = commands.add_parser(
         "plan",

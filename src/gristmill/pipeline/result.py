@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
-from gristmill.errors import LedgerError, OutputsNotKept
+from gristmill.errors import LedgerError, OutputsNotKept, PipelineError
 from gristmill.pipeline import report
 from gristmill.scheduling.snapshot import Decision
 from gristmill.tasks import Task
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.profile import Profile
+    from gristmill.scheduling.simulator.loads import Load
 
 
 class RunResult:
@@ -68,6 +72,23 @@ class RunResult:
     def decisions(self) -> list[Decision]:
         """What the balancer did and why."""
         return self.record.decisions
+
+    def profile(self) -> Profile:
+        """What was measured of each step, for the option ``profile`` of the next run. It has ``write(path)``."""
+        if self.record.profile is None:
+            raise PipelineError(
+                f"the executor of {self.record.name!r} measured nothing that a profile could be made of"
+            )
+        return self.record.profile
+
+    def load(self) -> Load:
+        """This run as a load for `gristmill.scheduling.simulator.simulate`: means over the whole run."""
+        if self.record.load is None:
+            raise PipelineError(
+                f"the run of {self.record.name!r} cannot be simulated: not every step finished a task, "
+                "so there is nothing to go by"
+            )
+        return self.record.load
 
     @property
     def ok(self) -> bool:

@@ -109,6 +109,7 @@ def _queue_suspect(s: State, step: StepRec, unit: Unit) -> None:
 
 def _wait(s: State, step: StepRec, unit: Unit) -> None:
     unit.bytes = sum(t.bytes for t in unit.tasks)
+    unit.part_us = 0
     step.queued += len(unit.tasks)
     step.queued_bytes += unit.bytes
     for t in unit.tasks:

@@ -49,6 +49,7 @@ def source_gave(s: State, e: SourceGave) -> None:
         return
     s.source_taken += len(e.outputs)
     for o in e.outputs:
+        s.source_bytes += o.bytes
         s.source_size.add(o.bytes + s.config.task_overhead)
     enqueue(s, s.steps[0], e.outputs)
 
@@ -62,6 +63,7 @@ def take_head(s: State, w: WorkerRec, key: int) -> Unit:
         raise IllegalTransition(f"worker {w.id} dealt with unit {key}, which it does not have")
     unit = w.assigned.popleft()
     unassign(s, w, unit)
+    s.steps[unit.step].head_us += s.now - w.head_since
     w.head_since = s.now
     return unit
 
@@ -97,12 +99,15 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
     step = s.steps[unit.step]
     tasks = unit.tasks
     n = len(tasks)
-    _learn(s, step, e.outputs, e.busy_us, n)
+    whole_us = unit.part_us + e.busy_us
+    step.busy_us += e.busy_us
+    step.busy_squares += whole_us * whole_us // n
+    _learn(s, step, e.outputs, whole_us, n)
     if len(s.kinds) > 1 and w.node in s.nodes:
         kind = s.nodes[w.node].kind
         if kind not in step.by_kind:
             step.by_kind[kind] = ServiceEstimate()
-        step.by_kind[kind].add(n, e.busy_us, len(e.outputs))
+        step.by_kind[kind].add(n, whole_us, len(e.outputs))
     for t in tasks:
         t.move(Move.FINISHED)
         step.items_done += t.items
@@ -120,6 +125,9 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
 def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     unit = take_head(s, w, e.unit)
     step = s.steps[unit.step]
+    step.busy_us += e.busy_us
+    step.chunks += 1
+    unit.part_us += e.busy_us
     _learn(s, step, e.outputs, e.busy_us, 0)
     by_id = {t.id: t for t in unit.tasks}
     for o in e.outputs:
@@ -138,7 +146,6 @@ def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
 
 
 def _learn(s: State, step: StepRec, outputs: tuple[Output, ...], busy_us: int, tasks: int) -> None:
-    step.busy_us += busy_us
     if tasks:
         step.service.add(tasks, busy_us, len(outputs))
         per_task = busy_us // tasks
@@ -151,6 +158,7 @@ def _learn(s: State, step: StepRec, outputs: tuple[Output, ...], busy_us: int, t
         total = 0
         for o in outputs:
             total += o.bytes + overhead
+        step.output_bytes += total - overhead * len(outputs)
         if step.size.add(total // max(tasks, 1)):
             update_headroom(s)
 

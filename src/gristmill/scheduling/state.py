@@ -115,6 +115,8 @@ class Unit:
     worker: int = -1
     reserved: int = 0
     bytes: int = 0
+    part_us: int = 0
+    """Time of the chunks that it has delivered."""
 
     @property
     def key(self) -> int:
@@ -243,8 +245,15 @@ class StepRec:
     items_done: int = 0
     items_failed: int = 0
     outputs: int = 0
+    output_bytes: int = 0
     units_done: int = 0
+    chunks: int = 0
+    """Parts that units delivered before their end."""
     busy_us: int = 0
+    busy_squares: int = 0
+    """Sum of (time of a unit)^2 / its tasks."""
+    head_us: int = 0
+    """Time that units were first in their worker: busy, or on their way to and fro."""
     service_max_us: int = 0
     queue_us: int = 0
     queue_max_us: int = 0
@@ -303,6 +312,7 @@ class State:
     solo_running: int = 0
     source_total: int | None = None
     source_taken: int = 0
+    source_bytes: int = 0
     source_ended: bool = False
     pulling: bool = False
     pull_reserved: int = 0

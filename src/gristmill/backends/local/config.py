@@ -7,11 +7,13 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from gristmill.backends.local import machine
 from gristmill.errors import PipelineError
+from gristmill.scheduling.profile import Profile, ProfileError
 
 _UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -47,6 +49,7 @@ class LocalConfig:
     worker_restart_interval_m: float = 1.0
     view: str = "auto"
     event_log: str | os.PathLike[str] | None = None
+    profile: Profile | Mapping[str, Any] | str | os.PathLike[str] | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> LocalConfig:
@@ -61,7 +64,7 @@ class LocalConfig:
                 raise ConfigError(f"LocalExecutor has no option {name!r}. {hint}")
         config = cls(**(options or {}))
         config._check()
-        return config
+        return config if config.profile is None else replace(config, profile=_profile(config.profile))
 
     def _check(self) -> None:
         if self.execution_mode not in ("streaming", "batch"):
@@ -105,6 +108,15 @@ class LocalConfig:
         if self.object_store_memory is None:
             return self.memory_limit_bytes // 4
         return size("object_store_memory", self.object_store_memory)
+
+
+def _profile(value: Any) -> Profile:
+    if not isinstance(value, Profile | Mapping | str | os.PathLike):
+        raise ConfigError(f"profile is what `result.profile()` gives, a mapping or the path of a file, not {value!r}")
+    try:
+        return Profile.read(Path(value) if isinstance(value, os.PathLike) else value)
+    except ProfileError as error:
+        raise ConfigError(f"profile: {error}") from None
 
 
 def size(name: str, value: int | float | str) -> int:

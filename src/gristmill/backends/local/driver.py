@@ -29,6 +29,8 @@ from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.profile import Profile
+from gristmill.scheduling.simulator.measured import load_of
 from gristmill.tasks import Task
 
 _VIEW_S = 0.5
@@ -278,6 +280,8 @@ class Driver:
 
     def record(self) -> RunRecord:
         s = self.scheduler.state
+        reports = self.reports
+        starts, leaves = reports.starts.value, reports.leaves.value
         return RunRecord(
             name=self.plan.name,
             steps=self.account.steps(s),
@@ -293,4 +297,8 @@ class Driver:
             outputs=self.outputs.tasks(),
             outputs_dropped=self.outputs.reason,
             interrupted=self.interrupted,
+            loaded_s=reports.loaded_s,
+            last_output_s=reports.last_output_s,
+            profile=Profile.measured(s.steps),
+            load=load_of(s, [self.node], self.plan.name, starts, leaves, self.memory.again_s),
         )

@@ -27,6 +27,7 @@ from gristmill.scheduling import Scheduler, SchedulerConfig, StepSpec
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
+from gristmill.scheduling.profile import Profile
 from gristmill.scheduling.scheduler import misfits
 from gristmill.tasks import EmptyTask, Task
 
@@ -52,6 +53,8 @@ class LocalExecutor(Executor):
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         config = self.config
         specs = [step_spec(step, config) for step in plan.steps]
+        if isinstance(config.profile, Profile):
+            specs = config.profile.apply(specs)
         needs_gpus = any(spec.uses_gpu for spec in specs)
         devices = machine.devices(config.num_gpus, config.gpu_memory_gb) if needs_gpus else ()
         node = NodeJoined(0, int(config.cpus * UNIT), config.memory_limit_bytes, tuple(size for _, size in devices))

@@ -42,6 +42,8 @@ class WorkerProcess:
     outbox: list[Message] = field(default_factory=list)
     freed: list[tuple[int, int]] = field(default_factory=list)
     """Payloads in its arena to be given back with the next message."""
+    ordered_ns: int = 0
+    """When (`time.perf_counter_ns`) it was told to start, or to stop."""
     stop_by: float = 0.0
     """When it must have left, after it was told to stop."""
     stop_now: bool = False
@@ -143,6 +145,7 @@ class Processes:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         w = self.workers[ident] = WorkerProcess(ident, step, self._free_slots.pop(), Channel(ours))
+        w.ordered_ns = time.perf_counter_ns()
         mark(self.slots, w.slot)  # whoever had the slot before may have died with something in it
         return w, theirs
 
@@ -159,6 +162,7 @@ class Processes:
         if w is None:
             return
         w.outbox.append((ToWorker.STOP,))
+        w.ordered_ns = time.perf_counter_ns()
         w.stop_by = time.monotonic() + grace_s
         w.stop_now = now
         if now:

@@ -6,6 +6,7 @@ import os
 import selectors
 import signal
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from gristmill.backends.base import Plan
@@ -28,6 +29,22 @@ _FREED = 16
 """Payloads that a worker is told to free even if there is nothing else to tell."""
 _KILLS = (signal.SIGKILL, signal.SIGTERM)
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+@dataclass
+class Mean:
+    """A mean that grows."""
+
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, value: float) -> None:
+        self.total += value
+        self.count += 1
+
+    @property
+    def value(self) -> float:
+        return max(0.0, self.total / self.count) if self.count else 0.0
 
 
 class Reports:
@@ -65,6 +82,12 @@ class Reports:
         """Why the run cannot go on: there is nobody left who could do what the scheduler says."""
         self.begun = time.perf_counter_ns()
         self.first_output_s: float | None = None
+        self.last_output_s: float | None = None
+        self.loaded_s = 0.0
+        self.starts = Mean()
+        """Seconds from the order to start a worker until it is there, without its setup and the loading of stages."""
+        self.leaves = Mean()
+        """Seconds from the order to leave until a worker is gone."""
         self._selector = selectors.DefaultSelector()
         self.oom_kills = OomKills()
         self.loaded = False
@@ -165,6 +188,7 @@ class Reports:
         elif kind == FromWorker.READY:
             if w.step >= 0:
                 self.account.set_up(w.step)
+            self.starts.add(self._since(w) - message[1] / 1e6)
             self.events.append(e.WorkerReady(w.id, message[1]))
         elif kind == FromWorker.STEP_SET_UP:
             self.account.set_up(message[1])
@@ -186,6 +210,10 @@ class Reports:
             w.said_bye = True
             self.events.append(e.NodeSetupFailed(self.node, step, error) if error else e.NodeSetUp(self.node, step))
 
+    def _since(self, w: WorkerProcess) -> float:
+        """Seconds since a worker was told to start or stop, or since it could."""
+        return self.now() / 1e6 - max(self.loaded_s, (w.ordered_ns - self.begun) / 1e9)
+
     def _note_error(self, unit: int, stage: int, detail: str, counts: Any) -> None:
         tasks = self.state.tasks
         if unit not in tasks:
@@ -198,11 +226,13 @@ class Reports:
     def _take_outputs(self, w: WorkerProcess, step: int, outputs: list[Any]) -> tuple[e.Output, ...]:
         made = []
         last = step == len(self.plan.steps) - 1
+        if last and outputs:
+            self.last_output_s = self.now() / 1e6
+            if self.first_output_s is None:
+                self.first_output_s = self.last_output_s
         for parent, label, items, divisible, payload, offset, length in outputs:
             ident = self.new_task()
             if last:
-                if self.first_output_s is None:
-                    self.first_output_s = self.now() / 1e6
                 if payload is None and length:
                     payload = self.store.take(w, offset, length, self.outputs.wanted)
                 if payload is not None and self.outputs.wanted:
@@ -238,6 +268,7 @@ class Reports:
             elif kind == FromSupervisor.EXITED:
                 self._exited(message[1], message[2])
             elif kind == FromSupervisor.LOADED:
+                self.loaded_s = self.loaded_s or self.now() / 1e6
                 self.loaded = True
                 if message[1]:
                     self.broken = f"the stages could not be loaded in a worker process:\n{message[1]}"
@@ -263,6 +294,8 @@ class Reports:
                 self.events.append(e.NodeSetupFailed(self.node, w.step, f"its process {cause.value} ({detail})"))
             return
         if w.said_bye and status == 0 and (w.stop_by or w.setup_failed):
+            if w.stop_by:
+                self.leaves.add(self._since(w))
             self.events.append(e.WorkerLeft(ident))
         else:
             step = self.running.get((ident, task)) if task is not None else None

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,10 @@ class StageModel:
     """Size of each output in MB of 1024 x 1024 bytes."""
     batch_size: int = 1
     workers: int | None = None
+    chunk: int = 0
+    """Outputs that a generator gives at a time; 0: all of a task at its end."""
+    overhead_s: float = 0.0
+    """Time that a worker is not busy between two dispatches, though it has work: messages to and fro."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +86,30 @@ class Load:
     """CPU stages run on shared workers, as the executors do it; otherwise each worker serves one stage."""
     ideal_s: float = 0.0
     """Makespan at the best steady throughput, if the load states it."""
+    start_s: float = 0.0
+    """From the order to start a worker until it is there, before its setup."""
+    leave_s: float = 0.0
+    """From the order to leave until a worker is gone."""
+    tick_s: float = 5.0
+    """Time after which the scheduler is asked even if nothing has happened."""
+    autoscale_interval_s: float = 180.0
+    batch_mode: bool = False
 
     @property
     def budget(self) -> int:
         return int(self.budget_gb * GB) or sum(node.memory for node in self.nodes) // 4
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, which `read_load` understands; what is as by default is left out."""
+        return {
+            **_told(self),
+            "nodes": [_told(node) for node in self.nodes],
+            "stages": [_told(stage) for stage in self.stages],
+            **({"changes": [asdict(change) for change in self.changes]} if self.changes else {}),
+        }
+
+    def write(self, path: str | Path) -> None:
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
 
     def factor_after(self, stage: int, served: int) -> float:
         """What a stage's mean is multiplied by once it has served so many tasks."""
@@ -94,6 +118,11 @@ class Load:
             if change.stage == self.stages[stage].name and served >= change.after_tasks:
                 factor *= change.mean_factor
         return factor
+
+
+def _told(x: NodeModel | StageModel | Load) -> dict[str, Any]:
+    defaults = {f.name: f.default for f in fields(x)}
+    return {key: value for key, value in asdict(x).items() if value != defaults[key]}
 
 
 def read_load(source: Load | Mapping[str, Any] | str | Path) -> Load:
@@ -186,6 +215,8 @@ def _load(entry: Any, where: str) -> Load:
             _number(x, "output_mb", at, 1.0),
             int(_number(x, "batch_size", at, 1, low=1)),
             int(_number(x, "workers", at, 1, low=1)) if x.get("workers") is not None else None,
+            int(_number(x, "chunk", at, 0)),
+            _number(x, "overhead_s", at, 0.0),
         )
         for i, (x, at) in enumerate(_entries(entry, "stages", where))
     )
@@ -216,6 +247,11 @@ def _load(entry: Any, where: str) -> Load:
         _number(entry, "budget_gb", where, 0.0),
         bool(entry.get("shared_cpu", False)),
         _number(entry, "ideal_s", where, 0.0),
+        _number(entry, "start_s", where, 0.0),
+        _number(entry, "leave_s", where, 0.0),
+        _number(entry, "tick_s", where, 5.0, above=True),
+        _number(entry, "autoscale_interval_s", where, 180.0, above=True),
+        bool(entry.get("batch_mode", False)),
     )
 
 

@@ -40,6 +40,8 @@ class StepModel:
     """So many setups raise before one succeeds."""
     cv: float | None = None
     """Service times are lognormal with this coefficient of variation; None: uniform within 10 %."""
+    overhead_us: int = 0
+    """Before each unit, while the worker is not busy."""
     setup_spread: float = 0.0
     """Setups are uniform within this share of ``setup_us``."""
     changes: tuple[tuple[int, float], ...] = ()

@@ -23,7 +23,7 @@ class StageResult:
     tasks_failed: int
     busy_s: float
     available_s: float
-    """Worker time from the end of setup until it left."""
+    """Worker time from the end of setup until it left; of all shared workers for a stage that runs on them."""
     workers_started: int
     timeline: tuple[tuple[float, int], ...]
     """(seconds, workers from then on)"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ def simulate(
         raise LoadError(f"{load.name}: {problems[0]}")
     if profile is not None:
         steps = Profile.read(profile).apply(steps)
-    scheduler = RecordingScheduler(steps, SchedulerConfig(budget=load.budget))
+    interval = round(load.autoscale_interval_s * SECOND)
+    config = SchedulerConfig(budget=load.budget, autoscale_interval_us=interval, batch_mode=load.batch_mode)
+    scheduler = RecordingScheduler(steps, config)
     world = make_world(load, seed, scheduler)
     world.run(limit_us=1 << 62)
     return _result(load, seed, world, scheduler.event_hash())
@@ -71,8 +74,9 @@ def make_world(load: Load, seed: int, scheduler: Scheduler) -> World:
         load.inputs,
         nodes=_nodes(load),
         seed=seed,
-        start_us=0,
-        tick_us=5 * SECOND,
+        start_us=round(load.start_s * SECOND),
+        leave_us=round(load.leave_s * SECOND),
+        tick_us=round(load.tick_s * SECOND),
         source_bytes=int(load.input_mb * _MB),
         check_every=0,
         keep=False,
@@ -101,12 +105,14 @@ def _models(load: Load) -> list[StepModel]:
     kinds = {_kind(node): node for node in load.nodes}
     return [
         StepModel(
-            round(stage.mean_s * SECOND),
+            round(stage.mean_s * SECOND / (max(1, ceil(stage.outputs_per_input / stage.chunk)) if stage.chunk else 1)),
             fan_out=stage.outputs_per_input,
             out_bytes=int(stage.output_mb * _MB),
             setup_us=round(stage.setup_s * SECOND),
             cv=stage.cv,
             setup_spread=0.1,
+            chunk=stage.chunk,
+            overhead_us=round(stage.overhead_s * SECOND),
             changes=tuple((x.after_tasks, x.mean_factor) for x in load.changes if x.stage == stage.name),
             speeds={kind: node.gpu_speed if stage.gpus else node.cpu_speed for kind, node in kinds.items()},
         )
@@ -145,9 +151,9 @@ def _result(load: Load, seed: int, world: World, event_hash: str) -> SimulationR
                 step.tasks_done,
                 step.tasks_failed,
                 step.busy_us / SECOND,
-                step.available_us / SECOND,
+                (step.available_us if step.dedicated else s.shared_available_us) / SECOND,
                 step.workers_started,
-                tuple((at / SECOND, n) for at, n in step.timeline),
+                tuple((at / SECOND, n) for at, n in (step.timeline if step.dedicated else s.shared_timeline)),
             )
             for step in s.steps
         ),

@@ -45,6 +45,7 @@ class World:
         items: int = 1,
         lag_us: int = 0,
         start_us: int = 1000,
+        leave_us: int | None = None,
         tick_us: int = SECOND,
         source_bytes: int = SOURCE_BYTES,
         check_every: int = 1,
@@ -58,6 +59,7 @@ class World:
         self.items = items
         self.lag_us = lag_us
         self.start_us = start_us
+        self.leave_us = start_us if leave_us is None else leave_us
         self.tick_us = tick_us
         self.source_bytes = source_bytes
         self.kill_every_us = kill_every_us
@@ -196,7 +198,7 @@ class World:
 
     def lose_work(self, w: VirtualWorker) -> None:
         if w.current is not None:
-            self.work_lost_us += self.now - w.since
+            self.work_lost_us += max(0, self.now - w.since)
 
     def say(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[World], Any]) -> None:
         """A worker reports; what it says arrives in order, but late."""
@@ -286,7 +288,8 @@ class World:
         if not any(d.is_in(model.hangs) for d in job.data):
             kind = self.kinds.get(w.node, "")
             time = sum(model.service(service_key(d, job.step), kind) for d in job.data)
-            self.later(worker, time, self.advance)
+            w.since += model.overhead_us
+            self.later(worker, model.overhead_us + time, self.advance)
 
     def advance(self, worker: int, w: VirtualWorker) -> None:
         """The unit (or chunk) that a worker runs is over."""
@@ -341,7 +344,7 @@ class World:
         self.after(SECOND, e.NodeSetUp(x.node, x.step))
 
     def start_worker(self, x: c.StartWorker) -> None:
-        self.workers[x.worker] = VirtualWorker(x.node, x.step, since=self.now)
+        self.workers[x.worker] = VirtualWorker(x.node, x.step, since=self.now + self.start_us)
         setup = self.setup_time(x.worker, x.step) if x.step is not None else 0
         self.later(x.worker, self.start_us + setup, self.up)
 
@@ -353,7 +356,7 @@ class World:
         w.stopping = True
         w.epoch += 1
         self.lose_work(w)
-        self.later(x.worker, self.start_us, lambda worker, w: self.leave(worker))
+        self.later(x.worker, self.leave_us, lambda worker, w: self.leave(worker))
 
     def kill_worker(self, x: c.KillWorker) -> None:
         if x.worker in self.workers:

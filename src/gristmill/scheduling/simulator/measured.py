@@ -1,0 +1,82 @@
+"""From a run that has ended to a load: the same job, to be simulated elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, sqrt
+
+from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.events import NodeJoined
+from gristmill.scheduling.simulator.loads import GB, Load, NodeModel, StageModel
+from gristmill.scheduling.state import State, StepRec
+
+_MB = 1 << 20
+
+
+def load_of(
+    state: State,
+    nodes: Sequence[NodeJoined],
+    name: str,
+    start_s: float = 0.0,
+    leave_s: float = 0.0,
+    tick_s: float = 5.0,
+) -> Load | None:
+    """What a scheduler has measured, as a load; None if a step has finished no task.
+
+    Times are means over the whole run. What workers take to start and to leave is known to who starts them.
+    """
+    if not state.source_taken or not all(step.tasks_done and step.busy_us for step in state.steps):
+        return None
+    config = state.config
+    usual = config.budget == sum(node.memory for node in nodes) // 4  # then it is so on other nodes too
+    return Load(
+        tuple(_node(node) for node in nodes),
+        tuple(_stage(step) for step in state.steps),
+        state.source_taken,
+        name,
+        input_mb=state.source_bytes / state.source_taken / _MB,
+        budget_gb=0.0 if usual else config.budget / GB,
+        shared_cpu=True,
+        start_s=start_s,
+        leave_s=leave_s,
+        tick_s=tick_s,
+        autoscale_interval_s=config.autoscale_interval_us / UNIT,
+        batch_mode=config.batch_mode,
+    )
+
+
+def _node(node: NodeJoined) -> NodeModel:
+    return NodeModel(node.cpu / UNIT, len(node.gpus), node.memory / GB, min(node.gpus, default=80 * GB) / GB)
+
+
+def _stage(step: StepRec) -> StageModel:
+    spec = step.spec
+    outputs = step.outputs / step.tasks_done
+    dispatches = step.units_done + step.chunks
+    return StageModel(
+        spec.name,
+        spec.cpu / UNIT,
+        spec.gpu / UNIT,
+        step.busy_us / step.tasks_done / UNIT,
+        variation(step),
+        max(1, step.setup_us) / UNIT if spec.has_setup else 0.0,
+        outputs,
+        spec.memory / GB,
+        spec.gpu_memory / GB,
+        step.output_bytes / step.outputs / _MB if step.outputs else 0.0,
+        spec.batch_size,
+        spec.workers,
+        ceil(step.outputs / dispatches) if step.chunks else 0,
+        max(0, step.head_us - step.busy_us) / dispatches / UNIT,
+    )
+
+
+def variation(step: StepRec) -> float:
+    """Standard deviation of the time of a task, as a share of its mean.
+
+    A unit of n tasks varies by n times the variance of one, so the sum of t^2 / n over the units is the sum of the
+    squares of the means plus one variance for each unit.
+    """
+    mean = step.busy_us / step.tasks_done
+    variance = (step.busy_squares - step.busy_us * mean) / step.units_done
+    return sqrt(max(0.0, variance)) / mean

@@ -1,0 +1,122 @@
+"""What one run measures, the next one starts from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from gristmill.backends.local import LocalExecutor
+from gristmill.errors import PipelineError
+from gristmill.scheduling.profile import Profile
+from gristmill.scheduling.simulator import read_load, simulate
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.resources import Resources
+from gristmill.tasks import Task
+
+
+@dataclass
+class Number(Task[int]):
+    data: int = 0
+
+
+class Sleep(ProcessingStage[Number, Number]):
+    def __init__(self, name, seconds, gpus=0):
+        self.name, self.seconds = name, seconds
+        self.resources = Resources(gpus=gpus)
+
+    def process(self, task):
+        time.sleep(self.seconds)
+        return task
+
+
+class Setup(Sleep):
+    def setup(self, worker_metadata=None):
+        time.sleep(0.2)
+
+
+class Stream(Sleep):
+    def process(self, task):
+        for _ in range(3):
+            time.sleep(self.seconds)
+            yield Number(data=task.data)
+
+
+def numbers(n):
+    return [Number(data=i) for i in range(n)]
+
+
+def first_counts(result):
+    """Workers of each step as they were planned before any was up."""
+    return {step.name: [n for at, n in step.workers if at < 0.05][-1] for step in result.record.steps}
+
+
+def test_the_second_run_begins_balanced(run, tmp_path):
+    stages = [Sleep("quick", 0.02, gpus=1), Sleep("slow", 0.1, gpus=1)]
+    first = run(stages, numbers(30), num_cpus=8, num_gpus=6)
+    file = tmp_path / "profile.json"
+    first.profile().write(file)
+    second = run(stages, numbers(30), num_cpus=8, num_gpus=6, profile=file)
+    assert first_counts(first) == {"quick": 3, "slow": 3}
+    assert first_counts(second) == {"quick": 1, "slow": 5}
+    assert [d.at_us < 50_000 for d in second.decisions[:2]] == [True, True]
+
+
+def test_a_profile_holds_what_was_measured(run):
+    profile = run([Stream("make", 0.1), Setup("use", 0.02)], numbers(4), fuse=False).profile()
+    make, use = profile.stages["make"], profile.stages["use"]
+    assert 0.3 <= make.service_s < 0.5, "all chunks of a generator count"
+    assert make.outputs_per_input == 3
+    assert 0.02 <= use.service_s < 0.1 and 0.2 <= use.setup_s < 0.4
+
+
+@pytest.mark.parametrize("profile", [{"stages": {"other": {"service_s": 3.0}}}, Profile({})])
+def test_stages_that_it_does_not_know_are_measured(run, profile):
+    assert len(run([Sleep("sleep", 0.001)], numbers(3), profile=profile)) == 3
+
+
+@pytest.mark.parametrize(
+    ("profile", "says"),
+    [
+        ("no/such.json", "no/such.json cannot be read: No such file"),
+        ({"stages": {"sleep": {"service_s": "fast"}}}, "'service_s' must be a number of 0 or more, not 'fast'"),
+        ({"steps": {}}, 'the profile is not a profile: it must be an object with "stages"'),
+        (7, "profile is what `result.profile()` gives"),
+    ],
+)
+def test_a_profile_that_cannot_be_read_is_said_before_anything_starts(profile, says):
+    with pytest.raises(PipelineError, match="profile") as failure:
+        LocalExecutor({"profile": profile})
+    assert says in str(failure.value)
+
+
+def test_a_run_is_a_load(run, tmp_path):
+    stages = [Stream("make", 0.12), Setup("use", 0.03, gpus=0.5), Sleep("end", 0.02).with_(num_workers=2, batch_size=4)]
+    result = run(stages, numbers(6), num_cpus=6, num_gpus=2, memory_limit="8GB", object_store_memory="1GB")
+    load = result.load()
+    (node,) = load.nodes
+    assert (node.cpus, node.gpus, node.memory_gb, load.budget_gb, load.inputs) == (6, 2, 8, 1, 6)
+    assert load.shared_cpu and 0 < load.start_s < 1 and 0 < load.leave_s < 1
+    make, use, end = load.stages
+    assert (make.gpus, make.outputs_per_input, make.setup_s) == (0, 3, 0) and make.chunk in (1, 2)
+    assert 0.36 <= make.mean_s < 0.6 and 0 < make.output_mb < 0.01
+    assert (use.gpus, use.outputs_per_input) == (0.5, 1) and 0.2 <= use.setup_s < 0.4
+    assert (end.workers, end.batch_size) == (2, 4) and 0.02 <= end.mean_s < 0.1
+    file = tmp_path / "load.json"
+    load.write(file)
+    assert read_load(file) == load
+    simulated = simulate(file)
+    assert [stage.tasks_done for stage in simulated.stages] == [6, 18, 18]
+    assert [stage.workers_started for stage in simulated.stages][::2] == [0, 2], "CPU stages share workers"
+
+
+def test_a_run_in_which_a_step_did_nothing_is_no_load(run):
+    class Drop(Sleep):
+        def process(self, task):
+            return None
+
+    result = run([Drop("drop", 0), Sleep("never", 0, gpus=1)], numbers(3), num_gpus=1)
+    with pytest.raises(PipelineError, match="cannot be simulated"):
+        result.load()
+    assert list(result.profile().stages) == ["drop"]
