@@ -1,5 +1,6 @@
 # make demo: watch a pipeline balance itself.   make test: all checks and tests.
-# Both need only Python 3.11 or later with pip; name another interpreter with PYTHON=python3.12
+# make soak: 100,000 random pipelines with faults under the scheduler; SEEDS=0:5000 for others.
+# All need only Python 3.11 or later with pip; name another interpreter with PYTHON=python3.12
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +9,7 @@ STAMP := $(VENV)/.installed
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test lint types imports pytest
+.PHONY: demo test lint types imports pytest soak
 .DEFAULT_GOAL := test
 
 demo: $(BASE)
@@ -28,6 +29,10 @@ imports: $(STAMP)
 
 pytest: $(STAMP)
 	$(BIN)/python -m pytest
+
+SEEDS ?= 0:100000
+soak: $(BASE)
+	$(BIN)/python -m gristmill.scheduling.simulator.campaign --seeds $(SEEDS) --jobs 0 --keep-going
 
 # The environment is made anew when what it is made from changes; what only the tests need is added for them. Where the
 # interpreter cannot put pip into it (a distribution's Python without ensurepip), the pip outside does.

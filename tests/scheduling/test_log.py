@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import io
+import re
+from dataclasses import replace
 
 import pytest
-from test_campaign import make_world
 
 from gristmill.scheduling.log import RecordingScheduler, replay
-from gristmill.scheduling.simulator.world import World
+from gristmill.scheduling.simulator.scenario import random_scenario
 
 
 def recorded(seed: int) -> tuple[RecordingScheduler, str]:
     """A random run with faults, its scheduler and its log."""
     sink = io.StringIO()
-    plain: World = make_world(seed)
-    scheduler = RecordingScheduler(plain.specs, plain.scheduler.state.config, sink)
-    world = make_world(seed)
+    scenario = random_scenario(seed)
+    scenario.faults = replace(scenario.faults, restart_every_s=0.0)
+    world = scenario.world()
+    scheduler = RecordingScheduler(scenario.steps, scenario.config, sink)
     world.scheduler = scheduler
     world.run()
     return scheduler, sink.getvalue()
@@ -52,3 +54,22 @@ def test_a_cut_log_is_replayed_as_far_as_it_goes() -> None:
     _, log = recorded(7)
     half = log.splitlines()[: log.count("\n") // 2]
     replay(half).check()
+
+
+def test_a_last_line_that_is_not_whole_is_passed_over_and_any_other_is_not() -> None:
+    _, log = recorded(7)
+    lines = log.splitlines()
+    whole, torn = lines[:20], lines[20][: len(lines[20]) // 2]
+    assert replay([*whole, torn]).event_hash() == replay(whole).event_hash()
+    with pytest.raises(ValueError, match=r"Expecting|Unterminated"):
+        replay([*whole, torn, lines[21]])
+
+
+def test_a_log_from_before_a_field_was_added_is_read() -> None:
+    """Fields are added at the end and have defaults."""
+    head, *lines = recorded(7)[1].splitlines()
+    old = [head, *(re.sub(r"(\[\"WorkerReady\", \d+, \d+), 0\]", r"\1]", line) for line in lines)]
+    assert old != [head, *lines]
+    assert replay(old).snapshot() == replay([head, *lines]).snapshot()
+    with pytest.raises(ValueError, match="newer than this scheduler"):
+        replay([head, '[1, [["Tick", 5]]]'])

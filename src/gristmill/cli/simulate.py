@@ -32,12 +32,12 @@ def simulate_loads(
         if nodes is not None:
             elsewhere = parse_nodes(nodes)
             loads = [on_nodes(load, elsewhere) for load in loads]
-        known = {"profile": Profile.read(profile)} if profile is not None else {}
+        known = Profile.read(profile) if profile is not None else None
         results = []
         for i, load in enumerate(loads):
             if not as_json:
                 _print([""] * bool(i) + heading(load, seed, width))
-            results.append(simulate(load, seed, **known))
+            results.append(simulate(load, seed, known))
             if not as_json:
                 _print(["", *report(results[-1], width, glyphs)])
     except (LoadError, ProfileError) as error:

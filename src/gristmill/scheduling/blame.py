@@ -52,7 +52,7 @@ def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail
     w.suspended.clear()
     for unit in reversed(units):
         step = s.steps[unit.step]
-        suspected = running is not None and cause is not Death.NODE_LOST and any(t.id == running for t in unit.tasks)
+        suspected = running is not None and not cause.blames_nobody and any(t.id == running for t in unit.tasks)
         for t in unit.tasks:
             t.move(Move.LOST)
             if suspected:

@@ -9,13 +9,15 @@ from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDie
 from gristmill.scheduling.feed import can_host, free_for_shared, may_run, shared_wanted, update_hunger
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, unassign
-from gristmill.scheduling.state import Move, NodeRec, State, StepRec, Unit, WorkerRec, WorkerState
+from gristmill.scheduling.state import Link, Move, NodeRec, State, StepRec, Unit, WorkerRec, WorkerState
 
 
 def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -> WorkerRec:
     w = WorkerRec(s.next_worker, node.id, None if step is None else step.index, placement, s.now)
     s.next_worker += 1
     s.workers[w.id] = w
+    if s.config.link_timeout_us is not None:
+        w.link = Link(s.now)
     node.room.take(placement)
     if step is None:
         s.shared[w.id] = w
@@ -239,11 +241,13 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
         return
     s.deaths += 1
     cause = w.kill_cause or e.cause
+    if cause is Death.LINK_LOST and e.cause.is_own_doing:
+        cause = e.cause
     starting = w.state is WorkerState.STARTING
     units_lost(s, w, cause, e.running, e.detail)
     left(s, w)
     setting_up = e.setting_up if e.setting_up is not None else (w.step if starting else None)
-    if cause is Death.NODE_LOST:
+    if cause.blames_nobody:
         return
     if setting_up is not None:
         _died_in_setup(s, s.steps[setting_up], cause, e.detail)
@@ -270,8 +274,14 @@ def kill_overdue(s: State) -> None:
     """End workers whose unit, or the setup of whose step, runs past its timeout."""
     for w in s.workers.values():
         if w.kill_cause is None and _is_overdue(s, w):
-            w.kill_cause = Death.TIMED_OUT
-            s.out.append(KillWorker(w.id))
+            kill(s, w, Death.TIMED_OUT)
+
+
+def kill(s: State, w: WorkerRec, cause: Death) -> None:
+    """End a worker by force. What it has stays with it until it is known to be dead."""
+    w.kill_cause = cause
+    s.out.append(KillWorker(w.id))
+    update_hunger(s, w)
 
 
 def _is_overdue(s: State, w: WorkerRec) -> bool:

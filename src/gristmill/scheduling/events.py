@@ -16,10 +16,17 @@ class Death(Enum):
     OUT_OF_MEMORY = "ran out of memory"
     TIMED_OUT = "timed out"
     NODE_LOST = "was on a node that was lost"
+    LINK_LOST = "could not be accounted for and was ended"
+    DRIVER_LOST = "ended with its driver"
 
     @property
     def is_own_doing(self) -> bool:
         return self in (Death.CRASHED, Death.OUT_OF_MEMORY, Death.TIMED_OUT)
+
+    @property
+    def blames_nobody(self) -> bool:
+        """It says nothing about what the worker was doing, not even that a suspect was tried."""
+        return self in (Death.NODE_LOST, Death.LINK_LOST, Death.DRIVER_LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,8 @@ class WorkerReady:
 
     worker: int
     setup_us: int = 0
+    seq: int = 0
+    """Number of the report among those of its worker (see `link`); 0 where links are reliable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,7 @@ class StepSetUp:
     worker: int
     step: int
     setup_us: int
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +116,7 @@ class SetupFailed:
     worker: int
     step: int
     error: str
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +135,16 @@ class WorkerLeft:
     """A worker that was told to stop has torn down and gone."""
 
     worker: int
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAlive:
+    """A worker is there, has sent so many reports, and so many commands have reached it without a gap."""
+
+    worker: int
+    sent: int
+    received: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +153,7 @@ class UnitFinished:
     unit: int
     outputs: tuple[Output, ...]
     busy_us: int
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +164,7 @@ class UnitEmitted:
     unit: int
     outputs: tuple[Output, ...]
     busy_us: int
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +175,7 @@ class UnitFailed:
     unit: int
     error: str
     busy_us: int = 0
+    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +209,7 @@ Event = (
     | SetupFailed
     | WorkerDied
     | WorkerLeft
+    | WorkerAlive
     | UnitFinished
     | UnitEmitted
     | UnitFailed

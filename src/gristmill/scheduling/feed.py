@@ -51,7 +51,8 @@ def _feed_solo(s: State) -> None:
         if unit is None:
             continue
         for w in (step.workers if step.dedicated else s.shared).values():
-            if w.state is WorkerState.READY and w.is_fresh and (step.dedicated or can_host(s.nodes[w.node], step)):
+            ready = w.state is WorkerState.READY and w.kill_cause is None
+            if ready and w.is_fresh and (step.dedicated or can_host(s.nodes[w.node], step)):
                 step.suspects.remove(unit)
                 count_suspects(s, step, -1)
                 s.solos -= 1
@@ -336,6 +337,8 @@ def update_hunger(s: State, w: WorkerRec) -> None:
 
 
 def _takes_work(w: WorkerRec) -> bool:
+    if w.kill_cause is not None:
+        return False
     if w.state == WorkerState.DRAINING:
         return bool(w.suspended)
     return w.state == WorkerState.READY and not (w.assigned and w.assigned[0].isolated)

@@ -76,7 +76,7 @@ def _check_progress(s: State) -> None:
     """While all work that remains fits a node, something runs, starts, leaves, or the source has been asked."""
     if s.finished or s.pulling or s.running or s.solving:
         return
-    if any(w.state is not WorkerState.READY for w in s.workers.values()):
+    if any(w.state is not WorkerState.READY or w.kill_cause is not None for w in s.workers.values()):
         return
     if any(not done for node in s.nodes.values() for done in node.set_up.values()):
         return

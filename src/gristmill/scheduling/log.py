@@ -2,6 +2,9 @@
 
 A log is text, one JSON value a line: first the steps and the configuration, then for each call of `Scheduler.handle`
 the time and the events. The hash covers the events and the commands.
+
+A line is written before its events are handled, and the commands that follow are done before the next line is written.
+So a log is also all that another driver needs to go on where one was lost (`recover`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from enum import Enum
 from typing import Any, TextIO
 
 from gristmill.scheduling import events as _events
-from gristmill.scheduling.commands import Command, Solve
+from gristmill.scheduling.commands import Abort, Command, Finish, Pull, Quarantine, Release, SetUpNode, Solve
 from gristmill.scheduling.config import Prior, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import Death, Event, Output
 from gristmill.scheduling.placement import Placement
@@ -48,14 +51,50 @@ class RecordingScheduler(Scheduler):
 
 
 def replay(lines: Iterable[str]) -> RecordingScheduler:
-    """Run a recorded log through a new scheduler; its `event_hash()` is that of the run that was recorded."""
+    """Run a recorded log through a new scheduler; its `event_hash()` is that of the run that was recorded.
+
+    A last line that is not whole was never handled and is passed over.
+    """
+    return _replay(lines, None)[0]
+
+
+def recover(lines: Iterable[str], sink: TextIO | None = None) -> tuple[RecordingScheduler, list[Command]]:
+    """A scheduler that goes on where the driver that wrote this log was lost, and what has to be done again.
+
+    The commands of the last line may have been done or not; those that do no harm if done twice come back. The source
+    is read on after the ``source_taken`` tasks that the log knows; data that no task of ``state.tasks`` has is of no
+    use. What ran is lost with the workers: tell the scheduler so next, with a `WorkerDied` for each of
+    ``state.workers`` and `Death.DRIVER_LOST`, for which nobody is blamed, and which nodes have come or gone meanwhile.
+    ``sink`` becomes the new log, and has all of the old one that counts.
+    """
+    scheduler, last, pull = _replay(lines, sink)
+    again: list[Command] = [x for x in last if isinstance(x, (Release, Quarantine, Abort, Finish))]
+    s = scheduler.state
+    if s.pulling and pull is not None:
+        again.append(pull)
+    if s.asked is not None:
+        again.append(Solve(s.solving, s.asked))
+    again += [SetUpNode(n.id, step) for n in s.nodes.values() for step, done in n.set_up.items() if not done]
+    return scheduler, again
+
+
+def _replay(lines: Iterable[str], sink: TextIO | None) -> tuple[RecordingScheduler, list[Command], Pull | None]:
+    """Also the commands of the last line and the last time that the source was asked."""
     it = iter(lines)
     head = json.loads(next(it))
-    scheduler = RecordingScheduler([_spec(x) for x in head["steps"]], SchedulerConfig(**head["config"]))
+    scheduler = RecordingScheduler([_spec(x) for x in head["steps"]], SchedulerConfig(**head["config"]), sink)
+    last: list[Command] = []
+    pull = None
     for line in it:
-        now, events = json.loads(line)
-        scheduler.handle([_decode(e) for e in events], now)
-    return scheduler
+        try:
+            now, events = json.loads(line)
+        except json.JSONDecodeError:
+            if next(it, None) is not None:
+                raise
+            break
+        last = scheduler.handle([_decode(e) for e in events], now)
+        pull = next((x for x in last if isinstance(x, Pull)), pull)
+    return scheduler, last, pull
 
 
 def _spec(x: dict[str, Any]) -> StepSpec:
@@ -96,7 +135,10 @@ _FIELDS: dict[type, tuple[str, ...]] = {}
 
 def _decode(value: list[Any]) -> Any:
     kind = getattr(_events, value[0])
-    arguments = dict(zip((f.name for f in fields(kind)), value[1:], strict=True))
+    names = [f.name for f in fields(kind)]
+    if len(value) - 1 > len(names):
+        raise ValueError(f"the log is newer than this scheduler: {value[0]} has {len(value) - 1} fields")
+    arguments = dict(zip(names, value[1:], strict=False))  # fields that came later have defaults
     if "outputs" in arguments:
         arguments["outputs"] = tuple(Output(*o[1:]) for o in arguments["outputs"])
     if "cause" in arguments:

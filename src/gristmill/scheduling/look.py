@@ -37,12 +37,7 @@ def look(s: State) -> None:
     s.look_wanted = ""
     if s.stopping:
         return
-    empty = _rooms(s, 0).values()
-    active = [
-        step
-        for step in s.steps
-        if step.dedicated and not step.ended and may_run(s, step) and any(room.find(step.spec) for room in empty)
-    ]
+    active = _active(s)
     for step in s.steps:
         if step.dedicated and step not in active:
             for w in list(step.workers.values()):
@@ -54,6 +49,21 @@ def look(s: State) -> None:
     for step in active:
         step.planned_service_us = step.service.service_us()
     _ask(s, problem_of(s, active, s.shared_memory_floor))
+
+
+def _active(s: State) -> list[StepRec]:
+    """Steps with workers of their own that can have some and have something to do, now or later."""
+    empty = _rooms(s, 0).values()
+    return [
+        step
+        for step in s.steps
+        if step.dedicated and not step.ended and may_run(s, step) and any(room.find(step.spec) for room in empty)
+    ]
+
+
+def next_turn(s: State) -> None:
+    """The step whose turn it is gets room."""
+    _take_turns(s, _active(s))
 
 
 def _ask(s: State, problem: Problem) -> None:

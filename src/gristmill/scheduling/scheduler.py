@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gristmill.scheduling import crew
+from gristmill.scheduling import crew, link
 from gristmill.scheduling.blame import unit_failed
-from gristmill.scheduling.commands import Command, Finish, SetUpNode
+from gristmill.scheduling.commands import Command, Finish, KillWorker, SetUpNode
 from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.credit import update_headroom
 from gristmill.scheduling.events import (
@@ -28,13 +28,14 @@ from gristmill.scheduling.events import (
     UnitEmitted,
     UnitFailed,
     UnitFinished,
+    WorkerAlive,
     WorkerDied,
     WorkerLeft,
     WorkerReady,
 )
 from gristmill.scheduling.feed import feed, update_depth
 from gristmill.scheduling.invariants import check
-from gristmill.scheduling.look import is_due, look, refresh_for_suspects, solved, turn_due
+from gristmill.scheduling.look import is_due, look, next_turn, refresh_for_suspects, solved, turn_due
 from gristmill.scheduling.placement import Room, misfit
 from gristmill.scheduling.progress import emitted, finished, pull_answered, source_gave
 from gristmill.scheduling.snapshot import Snapshot
@@ -82,8 +83,10 @@ class Scheduler:
         if s.running == 0 and s.tasks:
             crew.unlock(s)
         if s.taking_turns and not s.solving and turn_due(s):
-            look(s)
+            next_turn(s)
         _finish_if_done(s)
+        if s.config.link_timeout_us is not None:
+            link.count_sent(s)
         return s.out
 
     def check(self) -> None:
@@ -100,8 +103,16 @@ class Scheduler:
         of_worker = _WORKER_EVENTS.get(kind)
         if of_worker is not None:
             w = s.workers.get(event.worker)
-            if w is not None:
+            if w is None:
+                if kind is WorkerAlive:
+                    s.out.append(KillWorker(event.worker))  # given up, and lives
+                return
+            if w.link is None:
                 of_worker(s, w, event)
+                return
+            for report in link.in_turn(s, w.link, event):
+                if w.id in s.workers:
+                    _WORKER_EVENTS[type(report)](s, w, report)
             return
         _EVENTS[kind](s, event)
 
@@ -150,6 +161,8 @@ def _source_ended(s: State, e: SourceEnded) -> None:
 
 
 def _tick(s: State, e: Tick) -> None:
+    if s.config.link_timeout_us is not None:
+        link.watch(s, s.config.link_timeout_us)
     crew.kill_overdue(s)
     crew.recycle(s)
 
@@ -179,6 +192,7 @@ _WORKER_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
     SetupFailed: crew.setup_failed,
     WorkerDied: crew.died,
     WorkerLeft: crew.gone,
+    WorkerAlive: link.alive,
 }
 
 _EVENTS: dict[type, Callable[[State, Any], None]] = {

@@ -77,6 +77,8 @@ class Group:
 
 def fitting(room: Room, spec: StepSpec) -> int:
     """How many workers of a step fit in a room."""
+    if spec.cpu > room.cpu or spec.memory > room.memory:
+        return 0
     limit = _WITHOUT_END
     if spec.cpu:
         limit = min(limit, room.cpu // spec.cpu)

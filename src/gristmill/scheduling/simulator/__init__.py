@@ -1,7 +1,8 @@
 """Whole clusters in virtual time: the real scheduler, seeded chance and seeded faults."""
 
+from gristmill.scheduling.simulator.faults import FaultError, Faults
 from gristmill.scheduling.simulator.loads import LoadError, read_load, read_loads
 from gristmill.scheduling.simulator.result import SimulationResult
 from gristmill.scheduling.simulator.simulate import profile_of, simulate
 
-__all__ = ["LoadError", "SimulationResult", "profile_of", "read_load", "read_loads", "simulate"]
+__all__ = ["FaultError", "Faults", "LoadError", "SimulationResult", "profile_of", "read_load", "read_loads", "simulate"]

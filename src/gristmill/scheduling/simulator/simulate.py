@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ from gristmill.scheduling.config import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
 from gristmill.scheduling.profile import Profile, StageProfile
-from gristmill.scheduling.scheduler import Scheduler, misfits
+from gristmill.scheduling.scheduler import misfits
 from gristmill.scheduling.simulator.chance import mix, uniform
+from gristmill.scheduling.simulator.faults import Faults, bad_tasks, read_faults
 from gristmill.scheduling.simulator.loads import GB, Load, LoadError, read_load
 from gristmill.scheduling.simulator.model import SECOND, StepModel
 from gristmill.scheduling.simulator.result import SimulationResult, StageResult
@@ -26,11 +29,12 @@ def simulate(
     load: Load | Mapping[str, Any] | str | Path,
     seed: int = 1,
     profile: Profile | Mapping[str, Any] | str | Path | None = None,
-    faults: Any = None,
+    faults: Faults | Mapping[str, Any] | None = None,
 ) -> SimulationResult:
     """Play a load under the real scheduler in virtual time.
 
-    ``load`` is a mapping or a JSON file with nodes, stages and inputs (docs/simulator.md). The same load and seed
+    ``load`` is a mapping or a JSON file with nodes, stages and inputs (docs/simulator.md); ``faults`` says what goes
+    wrong, as `Faults` or a mapping like ``{"kill_every_s": 60, "slow_workers": 0.05}``. The same load, seed and faults
     give the same result and ``event_hash`` on every machine.
 
     >>> stages = [{"name": "read", "mean_s": 1.0}, {"name": "embed", "gpus": 1, "mean_s": 2.0, "setup_s": 10}]
@@ -39,18 +43,12 @@ def simulate(
     (0.0, True)
     """
     load = read_load(load)
-    steps = step_specs(load)
-    problems = misfits(steps, _nodes(load))
+    problems = misfits(step_specs(load), _nodes(load))
     if problems:
         raise LoadError(f"{load.name}: {problems[0]}")
-    if profile is not None:
-        steps = Profile.read(profile).apply(steps)
-    interval = round(load.autoscale_interval_s * SECOND)
-    config = SchedulerConfig(budget=load.budget, autoscale_interval_us=interval, batch_mode=load.batch_mode)
-    scheduler = RecordingScheduler(steps, config)
-    world = make_world(load, seed, scheduler)
+    world = make_world(load, seed, None if profile is None else Profile.read(profile), read_faults(faults))
     world.run(limit_us=1 << 62)
-    return _result(load, seed, world, scheduler.event_hash())
+    return _result(load, seed, world)
 
 
 def profile_of(load: Load, seed: int = 1, error: float = 0.3) -> Profile:
@@ -66,11 +64,28 @@ def profile_of(load: Load, seed: int = 1, error: float = 0.3) -> Profile:
     )
 
 
-def make_world(load: Load, seed: int, scheduler: Scheduler) -> World:
+def make_world(load: Load, seed: int, profile: Profile | None = None, faults: Faults | None = None) -> World:
     """The virtual cluster of a load."""
+    faults = faults or Faults()
+    steps = step_specs(load)
+    if profile is not None:
+        steps = profile.apply(steps)
+    models = _models(load)
+    bad = faults.poison or faults.raising or faults.hanging
+    if bad:
+        models = bad_tasks(faults, models, load.inputs, seed)
+        steps = [replace(step, timeout_us=round(faults.timeout_s * SECOND)) for step in steps]
+    config = SchedulerConfig(
+        budget=load.budget,
+        autoscale_interval_us=round(load.autoscale_interval_s * SECOND),
+        batch_mode=load.batch_mode,
+        ignore_failures=bool(bad),
+        link_timeout_us=round(faults.link_timeout_s * SECOND) if faults.links_fail else None,
+    )
+    log = io.StringIO() if faults.restart_every_s else None
     return World(
-        [step.spec for step in scheduler.state.steps],
-        _models(load),
+        steps,
+        models,
         load.inputs,
         nodes=_nodes(load),
         seed=seed,
@@ -80,7 +95,9 @@ def make_world(load: Load, seed: int, scheduler: Scheduler) -> World:
         source_bytes=int(load.input_mb * _MB),
         check_every=0,
         keep=False,
-        scheduler=scheduler,
+        scheduler=RecordingScheduler(steps, config, log),
+        log=log,
+        faults=faults if faults != Faults() else None,
     )
 
 
@@ -131,8 +148,9 @@ def _nodes(load: Load) -> list[NodeJoined]:
     ]
 
 
-def _result(load: Load, seed: int, world: World, event_hash: str) -> SimulationResult:
+def _result(load: Load, seed: int, world: World) -> SimulationResult:
     s = world.scheduler.state
+    assert isinstance(world.scheduler, RecordingScheduler)
     return SimulationResult(
         load=load.name,
         seed=seed,
@@ -141,7 +159,7 @@ def _result(load: Load, seed: int, world: World, event_hash: str) -> SimulationR
         work_lost_s=world.work_lost_us / SECOND,
         peak_queue_bytes=s.peak,
         budget_bytes=load.budget,
-        event_hash=event_hash,
+        event_hash=world.scheduler.event_hash(),
         events=world.events,
         tasks_failed=sum(step.tasks_failed for step in s.steps),
         aborted=world.aborted,

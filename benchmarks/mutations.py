@@ -1,0 +1,238 @@
+"""Does the campaign find bugs? Puts small ones into a copy of the scheduler, one at a time, and plays until one shows.
+
+``python benchmarks/mutations.py [--seeds 2000] [--jobs 2] [--only TEXT]`` prints a table: the bug, the check that
+caught it, and after how many seeds. It exits with 1 if a bug was not caught. A bug whose place in the source has moved
+is an error: mend the list below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from os import environ
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "gristmill"
+LIMIT_S = 1800
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A change of ``old``, which is in the file exactly once, to ``new``."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+
+
+BUGS = [
+    Bug(
+        "an attempt that ended with its worker counts",
+        "blame.py",
+        "            else:\n                t.attempts -= 1\n        if not suspected:",
+        "            else:\n                pass\n        if not suspected:",
+    ),
+    Bug("the room of a worker that left is not free again", "crew.py", "node.room.give(w.placement)", "pass"),
+    Bug("GPUs are not given back", "placement.py", "self.gpu_free[i] += p.gpu_share", "pass"),
+    Bug(
+        "a report that comes twice counts twice",
+        "link.py",
+        "    if number > link.taken:\n        link.early[number] = event",
+        "    if number <= link.taken:\n        yield event\n    else:\n        link.early[number] = event",
+    ),
+    Bug(
+        "a report that comes early is not kept back",
+        "link.py",
+        "        link.early[number] = event\n",
+        "        link.taken = number\n        yield event\n",
+    ),
+    Bug(
+        "the order to kill is not repeated", "link.py", "            s.out.append(KillWorker(w.id))", "            pass"
+    ),
+    Bug("commands to workers are not counted", "link.py", "w.link.sent += 1", "pass"),
+    Bug("silence is not noticed", "link.py", "            s.now - link.heard_at > timeout_us\n", "            False\n"),
+    Bug("every worker counts as silent", "link.py", "link.heard_at = s.now", "pass"),
+    Bug(
+        "a lost report that no other follows is not missed",
+        "link.py",
+        "    _promise(s, link, e.sent)\n",
+        "",
+    ),
+    Bug(
+        "work goes elsewhere before its worker is known to be dead",
+        "link.py",
+        "            kill(s, w, Death.LINK_LOST)",
+        "            kill(s, w, Death.LINK_LOST)\n"
+        "            from gristmill.scheduling.blame import units_lost\n"
+        '            units_lost(s, w, Death.LINK_LOST, None, "")',
+    ),
+    Bug(
+        "what is suspended in a worker that dies is lost",
+        "blame.py",
+        "units = [*w.assigned, *w.suspended.values()]",
+        "units = [*w.assigned]",
+    ),
+    Bug("the budget keeps nothing free for later steps", "credit.py", " + s.headroom[step.index] <=", " <="),
+    Bug(
+        "what is promised does not count against the budget",
+        "credit.py",
+        "s.config.batch_mode or s.held + s.reserved + expected",
+        "s.config.batch_mode or s.held + expected",
+    ),
+    Bug("a reservation is not given back", "progress.py", "    s.reserved -= unit.reserved\n", "    pass\n"),
+    Bug(
+        "a worker that drains gets new work",
+        "feed.py",
+        "if w.state == WorkerState.DRAINING or w.has_suspect:",
+        "if w.has_suspect:",
+    ),
+    Bug(
+        "a worker that is told to die gets new work",
+        "feed.py",
+        "    if w.kill_cause is not None:\n        return False\n",
+        "",
+    ),
+    Bug(
+        "others run beside a suspect that should run alone",
+        "feed.py",
+        "if s.stopping or s.solo_running:",
+        "if s.stopping:",
+    ),
+    Bug(
+        "a task is guilty if memory ran out beside others",
+        "blame.py",
+        "elif unit.isolated and (cause is not Death.OUT_OF_MEMORY or unit.solo):",
+        "elif unit.isolated:",
+    ),
+    Bug(
+        "a task is guilty if it was killed from outside",
+        "blame.py",
+        "if not cause.is_own_doing and len(unit.tasks) == 1:",
+        "if False:",
+    ),
+    Bug(
+        "data is let go before its task has finished",
+        "progress.py",
+        "    unit.chunks += 1\n",
+        "    unit.chunks += 1\n    s.out.append(Release((unit.tasks[0].data,)))\n",
+    ),
+    Bug("data is never let go", "progress.py", "    s.out.append(Release((t.data,)))", "    pass"),
+    Bug("slices leave an item out", "blame.py", "(middle, t.start + t.items))", "(middle + 1, t.start + t.items))"),
+    Bug("slices overlap", "blame.py", "((t.start, middle), (middle,", "((t.start, middle + 1), (middle,"),
+    Bug(
+        "a worker that was replaced stays",
+        "crew.py",
+        "        drain(s, s.workers[w.replaces])",
+        "        pass",
+    ),
+    Bug(
+        "a suspended unit is put back and stays in its worker",
+        "crew.py",
+        "        s.out.append(Cancel(w.id, unit.key))\n        _requeue",
+        "        _requeue",
+    ),
+    Bug(
+        "a lost node keeps its workers",
+        "scheduler.py",
+        "for w in [w for w in s.workers.values() if w.node == e.node]:",
+        "for w in list[WorkerRec]():",
+    ),
+    Bug(
+        "a retry makes its outputs again",
+        "feed.py",
+        "Input(t.id, t.data, t.start, t.stop, t.emitted)",
+        "Input(t.id, t.data, t.start, t.stop, 0)",
+    ),
+    Bug(
+        "a step ends while another has yet to give it work",
+        "scheduler.py",
+        "        if step.live:\n            return\n",
+        "        if step.live:\n            continue\n",
+    ),
+    Bug(
+        "work of a step runs on a node that is not set up",
+        "feed.py",
+        "return not step.spec.node_setup or node.set_up.get(step.index, False)",
+        "return True",
+    ),
+    Bug(
+        "a guilty task is tried once more than it may be",
+        "blame.py",
+        "first.attempts < step.spec.max_attempts",
+        "first.attempts <= step.spec.max_attempts",
+    ),
+    Bug("a new driver does not ask the source again", "log.py", "if s.pulling and pull is not None:", "if False:"),
+    Bug(
+        "a new driver does not repeat the last releases",
+        "log.py",
+        "isinstance(x, (Release, Quarantine, Abort, Finish))",
+        "isinstance(x, (Abort, Finish))",
+    ),
+    Bug(
+        "a death with the driver counts against the setup",
+        "events.py",
+        "return self in (Death.NODE_LOST, Death.LINK_LOST, Death.DRIVER_LOST)",
+        "return self in (Death.NODE_LOST, Death.LINK_LOST)",
+    ),
+]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=2000, help="the most seeds to play for one bug (default 2000)")
+    parser.add_argument("--jobs", type=int, default=1, help="bugs that are tried at the same time")
+    parser.add_argument("--only", default="", help="only bugs whose description has this text")
+    options = parser.parse_args()
+    bugs = [bug for bug in BUGS if options.only in bug.what]
+    misplaced = [bug for bug in bugs if (SOURCE / "scheduling" / bug.file).read_text("utf-8").count(bug.old) != 1]
+    for bug in misplaced:
+        print(
+            f"{bug.file} does not have this exactly once, so '{bug.what}' cannot be tried:\n{bug.old}", file=sys.stderr
+        )
+    if misplaced:
+        return 2
+    if not options.only and try_bug(None, 60)[0]:
+        print("the campaign fails without any bug: mend that first", file=sys.stderr)
+        return 2
+    missed = 0
+    print("| bug | caught by | after seeds |\n|---|---|---|", flush=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for bug, (check, seeds) in zip(bugs, pool.map(lambda b: try_bug(b, options.seeds), bugs), strict=True):
+            print(f"| {bug.what} | {check or 'nothing'} | {seeds} |", flush=True)
+            missed += not check
+    print(f"\n{len(bugs) - missed} of {len(bugs)} bugs were caught")
+    return 1 if missed else 0
+
+
+def try_bug(bug: Bug | None, seeds: int) -> tuple[str, int]:
+    """The check that catches a bug, or nothing, and how many seeds it took."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "gristmill"
+        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        if bug is not None:
+            file = copy / "scheduling" / bug.file
+            file.write_text(file.read_text("utf-8").replace(bug.old, bug.new), "utf-8")
+        command = [sys.executable, "-m", "gristmill.scheduling.simulator.campaign"]
+        command += ["--seeds", f"0:{seeds}", "--no-shrink"]
+        env = {**environ, "PYTHONPATH": folder}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return f"it does not end within {LIMIT_S} s", 0
+    if done.returncode == 0:
+        return "", seeds
+    found = re.search(r"^seed (\d+) fails: .*?^kind: (.*?)$", done.stdout, re.MULTILINE | re.DOTALL)
+    if found is None:
+        return f"the campaign broke: {done.stderr.strip().splitlines()[-1:]}", 0
+    return found[2].replace("AssertionError: ", ""), int(found[1]) + 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

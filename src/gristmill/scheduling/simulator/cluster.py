@@ -1,0 +1,333 @@
+"""Nodes and workers in virtual time, and what happens in them. No process, clock or sleep."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gristmill.scheduling import commands as c
+from gristmill.scheduling import events as e
+from gristmill.scheduling.config import StepSpec
+from gristmill.scheduling.simulator.chance import mix, uniform
+from gristmill.scheduling.simulator.model import SECOND, Data, Job, Made, StepModel, VirtualWorker
+from gristmill.scheduling.simulator.truth import outputs_of, service_key, source_key
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.simulator.faults import Injector
+    from gristmill.scheduling.simulator.wire import Wire
+    from gristmill.scheduling.simulator.witness import Witness
+
+
+class Cluster:
+    """Does what it is told to, as the models of the steps say, and lets things happen in their order."""
+
+    injector: Injector
+    wire: Wire | None
+    """None: what workers say and are told arrives in order and once."""
+    witness: Witness
+
+    def __init__(
+        self,
+        steps: Sequence[StepSpec],
+        models: Sequence[StepModel],
+        seed: int,
+        lag_us: int,
+        start_us: int,
+        leave_us: int | None,
+        watched: bool,
+    ) -> None:
+        self.specs, self.models = steps, models
+        self.random = random.Random(seed)
+        self.seed = seed
+        self.lag_us = lag_us
+        self.start_us = start_us
+        self.leave_us = start_us if leave_us is None else leave_us
+        self.watched = watched
+        """The witness looks on."""
+        self.straggling = False
+        self.heap: list[tuple[int, int, Any]] = []
+        self.seq = 0
+        self.now = 0
+        self.next_id = 0
+        self.nodes: dict[int, e.NodeJoined] = {}
+        self.node_ready: set[tuple[int, int]] = set()
+        """(node, step) whose `setup_on_node` is done."""
+        self.data: dict[int, Data] = {}
+        """The store: what the tasks that the driver knows carry."""
+        self.workers: dict[int, VirtualWorker] = {}
+        self.failed_once: set[tuple[int, str]] = set()
+        self.last_done = 0
+        """When a unit was last done."""
+        self.work_lost_us = 0
+        """Time that workers had spent on units which were then taken from them."""
+        self.arriving: list[Made] = []
+        """What the event that arrives now says was made; it counts once the scheduler has heard it."""
+        self.generation = 0
+        """Drivers lost so far; what is on its way to or from a lost one never arrives."""
+
+    def after(self, delay: int, what: e.Event | Callable[[Any], Any]) -> None:
+        """Let an event, or what a function of the world makes an event of, happen later."""
+        self.seq += 1
+        heapq.heappush(self.heap, (self.now + delay, self.seq, what))
+
+    def post(self, delay: int, what: e.Event | Callable[[Any], Any]) -> None:
+        """The same for a message to or from the driver: it does not outlive it."""
+        generation = self.generation
+
+        def arrive(world: Cluster) -> Any:
+            if world.generation != generation:
+                return None
+            return what(world) if callable(what) else what
+
+        self.after(delay, arrive)
+
+    def lose(self, node: int) -> e.Event:
+        self.nodes.pop(node, None)
+        self.node_ready = {x for x in self.node_ready if x[0] != node}
+        for i in [i for i, w in self.workers.items() if w.node == node]:
+            self.lose_worker(i)
+        for i in [i for i, (where, _) in self.witness.placed.items() if where == node]:
+            self.witness.is_gone(i)
+        return e.NodeLost(node)
+
+    def lose_worker(self, worker: int) -> VirtualWorker:
+        """A worker is gone without a word."""
+        w = self.workers.pop(worker)
+        w.lost = True
+        self.lose_work(w)
+        self.witness.is_gone(worker)
+        if self.wire is not None:
+            self.wire.left(worker)
+        return w
+
+    def lose_everyone(self) -> None:
+        """The driver is gone, and with it its workers and all that was said."""
+        self.generation += 1
+        for worker in list(self.workers):
+            self.lose_worker(worker)
+        self.witness.all_gone()
+        if self.wire is not None:
+            self.wire.boxes.clear()
+
+    def lose_work(self, w: VirtualWorker) -> None:
+        if w.current is not None:
+            self.work_lost_us += max(0, self.now - w.since)
+
+    def say(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[Any], Any]) -> None:
+        """A worker reports; what it says arrives in order, but late, unless the wire is bad."""
+        if self.wire is not None:
+            event = what(self) if callable(what) else what
+            made, self.arriving = self.arriving, []
+            self.wire.report(worker, w, event, made)
+            return
+        w.heard_at = max(w.heard_at, self.now + (self.random.randrange(self.lag_us) if self.lag_us else 0))
+
+        def arrive(world: Cluster) -> Any:
+            if w.lost:
+                return None
+            return what(world) if callable(what) else what
+
+        self.post(w.heard_at - self.now, arrive)
+
+    def die(self, worker: int, cause: e.Death) -> None:
+        w = self.workers.pop(worker)
+        self.witness.is_gone(worker)
+        self.injector.died(w)
+        setting_up = w.current is not None and self.needs_setup(w, w.current.step)
+        if not setting_up:
+            self.lose_work(w)
+        running = w.current.key if w.current and not setting_up else None
+        died = e.WorkerDied(worker, cause, running, w.current.step if w.current and setting_up else None)
+        if self.wire is not None:
+            self.wire.died(died)
+        else:
+            self.say(worker, w, died)
+
+    def leave(self, worker: int) -> None:
+        w = self.workers.pop(worker, None)
+        if w is not None:
+            self.witness.is_gone(worker)
+            self.say(worker, w, e.WorkerLeft(worker))
+            if self.wire is not None:
+                self.wire.left(worker)
+
+    def later(self, worker: int, delay: int, then: Callable[[int, VirtualWorker], None]) -> None:
+        """Go on in a worker after a while, unless it has died, been stopped or been given something else meanwhile."""
+        epoch = self.workers[worker].epoch
+
+        def happen(world: Cluster) -> None:
+            w = world.workers.get(worker)
+            if w is not None and w.epoch == epoch:
+                then(worker, w)
+
+        self.after(delay, happen)
+
+    def up(self, worker: int, w: VirtualWorker) -> None:
+        if w.step is not None and self.setup_fails(worker, w, w.step):
+            self.leave(worker)
+            return
+        self.say(worker, w, e.WorkerReady(worker, 0 if w.step is None else self.now - w.since))
+
+    def setup_fails(self, worker: int, w: VirtualWorker, step: int) -> bool:
+        model = self.models[step]
+        share = self.injector.faults.setup_failures
+        if model.failing_setups:
+            model.failing_setups -= 1
+        elif not share or uniform(mix(mix(self.seed, worker + 4_000_037), step)) >= share:
+            return False
+        self.say(worker, w, e.SetupFailed(worker, step, "OSError: no weights"))
+        return True
+
+    def needs_setup(self, w: VirtualWorker, step: int) -> bool:
+        return w.step is None and self.specs[step].has_setup and step not in w.hosts
+
+    def setup_time(self, worker: int, step: int) -> int:
+        return self.models[step].setup(mix(source_key(self.seed, worker + 1_000_003), step))
+
+    def go_on(self, worker: int, w: VirtualWorker) -> None:
+        """Start the next unit of a worker, setting its step up first if need be."""
+        if w.current is not None or not w.queue or w.stopping:
+            return
+        w.current = w.queue.popleft()
+        w.since = self.now
+        w.epoch += 1
+        step = w.current.step
+        if self.watched:
+            self.witness.begins(worker, w, w.current)
+        if self.needs_setup(w, step):
+            self.later(worker, self.setup_time(worker, step), self.set_up)
+        else:
+            self.begin(worker, w)
+
+    def set_up(self, worker: int, w: VirtualWorker) -> None:
+        assert w.current is not None
+        step = w.current.step
+        if self.setup_fails(worker, w, step):
+            w.queue = type(w.queue)(job for job in w.queue if job.step != step)
+            w.current = None
+            self.go_on(worker, w)
+            return
+        w.hosts.add(step)
+        self.say(worker, w, e.StepSetUp(worker, step, self.now - w.since))
+        w.since = self.now
+        self.begin(worker, w)
+
+    def begin(self, worker: int, w: VirtualWorker) -> None:
+        job = w.current
+        assert job is not None
+        model = self.models[job.step]
+        if not any(d.is_in(model.hangs) for d in job.data):
+            kind = self.nodes[w.node].kind
+            time = sum(model.service(service_key(d, job.step), kind) for d in job.data)
+            if self.straggling:
+                time = int(time * self.injector.slowness(worker, mix(job.data[0].key, job.step)))
+                timeout = self.specs[job.step].timeout_us
+                if timeout is not None:
+                    time = min(time, timeout * len(job.data) * 3 // 4)  # slow, but it does not hang
+            w.since += model.overhead_us
+            self.later(worker, model.overhead_us + time, self.advance)
+
+    def advance(self, worker: int, w: VirtualWorker) -> None:
+        """The unit (or chunk) that a worker runs is over."""
+        job = w.current
+        assert job is not None
+        model = self.models[job.step]
+        busy = self.now - w.since
+        if any(d.is_in(model.poison) for d in job.data):
+            self.die(worker, e.Death.CRASHED)
+            return
+        w.current = None
+        self.last_done = self.now
+        flaky = {(job.step, d.root) for d in job.data if d.is_in(model.flaky)} - self.failed_once
+        if flaky or any(d.is_in(model.raises) for d in job.data):
+            self.failed_once |= flaky
+            self.say(worker, w, e.UnitFailed(worker, job.key, "ValueError: bad", busy))
+        else:
+            model.served += len(job.inputs)
+            made = [
+                (d, x.task)
+                for x, whole in zip(job.inputs, job.data, strict=True)
+                for d in self.outputs_of(job.step, whole)[x.skip :]
+            ]
+            end = job.produced + model.chunk if model.chunk else len(made)
+            part = made[job.produced : end]
+            kind: Any = e.UnitFinished
+            if end < len(made):
+                job.produced = end
+                w.suspended[job.key] = job
+                kind = e.UnitEmitted
+            self.say(worker, w, lambda world: kind(worker, job.key, world.make(job.step, part), busy))
+        self.go_on(worker, w)
+
+    def outputs_of(self, step: int, d: Data) -> list[Data]:
+        return outputs_of(self.models[step], step, d)
+
+    def make(self, step: int, outputs: list[tuple[Data, int]]) -> tuple[e.Output, ...]:
+        """Tasks on their way to the scheduler."""
+        size = self.models[step].out_bytes
+        made = []
+        for ident, (data, parent) in enumerate(outputs, self.next_id):
+            n = len(data.items)
+            made.append(e.Output(ident, size, n, parent, n > 1))
+        self.next_id += len(made)
+        if made:
+            self.arriving.append(Made(step, tuple([(o.id, data) for o, (data, _) in zip(made, outputs, strict=True)])))
+        return tuple(made)
+
+    # What it is told ---------------------------------------------------------------------------------------------
+
+    def set_up_node(self, x: c.SetUpNode) -> None:
+        node = self.nodes[x.node]
+
+        def done(world: Cluster) -> e.Event | None:
+            if world.nodes.get(x.node) is not node:
+                return None  # it was lost meanwhile
+            world.node_ready.add((x.node, x.step))
+            return e.NodeSetUp(x.node, x.step)
+
+        self.post(SECOND, done)
+
+    def start_worker(self, x: c.StartWorker) -> None:
+        self.workers[x.worker] = VirtualWorker(x.node, x.step, since=self.now + self.start_us)
+        setup = self.setup_time(x.worker, x.step) if x.step is not None else 0
+        self.later(x.worker, self.start_us + setup, self.up)
+
+    def stop_worker(self, x: c.StopWorker) -> None:
+        w = self.workers.get(x.worker)
+        if w is None:
+            return
+        assert x.now or (not w.queue and w.current is None and not w.suspended), "stopped with work in hand"
+        w.stopping = True
+        w.epoch += 1
+        self.lose_work(w)
+        self.later(x.worker, self.leave_us, lambda worker, w: self.leave(worker))
+
+    def kill_worker(self, x: c.KillWorker) -> None:
+        if x.worker in self.workers:
+            self.die(x.worker, e.Death.KILLED)
+
+    def dispatch(self, x: c.Dispatch) -> None:
+        w = self.workers.get(x.worker)
+        if w is not None:
+            assert not w.stopping, f"worker {x.worker} was told to stop and gets work"
+            inputs = x.special or tuple([c.Input(t, t, 0, 0, 0) for t in x.tasks])
+            data = tuple([part(self.data[i.data], i.start, i.stop) for i in inputs])
+            w.queue.append(Job(x.tasks[0], x.step, inputs, data))
+            self.go_on(x.worker, w)
+
+    def resume(self, x: c.Resume) -> None:
+        w = self.workers.get(x.worker)
+        if w is not None:
+            w.queue.append(w.suspended.pop(x.unit))
+            self.go_on(x.worker, w)
+
+    def cancel(self, x: c.Cancel) -> None:
+        w = self.workers.get(x.worker)
+        if w is not None:
+            del w.suspended[x.unit]
+
+
+def part(whole: Data, start: int, stop: int) -> Data:
+    return Data(whole.label, whole.items[start:stop], whole.key) if stop else whole

@@ -1,0 +1,195 @@
+"""What goes wrong in a virtual cluster: how often, and whom it hits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from gristmill.scheduling.events import Death, Event, NodeJoined
+from gristmill.scheduling.simulator.chance import mix, uniform
+from gristmill.scheduling.simulator.model import SECOND, StepModel, VirtualWorker
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.simulator.world import World
+
+
+class FaultError(ValueError):
+    """Faults cannot be read; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Times are seconds, shares from 0 to 1. What is 0 does not happen."""
+
+    crash_every_s: float = 0.0
+    """A worker crashes, but not over work whose worker died before: that would rightly convict it."""
+    kill_every_s: float = 0.0
+    """A worker is killed from outside."""
+    oom_every_s: float = 0.0
+    """A worker runs out of memory; only while several run something, for a task that runs alone has enough."""
+    node_loss_every_s: float = 0.0
+    node_back_s: float = 30.0
+    """A lost node joins again after this time."""
+    slow_workers: float = 0.0
+    slow_tasks: float = 0.0
+    slow_factor: float = 4.0
+    """Stragglers: the share of workers and of tasks that take so many times as long."""
+    setup_failures: float = 0.0
+    """Share of setups that raise."""
+    poison: float = 0.0
+    raising: float = 0.0
+    hanging: float = 0.0
+    """Shares of source tasks that kill their worker, raise, or never end, each at one step."""
+    timeout_s: float = 600.0
+    """A task that takes longer is ended; used only where tasks hang."""
+    late: float = 0.0
+    late_s: float = 0.5
+    """Share of messages that are late, and by how much at most."""
+    duplicated: float = 0.0
+    lost: float = 0.0
+    cut_off_every_s: float = 0.0
+    cut_off_s: float = 20.0
+    """A worker goes on working, but nothing that it says or is told, not even that it must die, gets through."""
+    alive_every_s: float = 2.0
+    link_timeout_s: float = 10.0
+    """Between signs of life of a worker, and until one that cannot be accounted for is given up."""
+    restart_every_s: float = 0.0
+    """The driver is lost and another goes on from its log."""
+    until_s: float = 0.0
+    """No crash, kill, loss or restart, and no message lost, after this time; 0: without end."""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+                raise FaultError(f"faults: {f.name} must be a number that is not negative, not {value!r}")
+            if f.name in _SHARES and value > 1:
+                raise FaultError(f"faults: {f.name} is a share of all and cannot be {value:g}")
+
+    @property
+    def links_fail(self) -> bool:
+        return self.late > 0 or self.duplicated > 0 or self.lost > 0 or self.cut_off_every_s > 0
+
+
+_SHARES = frozenset(
+    ["slow_workers", "slow_tasks", "setup_failures", "poison", "raising", "hanging", "late", "duplicated", "lost"]
+)
+
+
+def read_faults(source: Faults | Mapping[str, Any] | None) -> Faults:
+    """Faults from a mapping of the names above.
+
+    >>> read_faults({"kill_every_s": 20}).kill_every_s
+    20
+    """
+    if source is None:
+        return Faults()
+    if isinstance(source, Faults):
+        return source
+    if not isinstance(source, Mapping):
+        raise FaultError(f"faults must be a mapping or Faults, not {type(source).__name__}")
+    known = [f.name for f in fields(Faults)]
+    for name in source:
+        if name not in known:
+            raise FaultError(f"faults: '{name}' is not known; there is {', '.join(known)}")
+    return Faults(**source)
+
+
+def bad_tasks(faults: Faults, models: list[StepModel], sources: int, seed: int) -> list[StepModel]:
+    """The models, with source tasks that are bad somewhere chosen by chance."""
+    chosen: dict[str, list[set[str]]] = {kind: [set() for _ in models] for kind in ("poison", "raises", "hangs")}
+    for number in range(sources):
+        draw = uniform(mix(mix(seed, 3_000_017), number))
+        step = mix(mix(seed, 3_000_029), number) % len(models)
+        for kind, share in (("poison", faults.poison), ("raises", faults.raising), ("hangs", faults.hanging)):
+            if 0 <= draw < share:
+                chosen[kind][step].add(str(number))
+            draw -= share
+    return [
+        replace(model, **{kind: getattr(model, kind) | sets[i] for kind, sets in chosen.items()})
+        for i, model in enumerate(models)
+    ]
+
+
+class Injector:
+    """Lets faults happen in a world, at seeded times."""
+
+    def __init__(self, world: World, faults: Faults, nodes: list[NodeJoined]) -> None:
+        self.world, self.faults, self.nodes = world, faults, nodes
+        self.hit: set[tuple[int, str, int]] = set()
+        """(step, label, item) of work during which a worker died."""
+        for every_s, what in (
+            (faults.crash_every_s, self._crash),
+            (faults.kill_every_s, self._kill),
+            (faults.oom_every_s, self._out_of_memory),
+            (faults.node_loss_every_s, self._lose_node),
+            (faults.restart_every_s, self._restart),
+            (faults.cut_off_every_s, self._cut_off),
+        ):
+            if every_s:
+                self._again(round(every_s * SECOND), what)
+
+    @property
+    def active(self) -> bool:
+        return not self.faults.until_s or self.world.now < self.faults.until_s * SECOND
+
+    def slowness(self, worker: int, key: int) -> float:
+        """By what a straggler's service time is multiplied."""
+        f = self.faults
+        slow = uniform(mix(mix(self.world.seed, 3_000_047), worker)) < f.slow_workers
+        return f.slow_factor if slow or uniform(mix(key, 3_000_059)) < f.slow_tasks else 1.0
+
+    def _again(self, every: int, what: Callable[[], Event | None]) -> None:
+        def happen(world: World) -> Event | None:
+            if not self.active:
+                return None
+            self._again(every, what)
+            return what()
+
+        self.world.after(every // 2 + self.world.random.randrange(every + 1), happen)
+
+    def _standing(self) -> list[tuple[int, VirtualWorker]]:
+        return [(i, w) for i, w in self.world.workers.items() if not w.stopping]
+
+    def _crash(self) -> None:
+        self._end([(i, w) for i, w in self._standing() if not _work(w) & self.hit], Death.CRASHED)
+
+    def _kill(self) -> None:
+        self._end(self._standing(), Death.KILLED)
+
+    def _end(self, workers: list[tuple[int, VirtualWorker]], cause: Death) -> None:
+        if workers:
+            self.world.die(self.world.random.choice(workers)[0], cause)
+
+    def died(self, w: VirtualWorker) -> None:
+        """A worker died: what it was running is suspected from now on."""
+        if self.faults.crash_every_s:
+            self.hit |= _work(w)
+
+    def _out_of_memory(self) -> None:
+        running = [(i, w) for i, w in self._standing() if w.current is not None]
+        if len(running) > 1:
+            self._end(running, Death.OUT_OF_MEMORY)
+
+    def _lose_node(self) -> Event | None:
+        here = [n for n in self.nodes if n.node in self.world.nodes]
+        if not here:
+            return None
+        node = self.world.random.choice(here)
+        self.world.after(round(self.faults.node_back_s * SECOND), node)
+        return self.world.lose(node.node)
+
+    def _cut_off(self) -> None:
+        busy = [i for i, w in self._standing() if w.current is not None]
+        if busy and self.world.wire is not None:
+            until = self.world.now + round(self.faults.cut_off_s * SECOND)
+            self.world.wire.cut_off[self.world.random.choice(busy)] = until
+
+    def _restart(self) -> None:
+        self.world.driver_fails = True
+
+
+def _work(w: VirtualWorker) -> set[tuple[int, str, int]]:
+    job = w.current
+    return {(job.step, d.label, item) for d in job.data for item in d.items} if job is not None else set()

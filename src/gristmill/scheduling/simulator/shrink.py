@@ -1,0 +1,153 @@
+"""A failing scenario, made as small as it can be while it still fails, and told step by step."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from gristmill.scheduling import commands as c
+from gristmill.scheduling import events as e
+from gristmill.scheduling.simulator.faults import Faults
+from gristmill.scheduling.simulator.model import StepModel
+from gristmill.scheduling.simulator.scenario import Scenario, play, random_scenario, show
+
+_TOLD = 40
+_OTHER_SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in a scenario."""
+
+    kind: str
+    """The same for failures that differ only in their numbers."""
+    error: str
+    story: tuple[str, ...] = ()
+    """The last things that were heard and said."""
+
+
+def failure_of(scenario: Scenario, told: int = 0) -> Failure | None:
+    """Play a scenario and say how it fails, with the last ``told`` events and commands; None if it does not."""
+    lines: deque[str] = deque(maxlen=told)
+    world = scenario.world()
+    if told:
+        hear = world.hear
+
+        def hear_and_tell(events: Sequence[e.Event]) -> list[c.Command]:
+            lines.extend(f"{world.now / 1e6:12.6f}  {_words(event)}" for event in events if not _is_dull(event))
+            commands = hear(events)
+            lines.extend(f"{'':12}      -> {_words(command)}" for command in commands)
+            return commands
+
+        world.hear = hear_and_tell  # type: ignore[method-assign]
+    try:
+        play(scenario, world)
+    except Exception as error:  # whatever a bug raises is what is looked for
+        return Failure(_kind(error), f"{type(error).__name__}: {error}", tuple(lines))
+    return None
+
+
+def _kind(error: Exception) -> str:
+    first = re.split(r"[\n\[(]", str(error))[0]
+    return f"{type(error).__name__}: {re.sub(r'-?[0-9][0-9.]*', 'N', first)[:90].strip(' :')}"
+
+
+def _is_dull(event: e.Event) -> bool:
+    return isinstance(event, (e.Tick, e.WorkerAlive))
+
+
+def _words(value: Any) -> str:
+    text = show(value)
+    return text if len(text) < 300 else text[:300] + " ..."
+
+
+def shrink(scenario: Scenario, failure: Failure, limit_s: float = 30.0) -> tuple[Scenario, Failure]:
+    """The smallest scenario found that fails in the same way."""
+    deadline = time.monotonic() + limit_s
+    found = failure
+    again = True
+    while again:
+        again = False
+        for smaller in _smaller(scenario):
+            if time.monotonic() > deadline:
+                return scenario, found
+            for seed in range(scenario.seed, scenario.seed + _OTHER_SEEDS):
+                smaller.seed = seed
+                failed = failure_of(smaller)
+                if failed is not None and failed.kind == failure.kind:
+                    break
+            else:
+                continue
+            scenario, found, again = smaller, failed, True
+            break
+    return scenario, found
+
+
+def _smaller(x: Scenario) -> Iterator[Scenario]:
+    """Scenarios with something left out, the largest parts first."""
+    for n in sorted({1, x.sources // 4, x.sources // 2, x.sources - 1}):
+        if 0 < n < x.sources:
+            yield replace(x, sources=n)
+    for i in range(len(x.steps)):
+        if len(x.steps) > 1:
+            yield replace(x, steps=x.steps[:i] + x.steps[i + 1 :], models=x.models[:i] + x.models[i + 1 :])
+    for i in range(len(x.nodes)):
+        if len(x.nodes) > 1:
+            yield replace(x, nodes=x.nodes[:i] + x.nodes[i + 1 :])
+    if x.late_nodes:
+        yield replace(x, late_nodes=[])
+    yield from _plainer(x, "faults", x.faults, Faults())
+    for i, model in enumerate(x.models):
+        plain = StepModel(service_us=model.service_us)
+        for name in _differences(model, plain):
+            models = list(x.models)
+            models[i] = replace(model, **{name: getattr(plain, name)})
+            yield replace(x, models=models)
+    for i, spec in enumerate(x.steps):
+        plain_spec = type(spec)(spec.name, timeout_us=spec.timeout_us)
+        for name in _differences(spec, plain_spec):
+            steps = list(x.steps)
+            steps[i] = replace(spec, **{name: getattr(plain_spec, name)})
+            yield replace(x, steps=steps)
+    plain_config = type(x.config)(
+        budget=1 << 30, ignore_failures=True, link_timeout_us=x.config.link_timeout_us, isolated_kills=100
+    )
+    yield from _plainer(x, "config", x.config, plain_config)
+    defaults = Scenario(x.seed, x.steps, x.models, x.nodes, x.config)
+    for name in ("items", "source_bytes", "lag_us", "start_us"):
+        if getattr(x, name) != getattr(defaults, name):
+            yield replace(x, **{name: getattr(defaults, name)})
+    if x.check_every != 1:
+        yield replace(x, check_every=1)
+
+
+def _plainer(x: Scenario, part: str, value: Any, plain: Any) -> Iterator[Scenario]:
+    for name in _differences(value, plain):
+        yield replace(x, **{part: replace(value, **{name: getattr(plain, name)})})
+
+
+def _differences(value: Any, plain: Any) -> list[str]:
+    return [f.name for f in fields(value) if getattr(value, f.name) != getattr(plain, f.name)]
+
+
+def report(seed: int, failure: Failure, limit_s: float = 30.0, scenario: Scenario | None = None) -> str:
+    """All that somebody needs who wants to mend it: seed, error, how to see it again, and the shrunk trace."""
+    small, found = shrink(scenario or random_scenario(seed), failure, limit_s)
+    told = failure_of(small, _TOLD) or found
+    return "\n".join(
+        [
+            f"seed {seed} fails: {failure.error}",
+            f"replay: python -m gristmill.scheduling.simulator.campaign --seed {seed} --trace",
+            "",
+            f"The last of a smaller run that fails with {told.error}",
+            *told.story,
+            "",
+            "To play the smaller run, paste:",
+            "from gristmill.scheduling.simulator.scenario import *",
+            f"play({show(small)})",
+        ]
+    )

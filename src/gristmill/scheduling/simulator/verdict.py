@@ -1,0 +1,64 @@
+"""How a run in a virtual cluster must end: everything accounted for, and nobody blamed who should not be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gristmill.scheduling.simulator.model import Data
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.simulator.world import World
+
+Items = set[tuple[str, int]]
+
+
+def expected(world: World) -> tuple[Items, Items]:
+    """Labels and items that should be delivered, and source tasks and items that something bad keeps from it."""
+    good: Items = set()
+    bad: Items = set()
+    for number in range(world.sources):
+        whole = world.source_data(number)
+        labels, worst = _fate(world, whole)
+        for item in whole.items:
+            if worst is None or (worst and f"{whole.label}#{item}" in worst):
+                bad.add((whole.label, item))
+            else:
+                good |= {(label, item) for label in labels}
+    return good, bad
+
+
+def _fate(world: World, source: Data) -> tuple[list[str], set[str] | None]:
+    """What becomes of a source task in the end, and which of its items ("7#2") are bad; None if all are.
+
+    What never reaches the step at which it would be bad is not.
+    """
+    found = [source]
+    worst: set[str] = set()
+    for step, model in enumerate(world.models):
+        if not found:
+            break
+        bad = model.poison | model.raises | model.hangs
+        if source.label in bad:
+            return [], None
+        worst |= {x for x in bad if x.startswith(f"{source.label}#")}
+        found = [out for d in found for out in world.outputs_of(step, d)]
+    return [d.label for d in found], worst
+
+
+def assert_nothing_lost(world: World) -> None:
+    """Every good item was delivered once, every bad one was quarantined, and nothing and nobody is left over."""
+    assert world.finished and not world.aborted, f"the run was given up: {world.aborted}"
+    good, bad = expected(world)
+    twice = [x for x, n in world.delivered.items() if n != 1]
+    assert not twice, f"delivered more than once: {twice[:5]}"
+    delivered = set(world.delivered)
+    assert delivered >= good, f"lost: {sorted(good - delivered)[:5]}"
+    assert delivered == good, f"delivered although it should not be: {sorted(delivered - good)[:5]}"
+    named = [(step, d.root, item) for step, d in world.quarantined for item in d.items]
+    blamed = {(root, item) for _, root, item in named}
+    assert blamed <= bad, f"innocents quarantined: {sorted(blamed - bad)[:5]}"
+    assert blamed == bad, f"guilty ones not named: {sorted(bad - blamed)[:5]}"
+    assert not world.data, f"data not released: {list(world.data.values())[:5]}"
+    assert not world.workers, f"workers live after the end: {sorted(world.workers)[:5]}"
+    s = world.scheduler.state
+    assert (s.held, s.reserved, len(s.tasks), len(s.workers)) == (0, 0, 0, 0), "the scheduler has something left"

@@ -1,0 +1,130 @@
+"""A witness who sees what is said and done in a world, and believes nothing that the scheduler counts about workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gristmill.scheduling import commands as c
+from gristmill.scheduling import events as e
+from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.placement import Placement
+from gristmill.scheduling.simulator.model import Job, VirtualWorker
+from gristmill.scheduling.state import WorkerState
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.simulator.world import World
+
+
+class Witness:
+    """Raises `AssertionError` when something runs twice at once, a node is over-committed or the budget is broken."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.placed: dict[int, tuple[int, Placement]] = {}
+        """(node, what it holds) of each dedicated worker that lives or was told to start."""
+        self.leaving: set[int] = set()
+        """Workers that were draining, or told to die, after the last event."""
+        self.forced = 0
+        self.steps: dict[int, int] = {}
+        """The step of each task that was given to a worker on its own."""
+        self.raised: Counter[int] = Counter()
+        """How often each of them raised."""
+
+    # What lives on the nodes ------------------------------------------------------------------------------------
+
+    def starts(self, x: c.StartWorker) -> None:
+        world = self.world
+        assert x.node in world.nodes, f"worker {x.worker} is started on node {x.node}, which is not there"
+        node = world.nodes[x.node]
+        if x.step is None:
+            return
+        assert (x.node, x.step) in world.node_ready or not world.specs[x.step].node_setup, (
+            f"worker {x.worker} is started on node {x.node}, which is not set up for step {x.step}"
+        )
+        self.placed[x.worker] = (x.node, Placement(x.cpu, world.specs[x.step].memory, x.gpus, x.gpu_share))
+        here = [p for n, p in self.placed.values() if n == x.node]
+        assert sum(p.cpu for p in here) <= node.cpu, f"node {x.node}: the workers hold more CPUs than it has"
+        assert sum(p.memory for p in here) <= node.memory, f"node {x.node}: the workers hold more memory than it has"
+        for i in x.gpus:
+            assert i < len(node.gpus), f"node {x.node} has no GPU {i}"
+            used = sum(p.gpu_share for p in here if i in p.gpus)
+            assert used <= UNIT, f"node {x.node}: GPU {i} is shared out {used / UNIT:g} times"
+
+    def is_gone(self, worker: int) -> None:
+        self.placed.pop(worker, None)
+
+    def all_gone(self) -> None:
+        self.placed.clear()
+        self.leaving.clear()
+
+    def begins(self, worker: int, w: VirtualWorker, job: Job) -> None:
+        """A worker takes a unit in hand, to set its step up or to run it."""
+        world = self.world
+        spec = world.specs[job.step]
+        assert w.step is None or w.step == job.step, f"worker {worker} of step {w.step} got work of step {job.step}"
+        assert (w.node, job.step) in world.node_ready or not spec.node_setup, (
+            f"step {job.step} runs on node {w.node}, which is not set up for it"
+        )
+        cpu = shared_memory = 0
+        for other_id, other in world.workers.items():
+            if other.node == w.node and other.current is not None:
+                cpu += world.specs[other.current.step].cpu
+                shared_memory += world.specs[other.current.step].memory if other.step is None else 0
+            if other is not w:
+                for theirs in (*other.queue, *((other.current,) if other.current else ())):
+                    if theirs.step == job.step:
+                        _assert_apart(job, theirs, worker, other_id)
+        node = world.nodes[w.node]
+        assert cpu <= node.cpu, f"node {w.node}: {cpu / UNIT:g} CPUs are busy of {node.cpu / UNIT:g}"
+        assert shared_memory <= node.memory, f"node {w.node}: shared workers use more memory than it has"
+
+    # What is said -----------------------------------------------------------------------------------------------
+
+    def hears(self, events: Sequence[e.Event], commands: Sequence[c.Command]) -> None:
+        """Nobody who leaves gets new work, what was let in fits the budget, and nothing is tried too often."""
+        s = self.world.scheduler.state
+        last = None
+        for event in events:
+            if isinstance(event, e.UnitFailed) and not event.seq and event.unit in self.steps:
+                self.raised[event.unit] += 1
+                most = self.world.specs[self.steps[event.unit]].max_attempts
+                assert self.raised[event.unit] <= most, f"task {event.unit} raised {most} times and was tried again"
+        for x in commands:
+            if isinstance(x, (c.Dispatch, c.Resume, c.Pull)):
+                last = x
+                if isinstance(x, c.Dispatch):
+                    assert x.worker not in self.leaving, f"worker {x.worker} is leaving and got new work"
+                    if len(x.tasks) == 1:
+                        self.steps[x.tasks[0]] = x.step
+                    else:
+                        self.steps.pop(x.tasks[0], None)
+        self.leaving = {w.id for w in s.workers.values() if w.state >= WorkerState.DRAINING or w.kill_cause is not None}
+        forced, self.forced = s.forced > self.forced, s.forced
+        if last is None or forced or s.solo_running or s.config.batch_mode or s.stopping:
+            return
+        if isinstance(last, c.Pull):
+            if s.source_size.known and s.tasks:
+                self._fits(s.source_headroom, "tasks of the source")
+            return
+        step = last.step if isinstance(last, c.Dispatch) else s.workers[last.worker].assigned[-1].step
+        self._fits(s.headroom[step], f"work of step {step}")
+
+    def _fits(self, headroom: int, what: str) -> None:
+        s = self.world.scheduler.state
+        total = s.held + s.reserved + headroom
+        assert total <= s.config.budget, (
+            f"{what} was let in although {s.held} bytes held, {s.reserved} promised and {headroom} kept free "
+            f"exceed the budget of {s.config.budget}"
+        )
+
+
+def _assert_apart(job: Job, other: Job, worker: int, other_worker: int) -> None:
+    for x in job.inputs:
+        for y in other.inputs:
+            if x.data == y.data and (not x.stop or not y.stop or (x.start < y.stop and y.start < x.stop)):
+                raise AssertionError(
+                    f"task {x.data} (items {x.start} to {x.stop}) of step {job.step} begins in worker {worker} while "
+                    f"worker {other_worker} has it"
+                )
