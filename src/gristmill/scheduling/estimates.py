@@ -16,6 +16,8 @@ _PRIOR_TASKS = 3
 _UNKNOWN_CV = 700_000
 """How much service times are taken to vary while too few have been seen, in millionths of their mean."""
 _FAN_WINDOW = 1024
+_UNUSUAL = 4
+"""A task that has been running for so many times the mean says that the speed has changed."""
 
 
 @dataclass(slots=True)
@@ -107,14 +109,18 @@ class ServiceEstimate:
         return max(1, (self.old_busy_us + self.recent_busy_us) // tasks)
 
     def with_running(self, elapsed_us: list[int]) -> int:
-        """Microseconds per task, tasks that run longer than the mean counted with half as much again."""
+        """Microseconds per task, with those that still run as far as they tell something.
+
+        While few have ended, whatever runs longer than those did is news; later only what runs far longer.
+        """
         tasks = self.old_tasks + self.recent_tasks
         busy = self.old_busy_us + self.recent_busy_us
+        unusual = 1 if tasks < _RECENT else _UNUSUAL
         for elapsed in sorted(elapsed_us, reverse=True):
-            if elapsed * tasks <= busy:
+            if elapsed * tasks <= busy * unusual:
                 break
             tasks += 1
-            busy += elapsed + elapsed // 2
+            busy += elapsed
         return max(1, busy // tasks) if tasks else self.part_us
 
     def error(self) -> int:

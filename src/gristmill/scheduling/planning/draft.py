@@ -299,18 +299,18 @@ class Draft:
         for j, load in enumerate(loads):
             lends = load.certain and load.spec.uses_gpu and load.spec.workers is None
             self.short[j] = load.tasks - crews[j].done(self.until) if lends else FOREVER
-        for i in unsure:
-            self.short[i] = 0
         while unsure:
             i = max(unsure, key=lambda i: (self.crews()[i].finish(), i))
             wanted = self.count[i] + 1
             soon = loads[i].setup_us + min(loads[i].service_us.values()) < self.crews()[i].finish()
             if soon and wanted <= self.frame.cap[i]:
                 self.least[i] = wanted
+                self.short[i] = 0
                 self._place(i, False, False)
                 if self._lacks(i):
                     self._place(i, True, False)
                     self._make_room(i)
+                self.short[i] = FOREVER
             if self.count[i] < wanted:
                 unsure.remove(i)
 
