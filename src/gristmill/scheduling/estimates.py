@@ -126,11 +126,14 @@ class ServiceEstimate:
     def error(self) -> int:
         """The standard error of the service time, in millionths of it."""
         n = self.old_tasks + self.recent_tasks
-        if n < 8 or not self.old_tasks:
-            return _UNKNOWN_CV // max(1, isqrt(n))
-        mean = max(1, self.old_busy_us // self.old_tasks)
-        variance = max(0, self.old_squares // self.old_tasks - mean * mean)
-        return isqrt(variance * UNIT * UNIT // (mean * mean) // n)
+        return self.deviation_us() * UNIT // max(1, self.service_us()) // max(1, isqrt(n))
+
+    def deviation_us(self) -> int:
+        """How much service times differ from one another: their standard deviation."""
+        if self.old_tasks < 8:
+            return self.service_us() * _UNKNOWN_CV // UNIT
+        mean = self.old_busy_us // self.old_tasks
+        return isqrt(max(0, self.old_squares // self.old_tasks - mean * mean))
 
     def fan_out(self) -> int:
         """Outputs per task in millionths; one when nothing is known. Parts of a first task give a lower bound."""

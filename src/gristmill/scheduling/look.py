@@ -115,13 +115,14 @@ def is_due(s: State) -> bool:
 def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
     """What the planner has to know."""
     remaining = _remaining(s)
+    drains = _drains(s)
     loads = []
     work = 0
     error = 0
     for step in s.steps:
         tasks = remaining[step.index]
         if step in active:
-            loads.append(_load(s, step, tasks))
+            loads.append(_load(s, step, tasks, drains[step.index]))
             error = max(error, step.service.error() if step.service.is_known else 0)
         elif not step.dedicated and not step.ended:
             work += step.spec.cpu * (step.service.service_us() * tasks // UNIT)
@@ -132,7 +133,18 @@ def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
     return Problem(sites, tuple(loads), SharedLoad(work, s.shared_floor), leave, margin, memory_floor)
 
 
-def _load(s: State, step: StepRec, tasks: int) -> Load:
+def _drains(s: State) -> list[int]:
+    """What passes between the last start at each step and the end of the run: the last tasks take longer than most."""
+    drains = []
+    rest = 0
+    for step in reversed(s.steps):
+        late = 2 * step.service.deviation_us() if step.service.is_known else 0
+        drains.append(rest + late)
+        rest += late + step.service.service_us() * step.spec.batch_size
+    return drains[::-1]
+
+
+def _load(s: State, step: StepRec, tasks: int, drain: int) -> Load:
     service = service_us(s, step)
     services = {}
     for kind in {node.kind for node in s.nodes.values()}:
@@ -145,9 +157,9 @@ def _load(s: State, step: StepRec, tasks: int) -> Load:
         if w.state is WorkerState.STARTING:
             elapsed = s.now - w.started_at
             delay = max(setup - elapsed, elapsed // 8)
-        hands.append(Hand(w.id, w.node, w.placement, delay))
+        hands.append(Hand(w.id, w.node, w.placement, delay + drain))
     for node, placement in step.promised:
-        hands.append(Hand(PROMISED, node, placement, setup + min(service, _LEAVE_US)))
+        hands.append(Hand(PROMISED, node, placement, setup + min(service, _LEAVE_US) + drain))
     most = 1 << 30
     if s.source_ended:
         most = max(1, -(-tasks // (UNIT * step.spec.batch_size)))
@@ -156,7 +168,7 @@ def _load(s: State, step: StepRec, tasks: int) -> Load:
         step.spec,
         max(1, tasks),
         services,
-        setup,
+        setup + drain,
         tuple(hands),
         most,
         certain=step.service.is_known,

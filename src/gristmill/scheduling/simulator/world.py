@@ -90,9 +90,8 @@ class World(Cluster):
         self.witness = Witness(self)
         self.injector = Injector(self, faults or Faults(), list(nodes or ()))
         self.wire = Wire(self, self.injector) if faults is not None and faults.links_fail else None
-        for node in nodes or [cpus(4)]:
-            self.after(0, node)
-        self.after(0, e.SourceSized(source))
+        beginning = [*(nodes or [cpus(4)]), e.SourceSized(source)]
+        self.after(0, lambda world: beginning)
         if kill_every_us:
             self.after(kill_every_us, World.kill_one)
         self.after(tick_us, World.tick)
