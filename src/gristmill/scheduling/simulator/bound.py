@@ -21,6 +21,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from gristmill.scheduling.simulator.loads import GB, Load, NodeModel, StageModel
+from gristmill.scheduling.simulator.tails import longest_rest_s
 
 _EPS = 1e-9
 _QUICKEST_SETUP = 0.9
@@ -97,11 +98,13 @@ def steady_bound_s(load: Load) -> float:
     """The shortest makespan of one plan that is kept to the end; infinite if not all stages fit beside one another."""
     job = _Job.of(load)
     plan = _steady_plan(job)
-    return _without_noise(_run(job, ((0.0, plan),)).finish, limit_s(load)) if plan else math.inf
+    return _without_noise(_drained(job, _run(job, ((0.0, plan),))), limit_s(load)) if plan else math.inf
 
 
 def bound_s(load: Load) -> float:
     """The shortest makespan found for a planner who knows the mean times and may change the plan during the run.
+
+    Setups, fill and drain are paid; the drain is that of tasks whose times differ, as nobody knows which are long.
 
     Plans change when a stage ends or its mean changes. A search finds the plans, so a better schedule may exist, but
     never below :func:`limit_s`. Workers that stay may be packed anew on nodes of their kind when a plan changes.
@@ -110,7 +113,22 @@ def bound_s(load: Load) -> float:
     floor = limit_s(load)
     if math.isinf(floor):
         return math.inf
-    return _without_noise(_best_schedule(job, floor).finish, floor)
+    return _without_noise(_drained(job, _best_schedule(job, floor)), floor)
+
+
+def _drained(job: _Job, run: _Run) -> float:
+    """When a schedule has ended: the last tasks of a stage are not all average ones, and nobody knows which are not."""
+    finish = run.finish
+    if math.isinf(finish):
+        return finish
+    for i, stage in enumerate(job.stages):
+        first = max(job.arrivals[i], stage.setup_s)
+        mean = stage.mean_at(stage.tasks) / max(stage.speeds)
+        under_way = max(1, math.ceil(stage.work() / max(stage.speeds) / max(run.ends[i] - first, mean)))
+        rest = mean * (1 + stage.cv * stage.cv) / 2
+        late = longest_rest_s(mean, stage.cv, under_way) - max(mean, rest)
+        finish = max(finish, run.ends[i] + late + job.drains[i])
+    return finish
 
 
 def _without_noise(finish: float, floor: float) -> float:
@@ -144,6 +162,7 @@ class _Stage:
     most: int
     capacity: float
     """Speeds of all workers that fit if no other stage has any."""
+    cv: float = 0.0
 
     @property
     def quickest_s(self) -> float:
@@ -205,6 +224,7 @@ class _Job:
                 paces,
                 most,
                 0,
+                model.cv,
             )
             fits = [_most_on(_empty(kind), stage, k) for k, kind in enumerate(kinds)]
             speeds = tuple(
