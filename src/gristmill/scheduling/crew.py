@@ -232,7 +232,10 @@ def left(s: State, w: WorkerRec) -> None:
                 other.replaces = None
     elif w.replaces is not None and w.replaces in s.workers:
         s.workers[w.replaces].being_replaced = False
-    s.look_wanted = s.look_wanted or "a worker left"
+    if any(step.promised for step in s.steps):
+        s.freed.append(w.node)
+    else:
+        s.look_wanted = s.look_wanted or "a worker left"
 
 
 def died(s: State, w: WorkerRec, e: WorkerDied) -> None:

@@ -11,7 +11,7 @@ from gristmill.scheduling.credit import has_room
 from gristmill.scheduling.crew import drain, put_back_suspended, start, stop_if_drained
 from gristmill.scheduling.events import Solved
 from gristmill.scheduling.feed import is_set_up, may_run
-from gristmill.scheduling.placement import Room
+from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.planning import FOREVER, Hand, Load, Plan, Problem, SharedLoad, Site, solve
 from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
 
@@ -255,18 +255,33 @@ def _rooms(s: State, memory_floor: int) -> dict[int, Room]:
     return {n.id: Room(n.cpu, max(0, n.memory - memory_floor), n.room.gpu_memory) for n in s.nodes.values()}
 
 
+def room_was_made(s: State) -> None:
+    """Workers have left: start those for whom they did. When nobody else leaves there, it is time to look again."""
+    nodes, s.freed = s.freed, []
+    if s.stopping:
+        return
+    for step in s.steps:
+        if step.promised:
+            step.promised = [p for p in step.promised if p[0] not in nodes or not _kept(s, step, p)]
+    if not any(w.node in nodes for w in _leaving(s)):
+        s.look_wanted = s.look_wanted or "workers left"
+
+
 def _keep_promises(s: State) -> None:
     """Start the workers for which others have left; a promise that can no longer be kept is void."""
     leaving = {w.node for w in _leaving(s)}
     for step in s.steps:
-        waiting = []
-        for node_id, placement in step.promised:
-            node = s.nodes.get(node_id)
-            if node is not None and node.room.fits(placement) and not step.ended:
-                start(s, node, step, placement)
-            elif node_id in leaving:
-                waiting.append((node_id, placement))
-        step.promised = waiting
+        if step.promised:
+            step.promised = [p for p in step.promised if not _kept(s, step, p) and p[0] in leaving]
+
+
+def _kept(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
+    node_id, placement = promise
+    node = s.nodes.get(node_id)
+    if node is None or step.ended or not is_set_up(node, step) or not node.room.fits(placement):
+        return False
+    start(s, node, step, placement)
+    return True
 
 
 def _leaving(s: State) -> Iterator[WorkerRec]:

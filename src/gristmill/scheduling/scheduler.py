@@ -35,7 +35,15 @@ from gristmill.scheduling.events import (
 )
 from gristmill.scheduling.feed import feed, update_depth
 from gristmill.scheduling.invariants import check
-from gristmill.scheduling.look import is_due, look, next_turn, refresh_for_suspects, solved, turn_due
+from gristmill.scheduling.look import (
+    is_due,
+    look,
+    next_turn,
+    refresh_for_suspects,
+    room_was_made,
+    solved,
+    turn_due,
+)
 from gristmill.scheduling.placement import Room, misfit
 from gristmill.scheduling.progress import emitted, finished, pull_answered, source_gave
 from gristmill.scheduling.snapshot import Snapshot
@@ -74,6 +82,8 @@ class Scheduler:
         for event in events if isinstance(events, Sequence) else (events,):
             self._take_in(s, event)
         _mark_ended(s)
+        if s.freed:
+            room_was_made(s)
         if is_due(s):
             look(s)
         feed(s)

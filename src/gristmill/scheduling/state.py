@@ -347,6 +347,8 @@ class State:
     look_wanted: str = ""
     """Why the balance should be looked at again; empty when it need not be."""
     looked_at: int = 0
+    freed: list[int] = field(default_factory=list)
+    """Nodes that workers have left while others wait for their room."""
     solving: int = 0
     """Number of the plan that is being made; 0: none is."""
     asked: Problem | None = None
