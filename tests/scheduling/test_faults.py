@@ -24,7 +24,7 @@ LOAD = {
     "faults",
     [
         {"crash_every_s": 30},
-        {"kill_every_s": 3},
+        {"kill_every_s": 6},
         {"oom_every_s": 5},
         {"node_loss_every_s": 20, "node_back_s": 5},
         {"slow_workers": 0.5},

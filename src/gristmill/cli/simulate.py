@@ -15,7 +15,7 @@ from gristmill.cli.target import UsageError
 from gristmill.metrics import chart
 from gristmill.metrics import format as fmt
 from gristmill.scheduling.profile import Profile, ProfileError
-from gristmill.scheduling.simulator import LoadError, SimulationResult, read_loads, simulate
+from gristmill.scheduling.simulator import LoadError, SimulationResult, check, read_loads, simulate
 from gristmill.scheduling.simulator.loads import Load, NodeModel, on_nodes, parse_nodes
 
 FIRST_DECISIONS, LAST_DECISIONS = 22, 8
@@ -35,6 +35,7 @@ def simulate_loads(
         known = Profile.read(profile) if profile is not None else None
         results = []
         for i, load in enumerate(loads):
+            check(load)
             if not as_json:
                 _print([""] * bool(i) + heading(load, seed, width))
             results.append(simulate(load, seed, known))
@@ -116,7 +117,7 @@ def stage_table(result: SimulationResult, width: int, glyphs: chart.ChartGlyphs)
     rows = [["stage", "workers", "most", "started", "tasks", "busy"]]
     failed = any(stage.tasks_failed for stage in result.stages)
     for stage in result.stages:
-        own = bool(stage.timeline)
+        own = stage.workers_started > 0
         rows.append(
             [
                 fmt.clean(stage.name),

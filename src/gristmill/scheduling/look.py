@@ -21,7 +21,7 @@ _GUESS_US = UNIT
 _LEAST_WAIT_US = 2 * UNIT
 _UNKNOWN_HORIZON_US = 600 * UNIT
 """A source of unknown length is taken to go on for so long at least."""
-_GAP_US = 10
+_GAP_US = 100
 """Time between two looks for each node and step."""
 _LEAVE_US = 30 * UNIT
 """The longest that others are taken to need until they have left."""

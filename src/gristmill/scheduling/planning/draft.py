@@ -227,7 +227,7 @@ class Draft:
         load = frame.loads[i]
         spec = load.spec
         have = self.count[i]
-        if have and load.setup_us + min(load.service_us.values()) >= end:
+        if have and load.setup_us + min(load.service_us.values()) >= end - (end >> 10):
             return False
         if not load.certain and not spec.uses_gpu and i and frame.loads[i - 1].certain and have >= self.count[i - 1]:
             return False  # more than the step before it has could not be kept busy, as far as one can guess

@@ -3,6 +3,16 @@
 from gristmill.scheduling.simulator.faults import FaultError, Faults
 from gristmill.scheduling.simulator.loads import LoadError, read_load, read_loads
 from gristmill.scheduling.simulator.result import SimulationResult
-from gristmill.scheduling.simulator.simulate import profile_of, simulate
+from gristmill.scheduling.simulator.simulate import check, profile_of, simulate
 
-__all__ = ["FaultError", "Faults", "LoadError", "SimulationResult", "profile_of", "read_load", "read_loads", "simulate"]
+__all__ = [
+    "FaultError",
+    "Faults",
+    "LoadError",
+    "SimulationResult",
+    "check",
+    "profile_of",
+    "read_load",
+    "read_loads",
+    "simulate",
+]

@@ -43,12 +43,17 @@ def simulate(
     (0.0, True)
     """
     load = read_load(load)
-    problems = misfits(step_specs(load), _nodes(load))
-    if problems:
-        raise LoadError(f"{load.name}: {problems[0]}")
+    check(load)
     world = make_world(load, seed, None if profile is None else Profile.read(profile), read_faults(faults))
     world.run(limit_us=1 << 62)
     return _result(load, seed, world)
+
+
+def check(load: Load) -> None:
+    """Raise `LoadError` if a stage fits on no node."""
+    problems = misfits(step_specs(load), _nodes(load))
+    if problems:
+        raise LoadError(f"{load.name}: {problems[0]}")
 
 
 def profile_of(load: Load, seed: int = 1, error: float = 0.3) -> Profile:

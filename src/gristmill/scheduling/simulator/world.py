@@ -238,7 +238,7 @@ _DO: dict[type, Callable[[World, Any], None]] = {
     c.Release: World.release,
     c.Quarantine: World.quarantine,
     c.Pull: World.pull,
-    c.Solve: World.solve,
+    c.Solve: lambda world, x: world.solve(x),
     c.Abort: World.abort,
     c.Finish: World.finish,
 }
