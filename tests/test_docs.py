@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gristmill.backends.local.config import LocalConfig
+from gristmill.cli.main import main
 from gristmill.stages.core import ProcessingStage
 
 ROOT = Path(__file__).parents[1]
@@ -69,3 +70,14 @@ def test_the_example_for_the_command_line_runs_there(tmp_path):
     assert "2. large_enough" in python(*command, "plan", "count.py", cwd=tmp_path)
     summary = python(*command, "run", "count.py", "--cpus", "2", cwd=tmp_path)
     assert re.search(r"^large_enough +100 +89 +11 +0 ", summary, re.MULTILINE)
+
+
+def test_the_simulation_in_the_readme_is_what_the_command_prints(capsys) -> None:
+    shown = (
+        (ROOT / "README.md")
+        .read_text(encoding="utf-8")
+        .split("$ gristmill simulate examples/loads/video.json\n")[1]
+        .split("```")[0]
+    )
+    assert main(["simulate", str(ROOT / "examples" / "loads" / "video.json"), "--width", "80"]) == 0
+    assert capsys.readouterr().out.startswith(shown.rstrip())

@@ -101,7 +101,7 @@ def _simulate(args: argparse.Namespace) -> int:
     from gristmill.cli.simulate import simulate_loads
 
     try:
-        done = simulate_loads(args.load, args.seed, args.nodes, args.profile, args.json, args.width)
+        done = simulate_loads(args.load, args.seed, args.nodes, args.inputs, args.profile, args.json, args.width)
     except BrokenPipeError:  # whoever read the output has gone, as `| head` does; Python would complain at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -167,7 +167,12 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument(
         "--seed", type=_positive(int, zero=True), default=1, metavar="N", help="of chance (default: 1)"
     )
-    simulate.add_argument("--nodes", metavar="NODES", help="other nodes than the load's: 8x96c8g, or 8x96c8g,4x64c")
+    simulate.add_argument(
+        "--nodes",
+        metavar="NODES",
+        help="other nodes than the load's: 8x96c8g, or 8x96c8g,4x64c; with 4 GB a CPU and 80 GB a GPU",
+    )
+    simulate.add_argument("--inputs", type=_positive(int), metavar="N", help="another number of inputs than the load's")
     simulate.add_argument("--profile", metavar="PROFILE.json", help="what is known of the stages before the run")
     simulate.add_argument("--json", action="store_true", help="print everything as JSON")
     simulate.add_argument("--width", type=_width, metavar="N", help="columns (default: the terminal's, or 80)")

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gristmill.cli.target import UsageError
@@ -22,7 +23,13 @@ FIRST_DECISIONS, LAST_DECISIONS = 22, 8
 
 
 def simulate_loads(
-    source: str, seed: int, nodes: str | None, profile: str | None, as_json: bool, width: int | None
+    source: str,
+    seed: int,
+    nodes: str | None,
+    inputs: int | None,
+    profile: str | None,
+    as_json: bool,
+    width: int | None,
 ) -> bool:
     """Simulate the loads of a file and print what came of them; whether all ran to their end."""
     glyphs = chart.UNICODE if fmt.can_show(sys.stdout, "".join(chart.UNICODE)) else chart.ASCII
@@ -32,6 +39,8 @@ def simulate_loads(
         if nodes is not None:
             elsewhere = parse_nodes(nodes)
             loads = [on_nodes(load, elsewhere) for load in loads]
+        if inputs is not None:
+            loads = [replace(load, inputs=inputs, ideal_s=0.0) for load in loads]
         known = Profile.read(profile) if profile is not None else None
         results = []
         for i, load in enumerate(loads):

@@ -7,11 +7,17 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 GB = 1 << 30
 _MOST = 1e9
+_STATED = ("optimum_inputs_per_s", "share_of_optimum")
+"""What a load may state about itself that is not needed to simulate it."""
 
 
 class LoadError(ValueError):
@@ -190,10 +196,14 @@ def _load(entry: Any, where: str) -> Load:
         raise LoadError(f"{where} must be an object with nodes, stages and inputs")
     name = str(entry.get("name", "load"))
     where = f"{where} ('{name}')" if "name" in entry else where
+    _only_known(entry, Load, where, _STATED)
+    for key, kind in (("nodes", NodeModel), ("stages", StageModel), ("changes", Change)):
+        for x, at in _entries(entry, key, where, optional=key == "changes"):
+            _only_known(x, kind, at)
     nodes = tuple(
         NodeModel(
             _number(x, "cpus", at, low=0.0, above=True),
-            int(_number(x, "gpus", at, 0)),
+            _whole(x, "gpus", at, 0),
             _number(x, "memory_gb", at, 0.0),
             _number(x, "gpu_memory_gb", at, 80.0),
             _number(x, "cpu_speed", at, 1.0, above=True),
@@ -213,9 +223,9 @@ def _load(entry: Any, where: str) -> Load:
             _number(x, "memory_gb", at, 0.0),
             _number(x, "gpu_memory_gb", at, 0.0),
             _number(x, "output_mb", at, 1.0),
-            int(_number(x, "batch_size", at, 1, low=1)),
-            int(_number(x, "workers", at, 1, low=1)) if x.get("workers") is not None else None,
-            int(_number(x, "chunk", at, 0)),
+            _whole(x, "batch_size", at, 1, low=1),
+            _whole(x, "workers", at, 1, low=1) if x.get("workers") is not None else None,
+            _whole(x, "chunk", at, 0),
             _number(x, "overhead_s", at, 0.0),
         )
         for i, (x, at) in enumerate(_entries(entry, "stages", where))
@@ -229,7 +239,7 @@ def _load(entry: Any, where: str) -> Load:
     changes = tuple(
         Change(
             str(x.get("stage", "")),
-            int(_number(x, "after_tasks", at, low=0)),
+            _whole(x, "after_tasks", at),
             _number(x, "mean_factor", at, above=True),
         )
         for x, at in _entries(entry, "changes", where, optional=True)
@@ -240,18 +250,18 @@ def _load(entry: Any, where: str) -> Load:
     return Load(
         nodes,
         stages,
-        int(_number(entry, "inputs", where, low=1)),
+        _whole(entry, "inputs", where, low=1),
         name,
         changes,
         _number(entry, "input_mb", where, 1.0),
         _number(entry, "budget_gb", where, 0.0),
-        bool(entry.get("shared_cpu", False)),
+        _flag(entry, "shared_cpu", where),
         _number(entry, "ideal_s", where, 0.0),
         _number(entry, "start_s", where, 0.0),
         _number(entry, "leave_s", where, 0.0),
         _number(entry, "tick_s", where, 5.0, above=True),
         _number(entry, "autoscale_interval_s", where, 180.0, above=True),
-        bool(entry.get("batch_mode", False)),
+        _flag(entry, "batch_mode", where),
     )
 
 
@@ -267,6 +277,29 @@ def _entries(
             raise LoadError(f"{where}: {key} {i} must be an object")
         rows.append((x, f"{where}: {key} {i}"))
     return rows
+
+
+def _only_known(entry: Mapping[str, Any], kind: type[DataclassInstance], where: str, more: Sequence[str] = ()) -> None:
+    known = [*(f.name for f in fields(kind)), *more]
+    for key in entry:
+        if key not in known:
+            near = get_close_matches(str(key), known, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
+            raise LoadError(f"{where}: '{key}' is not known; {hint}")
+
+
+def _flag(entry: Mapping[str, Any], key: str, where: str) -> bool:
+    value = entry.get(key, False)
+    if not isinstance(value, bool):
+        raise LoadError(f"{where}: '{key}' must be true or false, not {value!r}")
+    return value
+
+
+def _whole(entry: Mapping[str, Any], key: str, where: str, default: int | None = None, low: int = 0) -> int:
+    value = _number(entry, key, where, default, low)
+    if value != int(value):
+        raise LoadError(f"{where}: '{key}' is {value:g}; it must be a whole number")
+    return int(value)
 
 
 def _number(

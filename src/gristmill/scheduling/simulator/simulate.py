@@ -43,6 +43,8 @@ def simulate(
     (0.0, True)
     """
     load = read_load(load)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"a seed is a whole number of 0 or more, not {seed!r}")
     check(load)
     world = make_world(load, seed, None if profile is None else Profile.read(profile), read_faults(faults))
     world.run(limit_us=1 << 62)

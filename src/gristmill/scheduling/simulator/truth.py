@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean, pstdev
 
 from gristmill.scheduling.simulator.chance import lognormal, mix
 from gristmill.scheduling.simulator.loads import Load
@@ -26,15 +27,16 @@ def outputs_of(model: StepModel, step: int, d: Data) -> list[Data]:
 
 
 def realised(load: Load, models: Sequence[StepModel], seed: int) -> Load:
-    """The load with the mean service times and the fan-outs that this seed draws."""
+    """The load with the service times, their spread and the fan-outs that this seed draws."""
     tasks = [Data("", (), source_key(seed, number)) for number in range(load.inputs)]
     stages = []
     for step, (stage, model) in enumerate(zip(load.stages, models, strict=True)):
-        times = sum(lognormal(service_key(d, step), stage.cv) for d in tasks)
+        times = [lognormal(service_key(d, step), stage.cv) for d in tasks]
         made = [out for d in tasks for out in outputs_of(model, step, d)]
         n = len(tasks)
         if n:
-            stage = replace(stage, mean_s=stage.mean_s * times / n, outputs_per_input=len(made) / n)
+            mean = fmean(times)
+            stage = replace(stage, mean_s=stage.mean_s * mean, cv=pstdev(times) / mean, outputs_per_input=len(made) / n)
         stages.append(stage)
         tasks = made
     return replace(load, stages=tuple(stages))
