@@ -6,8 +6,12 @@ import re
 from collections import Counter
 from itertools import pairwise
 
+from script import Script
+
 from gristmill.scheduling import StepSpec
 from gristmill.scheduling import commands as c
+from gristmill.scheduling import events as e
+from gristmill.scheduling.crew import drain
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
 from gristmill.scheduling.simulator.world import World
 
@@ -56,7 +60,7 @@ def test_every_change_of_workers_is_explained_in_words() -> None:
         announced[moved[1]] += int(moved[2]) if moved[2] else int(moved[4]) - int(moved[3])
         assert len(moved[5]) > 10, f"{d.text} does not say why"
         if moved[2]:
-            assert "taken from" in d.text
+            assert "taken from" in d.text or "others are leaving" in d.text
     for step in w.scheduler.state.steps:
         assert step.workers_started <= announced[step.spec.name], f"{step.spec.name}: workers nobody speaks of"
 
@@ -119,3 +123,41 @@ def test_the_timeline_tells_each_change_of_counts_once() -> None:
     for step in w.scheduler.state.steps:
         assert step.timeline[-1][1] == 0
         assert all(a[0] < b[0] and a[1] != b[1] for a, b in pairwise(step.timeline))
+
+
+def promised() -> Script:
+    """Step c is promised the GPU of a worker of a that still has something to finish."""
+    s = Script(*gpu_steps("a", "b", "c"), nodes=(cpus(8, 6),))
+    s.tell(e.SourceSized(1000))
+    for step in s.state.steps:
+        step.service.add(8, 8 * SECOND, 8)
+    s.give(20)
+    s.start()
+    worker = next(w for w in s.state.steps[0].workers.values() if w.assigned)
+    s.state.steps[2].promised = [(0, worker.placement)]
+    drain(s.state, worker)
+    return s
+
+
+def test_a_death_is_noticed_although_somebody_waits_for_room() -> None:
+    s = promised()
+    only = next(iter(s.state.steps[1].workers.values()))
+    others = [w.id for w in s.state.steps[1].workers.values() if w is not only]
+    for other in others:
+        s.tell(e.WorkerDied(other, e.Death.KILLED))
+    answer = s.tell(e.WorkerDied(only.id, e.Death.KILLED))
+    assert s.all(c.StartWorker) and s.state.steps[1].workers, "b has work and a free GPU, and nobody"
+    assert answer
+
+
+def test_room_that_was_made_goes_to_the_step_it_was_promised_to() -> None:
+    s = promised()
+    for step in s.state.steps:
+        step.next_look = 1 << 40  # no other plan comes between
+    (place,) = s.state.steps[2].promised
+    leaver = next(w for w in s.state.steps[0].workers.values() if w.state == 2)
+    while leaver.assigned:
+        s.tell(e.UnitFinished(leaver.id, leaver.assigned[0].key, s.outputs(1), SECOND))
+    answer = s.tell(e.WorkerLeft(leaver.id))
+    assert [(x.step, x.gpus) for x in answer if type(x) is c.StartWorker][:1] == [(2, place[1].gpus)]
+    assert not s.state.steps[2].promised

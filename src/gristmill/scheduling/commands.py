@@ -113,7 +113,7 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Solve:
-    """Make a plan (`planner.solve`) beside everything else, and tell it with `Solved`."""
+    """Make a plan (`planning.solve`) beside everything else, and tell it with `Solved`."""
 
     number: int
     problem: Problem

@@ -209,6 +209,7 @@ def gone(s: State, w: WorkerRec, e: WorkerLeft) -> None:
 
 def left(s: State, w: WorkerRec) -> None:
     """A worker is gone; whatever it occupied is free."""
+    expected = w.state >= WorkerState.DRAINING
     del s.workers[w.id]
     _count_out(s, w)
     w.state = WorkerState.STOPPING
@@ -232,7 +233,7 @@ def left(s: State, w: WorkerRec) -> None:
                 other.replaces = None
     elif w.replaces is not None and w.replaces in s.workers:
         s.workers[w.replaces].being_replaced = False
-    if any(step.promised for step in s.steps):
+    if expected and any(step.promised for step in s.steps):
         s.freed.append(w.node)
     else:
         s.look_wanted = s.look_wanted or "a worker left"

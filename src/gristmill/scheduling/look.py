@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from gristmill.scheduling.commands import Solve
@@ -15,8 +14,6 @@ from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.planning import FOREVER, Hand, Load, Plan, Problem, SharedLoad, Site, solve
 from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
 
-PROMISED = -1
-"""A worker that is yet to be started."""
 _GUESS_US = UNIT
 _LEAST_WAIT_US = 2 * UNIT
 _UNKNOWN_HORIZON_US = 600 * UNIT
@@ -90,6 +87,8 @@ def solved(s: State, e: Solved) -> None:
 
 def _take(s: State, problem: Problem, plan: Plan) -> None:
     active = [s.steps[load.step] for load in problem.loads if not s.steps[load.step].ended]
+    if not active:
+        return
     if not plan.complete and problem.memory_floor:
         _ask(s, problem_of(s, active, 0))
         return
@@ -138,7 +137,7 @@ def _drains(s: State) -> list[int]:
     drains = []
     rest = 0
     for step in reversed(s.steps):
-        late = 2 * step.service.deviation_us() if step.service.is_known else 0
+        late = 2 * step.service.deviation_us() * step.spec.batch_size if step.service.is_known else 0
         drains.append(rest + late)
         rest += late + step.service.service_us() * step.spec.batch_size
     return drains[::-1]
@@ -149,7 +148,8 @@ def _load(s: State, step: StepRec, tasks: int, drain: int) -> Load:
     services = {}
     for kind in {node.kind for node in s.nodes.values()}:
         own = step.by_kind.get(kind)
-        services[kind] = own.service_us() if own is not None and own.samples >= 3 else service
+        known = own is not None and own.samples >= 3
+        services[kind] = own.with_running(_running_us(s, step, kind)) if own is not None and known else service
     setup = expected_setup_us(s, step)
     hands = []
     for w in reversed(_least_missed(s, step)):
@@ -158,8 +158,9 @@ def _load(s: State, step: StepRec, tasks: int, drain: int) -> Load:
             elapsed = s.now - w.started_at
             delay = max(setup - elapsed, elapsed // 8)
         hands.append(Hand(w.id, w.node, w.placement, delay + drain))
-    for node, placement in step.promised:
-        hands.append(Hand(PROMISED, node, placement, setup + min(service, _LEAVE_US) + drain))
+    for n, (node, placement) in enumerate(step.promised):
+        name = -1 - step.index - n * len(s.steps)
+        hands.append(Hand(name, node, placement, setup + min(service, _LEAVE_US) + drain))
     most = 1 << 30
     if s.source_ended:
         most = max(1, -(-tasks // (UNIT * step.spec.batch_size)))
@@ -186,12 +187,19 @@ def _is_blocked(s: State, step: StepRec) -> bool:
 
 def service_us(s: State, step: StepRec) -> int:
     """Microseconds per task, as far as is known: measured, tasks that still run included, else a guess."""
-    running = [s.now - w.head_since for w in step.workers.values() if w.assigned]
-    if step.spec.batch_size > 1:
-        running = [x // step.spec.batch_size for x in running]
+    running = _running_us(s, step, None)
     if step.service.is_known:
         return step.service.with_running(running)
-    return max(_guess(s, step), *running, 1)
+    return max(_guess(s, step), step.service.part_us, *running, 1)
+
+
+def _running_us(s: State, step: StepRec, kind: int | None) -> list[int]:
+    """How long what runs now has been running, per task; on nodes of one kind if one is named."""
+    return [
+        (s.now - w.head_since) // len(w.assigned[0].tasks)
+        for w in step.workers.values()
+        if w.assigned and (kind is None or (w.node in s.nodes and s.nodes[w.node].kind == kind))
+    ]
 
 
 def _guess(s: State, step: StepRec) -> int:
@@ -289,22 +297,38 @@ def _leaving(s: State) -> Iterator[WorkerRec]:
 
 
 def _apply(s: State, problem: Problem, plan: Plan) -> None:
-    have = {load.step: sum(h.worker != PROMISED for h in load.hands) for load in problem.loads}
-    grown: dict[int, int] = {}
-    for index, node_id, placement in plan.starts:
-        step, node = s.steps[index], s.nodes.get(node_id)
-        if node is not None and is_set_up(node, step) and node.room.fits(placement):
-            start(s, node, step, placement)
-            grown[index] = grown.get(index, 0) + 1
+    have = {load.step: sum(h.worker >= 0 for h in load.hands) for load in problem.loads}
     taken: dict[int, int] = {}
-    for index, node_id, placement in plan.later:
-        s.steps[index].promised.append((node_id, placement))
     for worker in plan.leaves:
         w = s.workers.get(worker)
-        if w is not None and w.step is not None and w.state <= WorkerState.READY:
+        if worker < 0:
+            _withdraw(s, problem, worker)
+        elif w is not None and w.step is not None and w.state <= WorkerState.READY:
             taken[w.step] = taken.get(w.step, 0) + 1
             drain(s, w)
-    _explain(s, problem, plan, have, grown, taken)
+    grown: dict[int, int] = {}
+    coming: dict[int, int] = {}
+    leaving = {w.node for w in _leaving(s)}
+    for index, node_id, placement in (*plan.starts, *plan.later):
+        step, node = s.steps[index], s.nodes.get(node_id)
+        if node is None or step.ended or not is_set_up(node, step):
+            continue
+        if node.room.fits(placement):
+            start(s, node, step, placement)
+            grown[index] = grown.get(index, 0) + 1
+        elif node_id in leaving:
+            step.promised.append((node_id, placement))
+            coming[index] = coming.get(index, 0) + 1
+    _explain(s, problem, plan, have, grown, coming, taken)
+
+
+def _withdraw(s: State, problem: Problem, name: int) -> None:
+    """A worker that was promised is no longer wanted."""
+    load = next(x for x in problem.loads if x.step == (-1 - name) % len(s.steps))
+    hand = next(h for h in load.hands if h.worker == name)
+    promised = s.steps[load.step].promised
+    if (hand.node, hand.placement) in promised:
+        promised.remove((hand.node, hand.placement))
 
 
 def _least_missed(s: State, step: StepRec) -> list[WorkerRec]:
@@ -389,18 +413,24 @@ def refresh_for_suspects(s: State) -> None:
 
 
 def _explain(
-    s: State, problem: Problem, plan: Plan, have: dict[int, int], grown: dict[int, int], taken: dict[int, int]
+    s: State,
+    problem: Problem,
+    plan: Plan,
+    have: dict[int, int],
+    grown: dict[int, int],
+    coming: dict[int, int],
+    taken: dict[int, int],
 ) -> None:
     """Say what was done and why."""
     loads = {load.step: load for load in problem.loads}
     names = {i: load.spec.name for i, load in loads.items()}
-    coming = Counter(step for step, _, _ in plan.later)
     givers = ", ".join(f"{names[i]} ({n} of {have[i]}{_idle(s, s.steps[i])})" for i, n in taken.items())
     for i in loads:
         more = grown.get(i, 0)
         short = coming.get(i, 0)
         if short:
-            s.decide(f"{names[i]}: +{short} workers, {_why(s, loads[i], have[i], plan)}; taken from {givers}")
+            source = f"taken from {givers}" if givers else "in room that others are leaving"
+            s.decide(f"{names[i]}: +{short} workers, {_why(s, loads[i], have[i], plan)}; {source}")
         if more:
             s.decide(f"{names[i]}: {have[i]} to {have[i] + more} workers; {_why(s, loads[i], have[i], plan)}")
     if taken and not any(plan.counts.get(i, 0) > have[i] for i in loads):

@@ -114,8 +114,10 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
         retire(s, step, t)
     step.units_done += 1
     _pass_on(s, step, e.outputs)
-    if step.tasks_done >= step.next_look or _drifted(step):
+    due = step.tasks_done >= step.next_look
+    if due:
         step.next_look = max(step.next_look * 3, step.tasks_done + 1)
+    if due or _drifted(step):
         s.look_wanted = s.look_wanted or f"{step.spec.name} was measured"
     if step.units_done & 15 < 2 or step.units_done < 8:
         update_depth(s, step)
@@ -128,7 +130,7 @@ def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     step.busy_us += e.busy_us
     step.chunks += 1
     unit.part_us += e.busy_us
-    _learn(s, step, e.outputs, e.busy_us, 0)
+    _learn(s, step, e.outputs, unit.part_us // len(unit.tasks), 0)
     by_id = {t.id: t for t in unit.tasks}
     for o in e.outputs:
         by_id[o.parent].emitted += 1

@@ -70,8 +70,7 @@ class Scheduler:
         s.uniform = len({(step.spec.cpu, step.spec.memory) for step in s.steps if not step.dedicated}) <= 1
         update_headroom(s)
         for step in s.steps:
-            if step.spec.prior is not None:
-                step.service.expect(step.spec.prior)
+            step.service.prior = step.spec.prior
             update_depth(s, step)
 
     def handle(self, events: Event | Sequence[Event], now: int) -> list[Command]:
@@ -130,7 +129,8 @@ class Scheduler:
 def _node_joined(s: State, e: NodeJoined) -> None:
     if s.stopping or e.node in s.nodes:
         return
-    kind = s.kinds.setdefault((e.kind, e.cpu, e.memory, e.gpus), len(s.kinds))
+    # Machines of one make differ by some kilobytes.
+    kind = s.kinds.setdefault((e.kind, e.cpu, e.memory >> 30, tuple(x >> 30 for x in e.gpus)), len(s.kinds))
     s.nodes[e.node] = NodeRec(e.node, Room(e.cpu, e.memory, e.gpus), e.cpu, e.memory, kind)
     for step in s.steps:
         if step.spec.node_setup:

@@ -89,7 +89,10 @@ def fitting(room: Room, spec: StepSpec) -> int:
     if spec.gpu > UNIT:
         return min(limit, sum(free == UNIT for free in room.gpu_free) // -(-spec.gpu // UNIT))
     return min(
-        limit, sum(free // gpu_share(spec, memory) for free, memory in zip(room.gpu_free, room.gpu_memory, strict=True))
+        limit,
+        sum(
+            max(0, free) // gpu_share(spec, memory) for free, memory in zip(room.gpu_free, room.gpu_memory, strict=True)
+        ),
     )
 
 
