@@ -21,6 +21,7 @@ def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -
     node.room.take(placement)
     if step is None:
         s.shared[w.id] = w
+        node.shared_workers += 1
     else:
         step.workers[w.id] = w
         step.workers_started += 1
@@ -47,7 +48,7 @@ def start_shared(s: State) -> None:
 
 def _wants_first(s: State, node: NodeRec) -> bool:
     """There is shared work and nobody for it here. Dedicated workers make room on the CPUs once somebody is."""
-    return not any(w.node == node.id for w in s.shared.values()) and any(
+    return not node.shared_workers and any(
         x.queued and not x.dedicated and may_run(s, x) and can_host(node, x) for x in s.steps
     )
 
@@ -218,6 +219,7 @@ def left(s: State, w: WorkerRec) -> None:
     node = s.nodes.get(w.node)
     if node is not None:
         node.room.give(w.placement)
+        node.shared_workers -= w.step is None
     if w.step is None:
         del s.shared[w.id]
         s.shared_available_us += worked

@@ -65,6 +65,8 @@ def _check_nodes(s: State) -> None:
         assert node.room.memory == node.memory - sum(w.placement.memory for w in workers) >= 0, (
             f"node {node.id}: memory over-committed"
         )
+        shared = sum(1 for w in workers if w.step is None)
+        assert node.shared_workers == shared, f"node {node.id}: shared workers are miscounted"
         busy = sum(w.cpu_held for w in workers)
         assert node.cpu_busy == busy <= node.cpu, f"node {node.id}: {busy / UNIT:g} CPUs busy of {node.cpu / UNIT:g}"
         for i, free in enumerate(node.room.gpu_free):

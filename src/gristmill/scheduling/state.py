@@ -217,6 +217,7 @@ class NodeRec:
     kind: int = 0
     """Nodes of one kind are as fast as each other."""
     cpu_busy: int = 0
+    shared_workers: int = 0
     shared_cpu_busy: int = 0
     shared_memory_busy: int = 0
     set_up: dict[int, bool] = field(default_factory=dict)
