@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.credit import has_room
-from gristmill.scheduling.crew import drain, put_back_suspended, start, stop_if_drained
+from gristmill.scheduling.crew import drain, start
 from gristmill.scheduling.events import Solved
 from gristmill.scheduling.feed import is_set_up, may_run
 from gristmill.scheduling.placement import Placement, Room
-from gristmill.scheduling.planning import FOREVER, Hand, Load, Plan, Problem, SharedLoad, Site, solve
+from gristmill.scheduling.planning import Hand, Load, Plan, Problem, SharedLoad, Site, solve
+from gristmill.scheduling.reasons import explain
 from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.turns import least_missed, take_turns
 
 _GUESS_US = UNIT
 _LEAST_WAIT_US = 2 * UNIT
@@ -60,7 +61,7 @@ def _active(s: State) -> list[StepRec]:
 
 def next_turn(s: State) -> None:
     """The step whose turn it is gets room."""
-    _take_turns(s, _active(s))
+    take_turns(s, _active(s))
 
 
 def _ask(s: State, problem: Problem) -> None:
@@ -94,7 +95,7 @@ def _take(s: State, problem: Problem, plan: Plan) -> None:
         return
     s.taking_turns = not plan.complete
     if s.taking_turns:
-        _take_turns(s, active)
+        take_turns(s, active)
         return
     wait = max(_LEAST_WAIT_US, min(plan.finish_us, plan.stay_us) // 10)
     s.look_at = s.now + min(wait, s.config.autoscale_interval_us)
@@ -152,7 +153,7 @@ def _load(s: State, step: StepRec, tasks: int, drain: int) -> Load:
         services[kind] = own.with_running(_running_us(s, step, kind)) if own is not None and known else service
     setup = expected_setup_us(s, step)
     hands = []
-    for w in reversed(_least_missed(s, step)):
+    for w in reversed(least_missed(s, step)):
         delay = 0
         if w.state is WorkerState.STARTING:
             elapsed = s.now - w.started_at
@@ -254,10 +255,6 @@ def _slowest_us(s: State) -> int:
     return slowest
 
 
-def _staying(step: StepRec) -> list[WorkerRec]:
-    return [w for w in step.workers.values() if w.state <= WorkerState.READY and not w.being_replaced]
-
-
 def _rooms(s: State, memory_floor: int) -> dict[int, Room]:
     """The nodes as if empty, less the memory that shared steps need."""
     return {n.id: Room(n.cpu, max(0, n.memory - memory_floor), n.room.gpu_memory) for n in s.nodes.values()}
@@ -319,7 +316,7 @@ def _apply(s: State, problem: Problem, plan: Plan) -> None:
         elif node_id in leaving:
             step.promised.append((node_id, placement))
             coming[index] = coming.get(index, 0) + 1
-    _explain(s, problem, plan, have, grown, coming, taken)
+    explain(s, problem, plan, have, grown, coming, taken)
 
 
 def _withdraw(s: State, problem: Problem, name: int) -> None:
@@ -329,135 +326,3 @@ def _withdraw(s: State, problem: Problem, name: int) -> None:
     promised = s.steps[load.step].promised
     if (hand.node, hand.placement) in promised:
         promised.remove((hand.node, hand.placement))
-
-
-def _least_missed(s: State, step: StepRec) -> list[WorkerRec]:
-    """Still starting, then idle, then with the least to finish; youngest first."""
-    mean = step.service.service_us() * step.spec.batch_size
-
-    def left(w: WorkerRec) -> int:
-        """What it has to finish, roughly: a task that has taken longer than most may take much longer yet."""
-        units = len(w.assigned) + len(w.suspended)
-        elapsed = s.now - w.head_since if w.assigned else 0
-        return units * mean + (elapsed if elapsed > mean else -elapsed)
-
-    return sorted(_staying(step), key=lambda w: (w.state, left(w), -w.id))
-
-
-def _start_somewhere(s: State, step: StepRec) -> bool:
-    for node in s.nodes.values():
-        if not is_set_up(node, step):
-            continue
-        placement = node.room.find(step.spec)
-        if placement is not None:
-            start(s, node, step, placement)
-            return True
-    return False
-
-
-def _take_turns(s: State, active: list[StepRec]) -> None:
-    """Not every step can have a worker: the step furthest downstream that could run goes first, idle workers make room.
-
-    While it waits no other step gets a worker, or the room that is made for it would never be large enough.
-    """
-    for step in reversed(active):
-        if not _waits_for_turn(s, step) or _start_somewhere(s, step):
-            continue
-        for other in active:
-            for w in list(other.workers.values()):
-                if _could_make_room(s, other, w):
-                    s.decide(f"{step.spec.name}: its turn; a worker of {other.spec.name} is idle and makes room")
-                    put_back_suspended(s, w)
-                    drain(s, w)
-                    stop_if_drained(s, w)
-        return
-
-
-def _could_make_room(s: State, step: StepRec, w: WorkerRec) -> bool:
-    """A dedicated worker that has nothing to do. One that waits for a CPU has."""
-    if not w.is_idle or w.state not in (WorkerState.READY, WorkerState.DRAINING):
-        return False
-    return w.state is WorkerState.DRAINING or not (step.queued and has_room(s, step))
-
-
-def _waits_for_turn(s: State, step: StepRec) -> bool:
-    return (
-        step.queued > 0
-        and not _staying(step)
-        and has_room(s, step)
-        and any(is_set_up(node, step) for node in s.nodes.values())
-    )
-
-
-def turn_due(s: State) -> bool:
-    """Whether a step waits for a worker while there is room, or a dedicated worker that has nothing to do."""
-    starved = [x for x in s.steps if x.dedicated and not x.workers and may_run(s, x) and _waits_for_turn(s, x)]
-    if not starved:
-        return False
-    if any(node.room.find(step.spec) for step in starved for node in s.nodes.values()):
-        return True
-    return any(_could_make_room(s, step, w) for step in s.steps if step.dedicated for w in step.workers.values())
-
-
-def refresh_for_suspects(s: State) -> None:
-    """A suspect needs a fresh worker: make one by replacing the idlest, if none is coming."""
-    for step in s.steps:
-        if not step.dedicated or not step.suspects:
-            continue
-        if any(w.state is not WorkerState.READY or w.is_fresh for w in step.workers.values()):
-            continue
-        if not step.workers or _start_somewhere(s, step):
-            continue
-        s.decide(f"{step.spec.name}: a worker is replaced, to try a suspected task in a fresh one")
-        drain(s, _least_missed(s, step)[0])
-
-
-def _explain(
-    s: State,
-    problem: Problem,
-    plan: Plan,
-    have: dict[int, int],
-    grown: dict[int, int],
-    coming: dict[int, int],
-    taken: dict[int, int],
-) -> None:
-    """Say what was done and why."""
-    loads = {load.step: load for load in problem.loads}
-    names = {i: load.spec.name for i, load in loads.items()}
-    givers = ", ".join(f"{names[i]} ({n} of {have[i]}{_idle(s, s.steps[i])})" for i, n in taken.items())
-    for i in loads:
-        more = grown.get(i, 0)
-        short = coming.get(i, 0)
-        if short:
-            source = f"taken from {givers}" if givers else "in room that others are leaving"
-            s.decide(f"{names[i]}: +{short} workers, {_why(s, loads[i], have[i], plan)}; {source}")
-        if more:
-            s.decide(f"{names[i]}: {have[i]} to {have[i] + more} workers; {_why(s, loads[i], have[i], plan)}")
-    if taken and not any(plan.counts.get(i, 0) > have[i] for i in loads):
-        s.decide(
-            f"shared steps: more CPUs, {_time(plan.finish_us)} to the end instead of {_time(plan.stay_us)}; "
-            f"taken from {givers}"
-        )
-
-
-def _why(s: State, load: Load, have: int, plan: Plan) -> str:
-    step = s.steps[load.step]
-    if not have:
-        return "it has none" if step.service.is_known else "free room, speed not yet known"
-    if not step.service.is_known:
-        return "free room, speed not yet known"
-    service = max(1, min(load.service_us.values()))
-    can = have * UNIT / service
-    needs = load.tasks / UNIT / max(plan.finish_us / UNIT, 1e-6)
-    if can < needs:
-        return f"bottleneck at {can:.3g}/s against {needs:.3g}/s demand"
-    return f"free room, to run ahead of {needs:.3g}/s demand"
-
-
-def _idle(s: State, step: StepRec) -> str:
-    ready = step.available_us + sum(s.now - w.ready_at for w in step.workers.values() if w.state is WorkerState.READY)
-    return f", idle {max(0, 100 - 100 * step.busy_us // ready)} %" if ready > 0 else ""
-
-
-def _time(us: int) -> str:
-    return f"{us / 1e6:.0f} s" if us < FOREVER else "never"

@@ -39,16 +39,15 @@ from gristmill.scheduling.look import (
     is_due,
     look,
     next_turn,
-    refresh_for_suspects,
     room_was_made,
     solved,
-    turn_due,
 )
 from gristmill.scheduling.placement import Room, misfit
 from gristmill.scheduling.progress import emitted, finished, pull_answered, source_gave
 from gristmill.scheduling.snapshot import Snapshot
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec
 from gristmill.scheduling.summary import snapshot
+from gristmill.scheduling.turns import refresh_for_suspects, turn_due
 
 
 class Scheduler:
