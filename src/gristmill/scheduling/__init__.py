@@ -1,7 +1,7 @@
 """The pure scheduling core: events in, commands out.
 
-Nothing here does IO, reads a clock, starts a thread or imports another part of gristmill. Time is integer
-microseconds, memory integer bytes, CPUs and GPUs are integer millionths.
+Nothing here does IO (but for reading the profile or load that a user names), reads a clock, starts a thread or imports
+another part of gristmill. Time is integer microseconds, memory integer bytes, CPUs and GPUs are integer millionths.
 """
 
 from gristmill.scheduling.config import SchedulerConfig, StepSpec

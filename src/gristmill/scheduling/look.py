@@ -12,7 +12,7 @@ from gristmill.scheduling.feed import is_set_up, may_run
 from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.planning import Hand, Load, Plan, Problem, SharedLoad, Site, solve
 from gristmill.scheduling.reasons import explain
-from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
 from gristmill.scheduling.turns import least_missed, take_turns
 
 _GUESS_US = UNIT
@@ -149,8 +149,10 @@ def _load(s: State, step: StepRec, tasks: int, drain: int) -> Load:
     services = {}
     for kind in {node.kind for node in s.nodes.values()}:
         own = step.by_kind.get(kind)
-        known = own is not None and own.samples >= 3
-        services[kind] = own.with_running(_running_us(s, step, kind)) if own is not None and known else service
+        if own is not None and own.samples >= 3:
+            services[kind] = own.with_running(_running_us(s, step, kind))
+        else:
+            services[kind] = service
     setup = expected_setup_us(s, step)
     hands = []
     for w in reversed(least_missed(s, step)):
@@ -282,11 +284,17 @@ def _keep_promises(s: State) -> None:
 
 def _kept(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
     node_id, placement = promise
-    node = s.nodes.get(node_id)
-    if node is None or step.ended or not is_set_up(node, step) or not node.room.fits(placement):
+    node = _usable(s, step, node_id)
+    if node is None or not node.room.fits(placement):
         return False
     start(s, node, step, placement)
     return True
+
+
+def _usable(s: State, step: StepRec, node_id: int) -> NodeRec | None:
+    """The node, if it is there and a step that has work yet can have workers on it."""
+    node = s.nodes.get(node_id)
+    return node if node is not None and not step.ended and is_set_up(node, step) else None
 
 
 def _leaving(s: State) -> Iterator[WorkerRec]:
@@ -307,13 +315,10 @@ def _apply(s: State, problem: Problem, plan: Plan) -> None:
     coming: dict[int, int] = {}
     leaving = {w.node for w in _leaving(s)}
     for index, node_id, placement in (*plan.starts, *plan.later):
-        step, node = s.steps[index], s.nodes.get(node_id)
-        if node is None or step.ended or not is_set_up(node, step):
-            continue
-        if node.room.fits(placement):
-            start(s, node, step, placement)
+        step = s.steps[index]
+        if _kept(s, step, (node_id, placement)):
             grown[index] = grown.get(index, 0) + 1
-        elif node_id in leaving:
+        elif node_id in leaving and _usable(s, step, node_id):
             step.promised.append((node_id, placement))
             coming[index] = coming.get(index, 0) + 1
     explain(s, problem, plan, have, grown, coming, taken)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.scheduling.config import UNIT, Prior, StepSpec
+from gristmill.scheduling.files import read_json
 from gristmill.scheduling.state import StepRec
 
 
@@ -49,13 +50,7 @@ class Profile:
             return source
         if isinstance(source, Mapping):
             return cls._of(source, "the profile")
-        try:
-            content = json.loads(Path(source).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ProfileError(f"{source} cannot be read: {error.strerror}") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ProfileError(f"{source} is not JSON: {error}") from None
-        return cls._of(content, str(source))
+        return cls._of(read_json(source, ProfileError), str(source))
 
     @classmethod
     def _of(cls, content: Any, where: str) -> Profile:

@@ -11,6 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gristmill.scheduling.files import read_json
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -147,12 +149,7 @@ def read_load(source: Load | Mapping[str, Any] | str | Path) -> Load:
 def read_loads(source: str | Path) -> list[Load]:
     """All loads of a JSON file, which holds one or a list of them; ``file.json#name`` takes the one of that name."""
     path, _, name = str(source).partition("#")
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LoadError(f"{path} cannot be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise LoadError(f"{path} is not JSON: {error}") from None
+    content = read_json(path, LoadError)
     entries = content if isinstance(content, list) else [content]
     loads = [_load(entry, f"{path}: load {i}") for i, entry in enumerate(entries, 1)]
     if not loads:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -55,8 +55,13 @@ class SimulationResult:
     decisions: tuple[Decision, ...]
     stated: Load = field(repr=False)
     """What was simulated."""
-    drawn: Load = field(repr=False)
-    """The same with the mean times and fan-outs that the seed drew."""
+    draw: Callable[[], Load] = field(repr=False, compare=False)
+    """Makes of it what the seed drew."""
+
+    @cached_property
+    def drawn(self) -> Load:
+        """What was simulated, with the mean times, their spread and the fan-outs that the seed drew."""
+        return self.draw()
 
     @cached_property
     def ideal_s(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -184,5 +185,5 @@ def _result(load: Load, seed: int, world: World) -> SimulationResult:
         ),
         decisions=tuple(s.decisions),
         stated=load,
-        drawn=realised(load, world.models, seed),
+        draw=partial(realised, load, world.models, seed),
     )
