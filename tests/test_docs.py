@@ -11,6 +11,7 @@ import pytest
 
 from gristmill.backends.local.config import LocalConfig
 from gristmill.cli.main import main
+from gristmill.scheduling.simulator import simulate
 from gristmill.stages.core import ProcessingStage
 
 ROOT = Path(__file__).parents[1]
@@ -81,3 +82,9 @@ def test_the_simulation_in_the_readme_is_what_the_command_prints(capsys) -> None
     )
     assert main(["simulate", str(ROOT / "examples" / "loads" / "video.json"), "--width", "80"]) == 0
     assert capsys.readouterr().out.startswith(shown.rstrip())
+
+
+def test_the_hash_in_the_simulators_page_is_the_one_that_comes_out() -> None:
+    shown = re.search(r"\((\d+), '([0-9a-f]{32})'\)", (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8"))
+    result = simulate(f"{ROOT / 'benchmarks' / 'rig' / 'loads.json'}#video_10min", seed=3)
+    assert shown and (int(shown[1]), shown[2]) == (round(result.makespan_s), result.event_hash)
