@@ -78,6 +78,8 @@ class Pipeline:
         Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
         not ignore failures.
         """
+        if initial_tasks is None and self.stages:
+            initial_tasks = self.stages[0].source()
         source, tasks = _peek(initial_tasks)
         plan = make_plan(self.name, self.stages, source, fuse)
         if executor is None:

@@ -40,6 +40,7 @@ def make_plan(name: str, stages: Sequence[Stage], source: Source, fuse: bool = T
         _check_settings(number, stage)
     _check_types(flat, source)
     _check_columns(flat, source)
+    flat = [stage.linked(flat[:i], flat[i + 1 :]) for i, stage in enumerate(flat)]
     return Plan(name, tuple(_steps(flat, source, fuse)))
 
 

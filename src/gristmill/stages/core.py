@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
@@ -111,6 +111,10 @@ class ProcessingStage(ABC, Generic[In, Out]):
         """Whether `outputs` was defined, be it to say that no column is made."""
         return type(self).outputs is not ProcessingStage.outputs
 
+    def declares_inputs(self) -> bool:
+        """Whether `inputs` was defined; a stage that does not may read any column."""
+        return type(self).inputs is not ProcessingStage.inputs
+
     @abstractmethod
     def process(self, task: In) -> Result:
         """Turn a task into a task, several tasks (a list or a generator), or None to drop it.
@@ -135,6 +139,23 @@ class ProcessingStage(ABC, Generic[In, Out]):
 
     def teardown(self) -> None:
         """Once for each `setup`, whenever the process still lives: at the end, on errors, recycling and Ctrl-C."""
+
+    def preload(self) -> None:
+        """Once, in the process that workers are made from: import and load what they can share.
+
+        No threads, no files kept open, no CUDA: those do not survive.
+        """
+
+    def source(self) -> Sequence[Task[Any]] | None:
+        """The initial tasks of a pipeline that begins with this stage and is given none: a reader's blocks.
+
+        Called before anything starts. What is wrong with the input is a `PlanError` here.
+        """
+        return None
+
+    def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
+        """This stage, or a changed copy that makes use of knowing the others in its pipeline."""
+        return self
 
     def num_workers(self) -> int | None:
         """How many workers the stage has; None leaves it to the balancer."""

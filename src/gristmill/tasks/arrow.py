@@ -80,8 +80,11 @@ def compact(table: pa.Table) -> pa.Table:
     return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
-def compact_state(state: Any) -> Any:
-    """A part of an object's pickled state with its table compacted."""
-    if isinstance(state, dict) and isinstance(state.get("data"), pa.Table):
-        return {**state, "data": compact(state["data"])}
+def compact_state(state: Any, without: tuple[str, ...]) -> Any:
+    """A part of an object's pickled state with its table compacted, and without some of it."""
+    if not isinstance(state, dict):
+        return state
+    state = {key: value for key, value in state.items() if key not in without}
+    if isinstance(state.get("data"), pa.Table):
+        state["data"] = compact(state["data"])
     return state

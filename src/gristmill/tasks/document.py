@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from gristmill.tasks.task import Task
+from gristmill.tasks.account import Dropped
+from gristmill.tasks.task import PASSING, Task
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+ID = "_gristmill_id"
+"""The hidden column of a document's identity: ``<source file>#<byte offset or row>``."""
+RAW = "_gristmill_raw"
+"""The hidden column of the line that a document was read from."""
+HIDDEN = (ID, RAW)
 
 
 @dataclass(repr=False)
@@ -30,6 +38,7 @@ class DocumentBatch(Task[Any]):
             from gristmill.tasks import arrow
 
             value = arrow.as_table(value)
+            self.__dict__.pop("_cache", None)
         super().__setattr__(name, value)
 
     def __getstate__(self) -> object:
@@ -37,8 +46,8 @@ class DocumentBatch(Task[Any]):
 
         state = super().__getstate__()
         if isinstance(state, tuple):  # a subclass with slots: (dict or None, slots)
-            return tuple(arrow.compact_state(part) for part in state)
-        return arrow.compact_state(state)
+            return tuple(arrow.compact_state(part, PASSING) for part in state)
+        return arrow.compact_state(state, PASSING)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.task_id!r}, {self.num_items} rows, columns={self.columns})"
@@ -50,8 +59,8 @@ class DocumentBatch(Task[Any]):
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns, in order."""
-        return list(self.data.column_names)
+        """The names of the columns, in order, without the hidden ones."""
+        return [name for name in self.data.column_names if name not in HIDDEN]
 
     def get_columns(self) -> list[str]:
         """The same as ``columns``."""
@@ -70,6 +79,46 @@ class DocumentBatch(Task[Any]):
         from gristmill.tasks import arrow
 
         return arrow.to_frame(self.data)
+
+    @property
+    def cache(self) -> dict[Any, Any]:
+        """What was computed of ``data`` and may be wanted again in this worker; gone when ``data`` is set.
+
+        Values have ``select(mask)``, by which `keep` takes them along.
+        """
+        cache: dict[Any, Any] = self.__dict__.setdefault("_cache", {})
+        return cache
+
+    def keep(
+        self, mask: Any, reason: str | Sequence[str] = "unspecified", scores: Sequence[float | None] | None = None
+    ) -> Self:
+        """The documents for which ``mask`` is true; the others are dropped for a reason.
+
+        ``reason`` is one for all, or one for each document that is dropped; so are ``scores``. Both come to the
+        ledger and to the excluded documents beside the output.
+
+            return batch.keep(lengths > 100, reason="too short")
+        """
+        import numpy as np
+
+        mask = np.asarray(mask, dtype=bool)
+        if mask.shape != (self.num_items,):
+            raise ValueError(f"keep() wants one True or False for each of {self.num_items} rows, not {mask.shape}.")
+        lost = int((~mask).sum())
+        account = self.take_account()
+        if not lost:
+            kept = self._with_data(self.data)
+        else:
+            kept = self._with_data(self.data.filter(mask))
+        if account is not None:
+            kept.__dict__["_account"] = account
+        kept.cache.update({key: value.select(mask) if lost else value for key, value in self.cache.items()})
+        if lost:
+            reasons = [reason] * lost if isinstance(reason, str) else list(reason)
+            if len(reasons) != lost or (scores is not None and len(scores) != lost):
+                raise ValueError(f"keep() wants one reason and score for each of the {lost} rows that are dropped.")
+            kept.account.dropped.append(Dropped(self.data.filter(~mask), reasons, scores))
+        return kept
 
     def slice(self, start: int, stop: int) -> Self:
         start, stop, _ = slice(start, stop).indices(self.num_items)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from gristmill.tasks.account import Account
 
 T = TypeVar("T")
+
+PASSING = ("_account", "_cache")
+"""What a task object carries within a worker only: neither pickled nor copied."""
 
 
 @dataclass
@@ -30,6 +35,21 @@ class Task(Generic[T]):
     task_id: str = ""
     """Given by the engine: ``0``, ``1``, ... at the source, ``<parent>.<n>`` where a stage fans out."""
     _metadata: dict[str, Any] = field(default_factory=dict)
+    named: ClassVar[bool] = False
+    """Whether the id is given by who makes the task, not by its place among the initial tasks."""
+
+    @property
+    def account(self) -> Account:
+        """What the stage that returns this task has to say about documents; the engine takes it off."""
+        account = self.__dict__.get("_account")
+        if account is None:
+            account = self.__dict__["_account"] = Account()
+        return account
+
+    def take_account(self) -> Account | None:
+        """The account, if there is one, which is then gone from the task."""
+        account: Account | None = self.__dict__.pop("_account", None)
+        return account
 
     @property
     def num_items(self) -> int:
@@ -51,7 +71,7 @@ class Task(Generic[T]):
     def _with_data(self, data: T) -> Self:
         """A shallow copy that holds ``data``; the metadata is a dict of its own."""
         clone = object.__new__(type(self))
-        clone.__dict__.update(self.__dict__)
+        clone.__dict__.update({k: v for k, v in self.__dict__.items() if k not in PASSING})
         for f in dataclasses.fields(self):  # those of a subclass with slots are not in __dict__
             if f.name != "data":
                 object.__setattr__(clone, f.name, getattr(self, f.name))

@@ -105,6 +105,9 @@ class Supervisor:
         try:
             self.steps, classes = pickle.loads(steps)
             learn_names(classes)
+            for stages in self.steps:
+                for stage in stages:
+                    stage.preload()
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
                 error = "a stage touches CUDA while it is loaded; do that in setup(), which runs in the worker"

@@ -1,0 +1,85 @@
+"""Folders that files appear in whole or not at all, on this machine or any storage that fsspec knows."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+TEMPORARY = ".tmp-"
+"""How names of files begin that are not finished. Nobody reads them; a later run removes them."""
+
+
+class Folder:
+    """A folder by path or URL.
+
+    ``write`` is atomic: on disk by a temporary file that is renamed, elsewhere by an upload that completes or does not
+    show. Names are relative and may hold slashes; folders are made as they are needed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
+        from fsspec.core import url_to_fs
+        from fsspec.implementations.local import LocalFileSystem
+
+        self.url = os.fspath(path)
+        self.options = dict(options or {})
+        self.fs, root = url_to_fs(self.url, **self.options)
+        self.root: str = root.rstrip("/") or "/"
+        self.is_local = isinstance(self.fs, LocalFileSystem)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.url, self.options)
+
+    def __repr__(self) -> str:
+        return f"Folder({self.url!r})"
+
+    def path(self, name: str = "") -> str:
+        return posixpath.join(self.root, name) if name else self.root
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put a file in place, or replace it."""
+        path = self.path(name)
+        if not self.is_local:
+            self.fs.pipe_file(path, data)
+            return
+        parent, base = os.path.split(path)
+        temporary = os.path.join(parent, f"{TEMPORARY}{base}-{uuid.uuid4().hex[:8]}")
+        try:
+            try:
+                file = open(temporary, "wb")  # noqa: SIM115  # opened a second time where the folder is missing
+            except FileNotFoundError:
+                os.makedirs(parent, exist_ok=True)
+                file = open(temporary, "wb")  # noqa: SIM115  # as above
+            with file:
+                file.write(data)
+            os.replace(temporary, path)
+        except BaseException:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+            raise
+
+    def read(self, name: str) -> bytes:
+        """All of a file; `FileNotFoundError` if there is none."""
+        data: bytes = self.fs.cat_file(self.path(name))
+        return data
+
+    def exists(self, name: str = "") -> bool:
+        return bool(self.fs.exists(self.path(name)))
+
+    def names(self, folder: str = "") -> list[str]:
+        """Files directly in a folder within this one, by name, sorted; unfinished ones are left out."""
+        try:
+            found = self.fs.ls(self.path(folder), detail=True, refresh=True)
+        except FileNotFoundError:
+            return []
+        names = [posixpath.basename(x["name"].rstrip("/")) for x in found if x["type"] == "file"]
+        return sorted(name for name in names if name and not name.startswith(TEMPORARY))
+
+    def remove(self, name: str = "") -> None:
+        """Remove a file or a folder with all that is in it; no error if there is none."""
+        try:
+            self.fs.rm(self.path(name), recursive=True)
+        except FileNotFoundError:
+            pass

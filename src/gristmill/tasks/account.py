@@ -1,0 +1,63 @@
+"""What a stage did to the documents of a batch, as it tells the engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass
+class Dropped:
+    """Documents that a stage let go, as they were then."""
+
+    rows: pa.Table
+    reasons: Sequence[str]
+    """One for each row."""
+    scores: Sequence[float | None] | None = None
+
+
+@dataclass
+class BadRecord:
+    """A record that could not be read, or the rest of a file that could not."""
+
+    file: str
+    position: int
+    """The byte where it begins, or the row where bytes mean nothing."""
+    reason: str
+    raw: bytes = b""
+    """What it says, cut if it is long."""
+
+
+@dataclass
+class Written:
+    """A file that a writer has put in place."""
+
+    name: str
+    """Relative to the writer's folder."""
+    rows: int
+    size: int
+
+
+@dataclass
+class Account:
+    """What became of documents in one stage, for one task. The engine takes it from what `process` returns.
+
+    Documents that are neither among the results nor mentioned here count as dropped without a reason.
+    """
+
+    read: Counter[str] = field(default_factory=Counter)
+    """Records taken from each source file, bad ones among them."""
+    bad: list[BadRecord] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    made: int = 0
+    """Documents more than came in: a splitter's parts but the first."""
+    merged: int = 0
+    """Documents that went into others: a joiner's parts but the first."""
+    counters: Counter[str] = field(default_factory=Counter)
+    """Other things worth counting, by name: "redacted e-mail", say."""
+    written: list[Written] = field(default_factory=list)
