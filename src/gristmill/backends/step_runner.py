@@ -209,13 +209,13 @@ class StepRunner:
             counts.busy_ns += time.perf_counter_ns() - start
             if not isinstance(result, Task):
                 break
+            if tally is not None:
+                self._tell(index, tally, result)
+                tally.end()
             counts.tasks_done += 1
             counts.tasks_out += 1
             counts.items_out += result.num_items
             result.task_id = ident
-            if tally is not None:
-                self._tell(index, tally, result)
-                tally.end()
             if index == last:
                 self.streams = False
                 yield result
@@ -230,19 +230,18 @@ class StepRunner:
 
     def _outputs(self, index: int, ident: str, result: Any, tally: StageTally | None) -> Iterator[Task[Any]]:
         """The tasks in what a stage returned for the task ``ident``, with their ids."""
-        for output in self._each(index, ident, result):
-            self._tell(index, tally, output)
-            yield output
+        yield from self._each(index, ident, result, tally)
         if tally is not None:
             tally.end()
 
-    def _each(self, index: int, ident: str, result: Any) -> Iterator[Task[Any]]:
+    def _each(self, index: int, ident: str, result: Any, tally: StageTally | None) -> Iterator[Task[Any]]:
         counts = self.counts[index]
         if result is None:
             counts.tasks_done += 1
             counts.dropped += 1
             return
         if isinstance(result, Task):
+            self._tell(index, tally, result)
             counts.tasks_done += 1
             counts.tasks_out += 1
             counts.items_out += result.num_items
@@ -270,6 +269,7 @@ class StepRunner:
                 break
             if not isinstance(output, Task):
                 raise self._contract(index, f"returned several things, one of them a {type(output).__name__}")
+            self._tell(index, tally, output)
             output.task_id = f"{ident}.{produced}"
             produced += 1
             counts.tasks_out += 1

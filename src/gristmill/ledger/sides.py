@@ -30,9 +30,6 @@ class Output(Protocol):
     def render(self, table: pa.Table) -> bytes:
         """The documents as a file's content."""
 
-    def part_name(self, task_id: str) -> str:
-        """The file's name for a task, without extension."""
-
 
 class Sides:
     """Gathers what is to be written beside the output of one task, and writes it when the task has ended.
@@ -65,8 +62,15 @@ class Sides:
             self._output.folder.write(f"{QUARANTINE}/{self._name(task)}.jsonl", json_lines(entries))
 
     def _name(self, task: str) -> str:
-        name = self._output.part_name(task)
+        name = part_of(task)
         return f"{name}.step{self._step + 1}" if self._step else name
+
+
+def part_of(task: str) -> str:
+    """The name of the files of a task, without extension."""
+    from gristmill.stages.text.io.writer.names import part_name
+
+    return part_name(task, "")
 
 
 def excluded_table(parts: Sequence[tuple[str, Dropped]], share: bool | float) -> pa.Table | None:
