@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.text.filters.score_filter import numbers, texts_of, with_column
+from gristmill.stages.text.filters.score_filter import numbers, texts_of
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
+from gristmill.stages.text.modifiers.modify import Modify
 from gristmill.stages.text.recipes.recipe import Recipe
 from gristmill.tasks import DocumentBatch
 
@@ -37,33 +39,24 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.text_field]
 
     def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], [self.text_field] if any(map(_modifies, self.rules)) else []
+        return ["data"], [self.text_field] if any(isinstance(one, DocumentModifier) for one in self.rules) else []
 
     def preload(self) -> None:
         for one in self.rules:
-            if hasattr(one, "preload"):
-                one.preload()
+            one.preload()
 
     def setup(self, worker_metadata: Any = None) -> None:
         for one in self.rules:
-            if hasattr(one, "setup"):
-                one.setup()
+            one.setup()
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         for one in self.rules:
-            texts = texts_of(task, self.text_field)
-            if _modifies(one):
-                changed = np.empty(len(texts), dtype=object)
-                changed[:] = [one.modify_document(text) for text in texts.strings()]
-                task = with_column(task, self.text_field, changed)
+            if isinstance(one, DocumentModifier):
+                task = Modify(one, self.text_field).process(task)
                 continue
-            scores = one.score_batch(texts)
+            scores = one.score_batch(texts_of(task, self.text_field))
             mask = np.asarray(one.keep_batch(scores), dtype=bool)
             if not mask.all():
                 gone = scores[~mask]
                 task = task.keep(mask, one.reasons(gone), numbers(gone))
         return task
-
-
-def _modifies(rule: Any) -> bool:
-    return hasattr(rule, "modify_document")
