@@ -12,7 +12,7 @@ stages:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,14 @@ class PipelineFile:
     """Modules outside gristmill that were imported because the file says so."""
 
 
-def load(source: str | Path, overrides: Sequence[str] = ()) -> PipelineFile:
+def load(
+    source: str | Path, overrides: Sequence[str] = (), announce: Callable[[str], None] | None = None
+) -> PipelineFile:
     """Read a file, or a text that is not the name of one. Raises `PipelineFileError` with all that is wrong.
 
     A text is taken for the name of a file if it is a single line that ends in .yaml or .yml.
-    ``overrides`` are as for ``--set``: ``stage.key=value``.
+    ``overrides`` are as for ``--set``: ``stage.key=value``. ``announce`` is called with the name of each module
+    outside gristmill before it is imported.
     """
     problems = Problems()
     path = Path(source) if isinstance(source, Path) or is_file_name(source) else None
@@ -71,7 +74,7 @@ def load(source: str | Path, overrides: Sequence[str] = ()) -> PipelineFile:
         problems.add(root.where, f"a pipeline is a mapping with a list of 'stages', not {root.kind()}")
         problems.check()
     assert isinstance(root.value, dict)
-    return _pipeline(root.value, root.where, path, overrides, problems)
+    return _pipeline(root.value, root.where, path, overrides, announce, problems)
 
 
 def is_file_name(text: str) -> bool:
@@ -96,7 +99,12 @@ def _read_file(path: Path, problems: Problems) -> str:
 
 
 def _pipeline(
-    root: dict[str, Node], where: str, path: Path | None, overrides: Sequence[str], problems: Problems
+    root: dict[str, Node],
+    where: str,
+    path: Path | None,
+    overrides: Sequence[str],
+    announce: Callable[[str], None] | None,
+    problems: Problems,
 ) -> PipelineFile:
     listed = f"It has: {', '.join(ROOT)}."
     for key, node in root.items():
@@ -104,7 +112,7 @@ def _pipeline(
             problems.add(node.where, f"a pipeline has no {key!r}.{did_you_mean(key, ROOT, listed)}")
     name = _text(root, "name", path.stem if path else "pipeline", problems)
     description = _text(root, "description", None, problems)
-    imports = import_modules(root.get("imports"), path.parent if path else None, problems)
+    imports = import_modules(root.get("imports"), path.parent if path else None, announce, problems)
     builder = Builder(Names(imports), problems)
     executor = _executor(root.get("executor"), builder)
     items = root["stages"].value if "stages" in root else None

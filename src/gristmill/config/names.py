@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -85,7 +85,9 @@ class Names:
         return any(module == root or module.startswith(root + ".") for root in ("gristmill", *self.imported))
 
 
-def import_modules(node: Node | None, folder: Path | None, problems: Problems) -> list[str]:
+def import_modules(
+    node: Node | None, folder: Path | None, announce: Callable[[str], None] | None, problems: Problems
+) -> list[str]:
     """Import what a file's ``imports:`` names, as seen from its folder and the current one; what was imported."""
     if node is None:
         return []
@@ -99,6 +101,8 @@ def import_modules(node: Node | None, folder: Path | None, problems: Problems) -
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
             problems.add(entry.where, f"imports wants names of modules, such as my_package.stages, not {entry.kind()}")
             continue
+        if announce is not None:
+            announce(name)
         try:
             importlib.import_module(name)
             names.append(name)
