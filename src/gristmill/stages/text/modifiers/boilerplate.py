@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gristmill.stages.registry import register
-from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier, raw
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
@@ -45,12 +45,8 @@ class BoilerPlateStringModifier(DocumentModifier):
         self.remove_if_at_top_or_bottom = remove_if_at_top_or_bottom
 
     def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
-        data = memoryview(texts.data)
-        found = np.zeros(len(texts), dtype=bool)
-        for i, (start, end) in enumerate(zip(texts.starts.tolist(), texts.ends.tolist(), strict=True)):
-            text = bytes(data[start:end]).lower()
-            found[i] = any(sign in text for sign in SIGNS)
-        return found
+        low = (bytes(text).lower() for text in raw(texts))
+        return np.fromiter((any(sign in text for sign in SIGNS) for text in low), dtype=bool, count=len(texts))
 
     def modify_document(self, text: str) -> str:
         paragraphs = text.split("\n\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +49,7 @@ class DocumentModifier:
         if self.trigger is None:
             return np.ones(len(texts), dtype=bool)
         search = _compiled(self.trigger).search
-        data = memoryview(texts.data)
-        edges = zip(texts.starts.tolist(), texts.ends.tolist(), strict=True)
-        return np.fromiter((search(data[a:b]) is not None for a, b in edges), dtype=bool, count=len(texts))
+        return np.fromiter((search(text) is not None for text in raw(texts)), dtype=bool, count=len(texts))
 
     def count(self, what: str, number: int = 1) -> None:
         """Add to a counter of the ledger: ``self.count("redacted email", 3)``."""
@@ -80,6 +78,13 @@ class DocumentModifier:
         methods = ("modify_document", "modify_batch")
         if all(getattr(kind, method) is getattr(DocumentModifier, method) for method in methods):
             raise TypeError(f"{kind.__name__} defines neither modify_document nor modify_batch: it needs one of them.")
+
+
+def raw(texts: Texts) -> Iterator[memoryview]:
+    """The UTF-8 of each text, where it is."""
+    data: memoryview = texts.data.data
+    for start, end in zip(texts.starts.tolist(), texts.ends.tolist(), strict=True):
+        yield data[start:end]
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,7 @@ import numpy as np
 
 from gristmill.stages.registry import register
 from gristmill.stages.text.modifiers import pii_finders
-from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier, raw
 from gristmill.stages.text.modifiers.pii_finders import Span
 
 if TYPE_CHECKING:
@@ -86,12 +86,8 @@ class PiiRedactor(DocumentModifier):
     def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
         signs = dict.fromkeys(sign for name in self.entities for sign in _SIGNS[name])
         searches = [re.compile(sign).search for sign in signs]
-        data = memoryview(texts.data)
-        found = np.zeros(len(texts), dtype=bool)
-        for i, (start, end) in enumerate(zip(texts.starts.tolist(), texts.ends.tolist(), strict=True)):
-            text = data[start:end]
-            found[i] = any(search(text) for search in searches)
-        return found
+        found = (any(search(text) for search in searches) for text in raw(texts))
+        return np.fromiter(found, dtype=bool, count=len(texts))
 
     def find(self, text: str) -> list[tuple[int, int, str]]:
         """What is found, from left to right and without overlaps: where it begins, where it ends, what it is."""

@@ -22,33 +22,8 @@ DOMAIN = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}(?:xn--[A-Za-z0-9-]{2,59}|[A-Za-z]{2,24})"
 )
 WIDE_DOMAIN = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}")
-FILES = frozenset(
-    [
-        "png",
-        "jpg",
-        "jpeg",
-        "gif",
-        "svg",
-        "webp",
-        "avif",
-        "ico",
-        "css",
-        "js",
-        "ts",
-        "tsx",
-        "jsx",
-        "json",
-        "html",
-        "htm",
-        "php",
-        "py",
-        "rb",
-        "md",
-        "txt",
-        "pdf",
-        "mp3",
-    ]
-)
+_ENDINGS = "png jpg jpeg gif svg webp avif ico css js ts tsx jsx json html htm php py rb md txt pdf mp3"
+FILES = frozenset(_ENDINGS.split())
 """What stands behind the last dot in names of files, such as logo@2x.png."""
 
 DIGITS = frozenset("0123456789")
@@ -60,11 +35,13 @@ V6_LONGEST = 45
 VERSION = re.compile(r"(?i)\b(?:version|ver|release|build|firmware|driver|rev|revision|section|chapter|oid)\b[.:=# ]*$")
 
 CARD = re.compile(
-    r"[0-9]{13,19}|[0-9]{4}([ \-\u00a0])[0-9]{4}\1[0-9]{4}\1[0-9]{4}(?:\1[0-9]{3})?|3[0-9]{3}([ \-\u00a0])[0-9]{6}\2[0-9]{4,5}"
+    r"[0-9]{13,19}"
+    r"|[0-9]{4}([ \-\u00a0])[0-9]{4}\1[0-9]{4}\1[0-9]{4}(?:\1[0-9]{3})?"
+    r"|3[0-9]{3}([ \-\u00a0])[0-9]{6}\2[0-9]{4,5}"
 )
 IBAN_START = re.compile(r"[A-Z]{2}[0-9]{2}(?=[ \u00a0]?[A-Z0-9]{4})")
 
-JOINT = r"(?: ?\(|\)[ \-]?| - |[ \-./\u00a0])?"
+JOINT = r"(?: ?\(|\)[ \-]?| [\-/] |[ \-./\u00a0])?"
 INTERNATIONAL = re.compile(r"\+[1-9](?:" + JOINT + r"[0-9]){6,16}")
 ZERO_ZERO = re.compile(r"00[ ]?[1-9][0-9]{0,2}[ \-/](?:[ \-/()]{0,2}[0-9]){6,13}")
 PLUS_ONE = re.compile(r"\+1[ \-.]?(?:\([2-9][0-9]{2}\)|[2-9][0-9]{2})[ \-.]?[2-9][0-9]{2}[ \-.]?[0-9]{4}")
@@ -190,8 +167,10 @@ def phones(text: str) -> Iterator[Span]:
     """
     for cluster in NUMBERS.finditer(text):
         at, end = cluster.span()
+        # no digit may stand between the cue and the number: only the first of them can have one
+        cued = CUE.search(text, max(0, at - 30), at) is not None
         while at < end - 6:
-            span = _phone_at(text, at, end)
+            span = _phone_at(text, at, end, cued and at == cluster.start())
             if span is None:
                 at = _next_number(text, at, end)
             else:
@@ -199,29 +178,40 @@ def phones(text: str) -> Iterator[Span]:
                 at = span[1]
 
 
-def _phone_at(text: str, at: int, end: int) -> Span | None:
+def _phone_at(text: str, at: int, end: int, cued: bool) -> Span | None:
     if text[at] not in "+(0123456789" or _is_number_sign(text, at - 1):
         return None
-    for pattern, fits in PHONE_FORMS:
+    for pattern, fits, sure in PHONE_FORMS:
         found = pattern.match(text, at, end)
         if found and _ends_there(text, found.end()) and fits(_digits(found[0])):
-            return found.span()
-    if CUE.search(text, max(0, at - 30), at):
+            if sure or cued or not _among_numbers(text, *found.span()):
+                return found.span()
+    if cued:
         found = CUED.match(text, at, end)
         if found and _ends_there(text, found.end()):
             return found.span()
     return None
 
 
-PHONE_FORMS: tuple[tuple[re.Pattern[str], Callable[[str], bool]], ...] = (
-    (PLUS_ONE, bool),
-    (INTERNATIONAL, lambda digits: digits[0] != "1" and is_international(digits)),
-    (AMERICAN, bool),
-    (FRENCH, bool),
-    (ZERO_ZERO, lambda digits: is_international(digits[2:])),
-    (TRUNK, lambda digits: 9 <= len(digits) <= 11),
+PHONE_FORMS: tuple[tuple[re.Pattern[str], Callable[[str], bool], bool], ...] = (
+    (PLUS_ONE, bool, True),
+    (INTERNATIONAL, lambda digits: digits[0] != "1" and is_international(digits), True),
+    (AMERICAN, bool, True),
+    (FRENCH, bool, False),
+    (ZERO_ZERO, lambda digits: is_international(digits[2:]), False),
+    (TRUNK, lambda digits: 9 <= len(digits) <= 11, False),
 )
-"""How numbers are written, and what their digits must be; the first that fits counts."""
+"""How numbers are written, what their digits must be, and whether that tells them from a row of other numbers.
+
+The first that fits counts.
+"""
+
+
+def _among_numbers(text: str, start: int, end: int) -> bool:
+    """Whether more digits follow or precede after a space: a row of numbers, rather than one that one dials."""
+    return (text[start - 1 : start] == " " and text[start - 2 : start - 1] in DIGITS) or (
+        text[end : end + 1] == " " and text[end + 1 : end + 2] in DIGITS
+    )
 
 
 def _next_number(text: str, at: int, end: int) -> int:
