@@ -13,6 +13,10 @@ class PlanError(PipelineError):
     """The pipeline cannot run as it is written. Nothing was started."""
 
 
+class PipelineFileError(PlanError):
+    """A pipeline's YAML is wrong; the message has a line for each thing that is, with file and line."""
+
+
 class LedgerError(PipelineError):
     """The account of a run does not balance: tasks were lost or counted twice. This is a bug of the engine
     or, where documents do not add up, of a stage."""

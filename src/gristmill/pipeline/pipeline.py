@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
+from gristmill import config
 from gristmill.backends.base import Executor, Plan
+from gristmill.config import ExecutorChoice, PipelineFile
 from gristmill.errors import PipelineFailed, PlanError
 from gristmill.pipeline.describe import describe_plan, describe_stages
 from gristmill.pipeline.documents import with_ledger
@@ -31,8 +34,34 @@ class Pipeline:
         self.name = name
         self.description = description
         self.stages: list[ProcessingStage[Any, Any]] = []
+        self.executor: ExecutorChoice | None = None
+        """What `run` uses when it is given no executor: set by a YAML file that says so; None is this machine."""
         for stage in stages or ():
             self.add_stage(stage)
+
+    @classmethod
+    def from_yaml(cls, source: str | Path, overrides: Sequence[str] = ()) -> Self:
+        """The pipeline of a YAML file, or of a YAML text.
+
+        ``overrides`` change what it says, as ``--set`` does: ``"ScoreFilter.text_field=body"``. Raises
+        `PipelineFileError`, with all that is wrong by file and line.
+        """
+        return cls.of_file(config.load(source, overrides))
+
+    @classmethod
+    def of_file(cls, file: PipelineFile) -> Self:
+        """The pipeline of a YAML file that was loaded."""
+        pipeline = cls(file.name, file.description, file.stages)
+        pipeline.executor = file.executor
+        return pipeline
+
+    def to_yaml(self) -> str:
+        """The pipeline as YAML: `from_yaml` makes the same pipeline of it.
+
+        Stages and what they are made with must be registered (`gristmill.stages.registry.register`); a `PlanError`
+        names those that are not.
+        """
+        return config.dump(self.name, self.description, self.stages, self.executor)
 
     def add_stage(self, stage: ProcessingStage[Any, Any]) -> Self:
         """Add a stage at the end; anything that is not a stage is a `PlanError`. Calls can be chained."""
@@ -91,7 +120,7 @@ class Pipeline:
         if executor is None:
             from gristmill.backends.local import LocalExecutor
 
-            executor = LocalExecutor()
+            executor = LocalExecutor(config=dict(self.executor.options) if self.executor else None)
         result = RunResult(executor.execute(plan, tasks, keep_outputs))
         result.check()
         if result.ledger is not None and result.ledger.log is not None and result.ok:
