@@ -7,6 +7,7 @@ version of Python to the next.
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -61,8 +62,8 @@ def _bodies(skeleton: str) -> Iterator[int]:
     """Where the module and the bodies of its classes and functions begin, in order."""
     yield 1 if skeleton.startswith("\ufeff") else 0
     headers = [match.span() for match in HEADER.finditer(skeleton)]
-    limits = [start for start, _ in headers[1:]] + [len(skeleton)]
-    for (_, end), limit in zip(headers, limits, strict=True):
+    headers.append((len(skeleton), len(skeleton)))
+    for (_, end), (limit, _) in itertools.pairwise(headers):
         depth = 0
         for sign in SIGN.finditer(skeleton, end, limit):
             if sign[0] in "([{":
