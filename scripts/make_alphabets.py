@@ -6,7 +6,7 @@
 A line of the table is a language, a tab, and the code points of its characters: ``de<TAB>41-5A 61-7A C4 ...``.
 They are CLDR's main exemplar characters in lower, upper and title case, composed and decomposed, and its digits and
 punctuation. Languages written in several scripts have a line for each (``sr``, ``sr-Latn``); regions have none.
-CLDR lists the ideographs that are in common use; where there is one, the table has all of them, and full-width forms.
+Languages with ideographs have those that are rarer as well (CLDR's auxiliary ones), and full-width punctuation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TABLE = Path(__file__).parents[1] / "src/gristmill/stages/text/filters/alphabets
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Z][a-z]{3})?")
 SETS = ("exemplarCharacters", "numbers", "punctuation")
 
-IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
+IDEOGRAPH = re.compile("[\u3400-\u9fff\U00020000-\U000323af]")
 FULL_WIDTH = (0x3000, 0x303F), (0xFF01, 0xFF0F), (0xFF10, 0xFF20), (0xFF61, 0xFF65)
 
 ELEMENT = re.compile(r"\\u([0-9A-Fa-f]{4})|\\(.)|(.)", re.DOTALL)
@@ -76,7 +76,8 @@ def main(package: Path) -> None:
             continue
         chars = set().union(*(characters(found.get(name, "[]")) for name in SETS))
         if "\u4e00" in chars:
-            chars |= {chr(code) for first, last in IDEOGRAPHS + FULL_WIDTH for code in range(first, last + 1)}
+            chars |= {chr(code) for first, last in FULL_WIDTH for code in range(first, last + 1)}
+            chars |= {char for char in characters(found.get("auxiliary", "[]")) if IDEOGRAPH.match(char)}
         lines.append(f"{folder.name}\t{ranges(all_forms(chars))}\n")
     head = f"# Characters of {len(lines)} languages, from Unicode CLDR {version}, by scripts/make_alphabets.py.\n"
     notice = "# Data of Unicode, Inc., under the Unicode License v3: see alphabets.LICENSE.txt.\n"
