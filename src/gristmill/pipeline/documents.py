@@ -18,7 +18,9 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import FileBlock, Task
 
 
-def with_ledger(plan: Plan, blocks: Sequence[Task[Any]], fresh: bool) -> tuple[Plan, list[Task[Any]]]:
+def with_ledger(
+    plan: Plan, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]], fresh: bool
+) -> tuple[Plan, list[Task[Any]]]:
     """The plan with a ledger for the documents of these blocks, and the blocks that are not done yet.
 
     Raises `OutputChanged` if the output folder holds what another pipeline or another input has made.
@@ -29,7 +31,7 @@ def with_ledger(plan: Plan, blocks: Sequence[Task[Any]], fresh: bool) -> tuple[P
     check_apart(output, blocks)
     log = CommitLog(output.folder)
     ledger = RunLedger(log)
-    for block, entry in log.open(fingerprint(plan, blocks), fresh):
+    for block, entry in log.open(fingerprint(plan, reader, blocks), fresh):
         ledger.resume(block, entry)
     left = [block for block in blocks if int(block.task_id) not in ledger.blocks]
     return replace(plan, ledger=ledger, output=output), left
@@ -65,9 +67,9 @@ def same_storage(one: str, other: str) -> bool:
     return protocol(one) == protocol(other)
 
 
-def fingerprint(plan: Plan, blocks: Sequence[Task[Any]]) -> dict[str, Any]:
+def fingerprint(plan: Plan, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> dict[str, Any]:
     """What the output is a function of: stages, input files, and how they are cut."""
-    reader: Any = plan.steps[0].stages[0]
+    versions = getattr(reader, "versions", list)
     cut = hashlib.blake2b(digest_size=16)
     for block in blocks:
         cut.update(repr(block.data).encode())
@@ -75,6 +77,6 @@ def fingerprint(plan: Plan, blocks: Sequence[Task[Any]]) -> dict[str, Any]:
         "gristmill": __version__,
         "name": plan.name,
         "stages": [describe_stage(stage) for stage in stages_of(plan)],
-        "inputs": [list(pair) for pair in reader.versions()] if hasattr(reader, "versions") else [],
+        "inputs": [list(pair) for pair in versions()],
         "blocks": cut.hexdigest(),
     }

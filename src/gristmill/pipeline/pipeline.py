@@ -116,7 +116,7 @@ class Pipeline:
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = make_plan(self.name, self.stages, source, fuse)
         if blocks is not None:
-            plan, tasks = with_ledger(plan, blocks, fresh)
+            plan, tasks = with_ledger(plan, self.stages[0], blocks, fresh)
         if executor is None:
             from gristmill.backends.local import LocalExecutor
 

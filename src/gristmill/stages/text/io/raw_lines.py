@@ -31,6 +31,11 @@ class Edges:
         """The bytes of a large_binary or large_string column, not copied if it is in one piece."""
         if isinstance(column, pa.ChunkedArray):
             column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [_empty(column)])
+        if column.type not in (pa.large_binary(), pa.large_string()):  # it has been through pandas
+            column = column.cast(pa.large_binary())
+        if not len(column):  # its buffers may be missing
+            nothing = np.zeros(0, np.int64)
+            return cls(as_bytes(None), nothing, nothing)
         _, offsets, data = column.buffers()
         edges = np.frombuffer(offsets, dtype=np.int64, count=len(column) + 1, offset=8 * column.offset)
         return cls(as_bytes(data), np.ascontiguousarray(edges[:-1]), np.ascontiguousarray(edges[1:]))
