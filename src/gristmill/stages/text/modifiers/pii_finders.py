@@ -183,9 +183,10 @@ def _phone_at(text: str, at: int, end: int, cued: bool) -> Span | None:
         return None
     for pattern, fits, sure in PHONE_FORMS:
         found = pattern.match(text, at, end)
-        if found and _ends_there(text, found.end()) and fits(_digits(found[0])):
-            if sure or cued or not _among_numbers(text, *found.span()):
-                return found.span()
+        if not found or not _ends_there(text, found.end()) or not fits(_digits(found[0])):
+            continue
+        if sure or cued or not _among_numbers(text, *found.span()):
+            return found.span()
     if cued:
         found = CUED.match(text, at, end)
         if found and _ends_there(text, found.end()):
