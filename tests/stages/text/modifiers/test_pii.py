@@ -188,9 +188,9 @@ def test_no_text_with_something_in_it_is_passed_over_unread(texts):
 
 def seconds(modify, text: str) -> float:
     best = float("inf")
-    for _ in range(3):
+    for n in range(1, 4):
         start = time.process_time()
-        modify(text)
+        modify(text[:-n])
         best = min(best, time.process_time() - start)
     return best
 
