@@ -27,6 +27,15 @@ class Edges:
         return self.data[self.starts[i] : self.ends[i]].tobytes()
 
     @classmethod
+    def of_list(cls, texts: Sequence[bytes]) -> Edges:
+        edges = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum([len(text) for text in texts], out=edges[1:])
+        return cls(as_bytes(b"".join(texts)), edges[:-1], edges[1:])
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @classmethod
     def of_column(cls, column: pa.Array | pa.ChunkedArray) -> Edges:
         """The bytes of a large_binary or large_string column, not copied if it is in one piece."""
         if isinstance(column, pa.ChunkedArray):
@@ -47,10 +56,8 @@ def _empty(column: pa.ChunkedArray) -> pa.Array:
 
 def as_bytes(buffer: Any) -> Array:
     """A buffer as an array that nobody writes to: the kernels are compiled for this kind of array only."""
-    if buffer is None or len(memoryview(buffer)) == 0:
-        array = np.zeros(0, dtype=np.uint8)
-    else:
-        array = np.frombuffer(buffer, dtype=np.uint8)
+    empty = buffer is None or len(memoryview(buffer)) == 0
+    array = np.zeros(0, dtype=np.uint8) if empty else np.frombuffer(buffer, dtype=np.uint8)
     array.flags.writeable = False
     return array
 
