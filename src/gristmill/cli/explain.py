@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 _LONGEST = 300
 
 
-def main(output: str, ident: str, target: str | None, id_field: str) -> int:
+def explain_document(output: str, ident: str, target: str | None, id_field: str) -> list[str]:
+    """The lines to print. Raises `UsageError` if the document or the pipeline is not there."""
+    from gristmill.errors import PipelineError
     from gristmill.pipeline.explain import explain
     from gristmill.pipeline.planner import flatten
 
-    pipeline = _pipeline(output, target)
-    explanation = explain(flatten(pipeline.stages), ident, id_field)
     width = max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
-    print("\n".join(lines(explanation, width)))
-    return 0
+    try:
+        pipeline = _pipeline(output, target)
+        return list(lines(explain(flatten(pipeline.stages), ident, id_field), width))
+    except PipelineError as error:
+        raise UsageError(str(error)) from None
 
 
 def _pipeline(output: str, target: str | None) -> Pipeline:
