@@ -91,30 +91,34 @@ def nothing(array: pa.Array) -> Array:
     return result
 
 
-def changed(scanned: Scanned, key: int, field: pa.Field, array: pa.Array) -> Array:
-    """The rows in which a column does not say what the line says. To say nothing of a field that is not there, or is
-    null there, is the same."""
+def changed(scanned: Scanned, key: int, field: pa.Field, array: pa.Array, is_text: bool = False) -> Array:
+    """The rows in which a column does not say what the line says.
+
+    To say nothing of a field that is not there, or is null there, is no change. A string may be the JSON text of what
+    the line says, unless the column is known to hold plain strings: by its field as it was read, or as ``is_text``.
+    """
     there = scanned.spans[:, key, 0] >= 0
     empty = nothing(array)
     if not there.any():
         return np.flatnonzero(~empty)
-    if pa.types.is_large_string(array.type) and not json_columns.is_json(field):
+    same: Array = empty & ~there
+    doubtful = there
+    if pa.types.is_large_string(array.type):
+        is_plain = is_text or (json_columns.was_read(field) and not json_columns.is_json(field))
         said, is_string = strings(scanned, key)
-        same: Array = pc.equal(array, said).fill_null(False).to_numpy(zero_copy_only=False)
-        doubtful = there & ~is_string & empty  # null in both?
-        same |= empty & ~there
-    else:
-        same = empty & ~there
-        doubtful = there
+        if not json_columns.is_json(field):
+            same |= pc.equal(array, said).fill_null(False).to_numpy(zero_copy_only=False)
+        doubtful = there & ~same & ~is_string if is_plain else there & ~same
     for row in np.flatnonzero(doubtful).tolist():
         text = scanned.value(row, key)
         assert text is not None
-        same[row] = _same(text, array[row].as_py(), json_columns.is_json(field))
+        same[row] = _same(text, array[row].as_py())
     return np.flatnonzero(~same)
 
 
-def _same(text: bytes, value: Any, is_json: bool) -> bool:
-    if is_json and isinstance(value, str):
+def _same(text: bytes, value: Any) -> bool:
+    """Whether a value, or JSON text, says what stands in a line."""
+    if isinstance(value, str):
         return text == value.encode()
     said = orjson.loads(text)
     if said is None:

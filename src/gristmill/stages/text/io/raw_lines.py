@@ -37,9 +37,11 @@ class Edges:
 
     @classmethod
     def of_column(cls, column: pa.Array | pa.ChunkedArray) -> Edges:
-        """The bytes of a large_binary or large_string column, not copied if it is in one piece."""
+        """The bytes of a column of strings or binaries, not copied if it is in one piece and of a large type."""
         if isinstance(column, pa.ChunkedArray):
             column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [_empty(column)])
+        if not pa.types.is_large_binary(column.type) and not pa.types.is_large_string(column.type):
+            column = column.cast(pa.large_binary())  # what has been through pandas is of a smaller type
         _, offsets, data = column.buffers()
         edges = np.frombuffer(offsets, dtype=np.int64, count=len(column) + 1, offset=8 * column.offset)
         return cls(as_bytes(data), np.ascontiguousarray(edges[:-1]), np.ascontiguousarray(edges[1:]))

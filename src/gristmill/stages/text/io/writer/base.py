@@ -29,6 +29,9 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
     narrowed: bool = False
     """Whether a stage has left nothing of the documents but the columns that it makes."""
 
+    text_field: str | None = None
+    """The field that the reader has seen to be a string."""
+
     def _tell(
         self,
         path: str | os.PathLike[str],
@@ -75,6 +78,7 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         clone = copy.copy(self)
         readers = [i for i, stage in enumerate(before) if isinstance(stage, FileReader)]
         between = before[readers[-1] + 1 :] if readers else before
+        clone.text_field = getattr(before[readers[-1]], "text_field", None) if readers else None
         clone.touched = None
         if readers and all(stage.declares_outputs() for stage in between):
             clone.touched = frozenset(name for stage in between for name in stage.outputs()[1])

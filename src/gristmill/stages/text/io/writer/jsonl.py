@@ -88,4 +88,4 @@ class JsonlWriter(FileWriter):
         elif self.touched is not None:
             trusted = {name for name in visible if name not in self.touched}
         fields = visible if self.narrowed and self.fields is None else self.fields
-        return joined(edited(Edges.of_column(raw), table.select(visible), trusted, fields))
+        return joined(edited(Edges.of_column(raw), table.select(visible), trusted, fields, self.text_field))
