@@ -97,6 +97,8 @@ def changed(scanned: Scanned, key: int, field: pa.Field, array: pa.Array, is_tex
     To say nothing of a field that is not there, or is null there, is no change. A string may be the JSON text of what
     the line says, unless the column is known to hold plain strings: by its field as it was read, or as ``is_text``.
     """
+    if pa.types.is_string(array.type) or str(array.type) == "string_view":
+        array = array.cast(pa.large_string())
     there = scanned.spans[:, key, 0] >= 0
     empty = nothing(array)
     if not there.any():
