@@ -134,6 +134,13 @@ def test_documents_from_columns_alone(tmp_path):
     assert json.loads(second) == {**dict.fromkeys(table.column_names[:-1]), "x": 1.5}
 
 
+def test_notes_on_excluded_documents_are_written_whatever_the_fields(tmp_path):
+    table = raw_table([b'{"x": 1, "text": "a"}'], text=["a"], reason=["short"])
+    assert JsonlWriter(tmp_path, fields=["text"]).render(table, ["reason"]) == b'{"text":"a","reason":"short"}\n'
+    out = ParquetWriter(tmp_path, fields=["text"]).render(table, ["reason"])
+    assert pq.read_table(io.BytesIO(out)).to_pylist() == [{"text": "a", "reason": "short"}]
+
+
 def test_binary_columns_cannot_be_json(tmp_path):
     with pytest.raises(TypeError, match="column 'blob' holds binary data"):
         JsonlWriter(tmp_path).render(pa.table({"blob": [b"x"]}))

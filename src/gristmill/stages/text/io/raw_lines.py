@@ -59,6 +59,9 @@ def as_bytes(buffer: Any) -> Array:
     return array
 
 
+NOTHING = as_bytes(None)
+
+
 @dataclass
 class Scanned:
     """Where values stand in lines. Lines that the kernel was unsure of are marked, and bad until they are `settled`."""
@@ -87,7 +90,7 @@ class Scanned:
         from gristmill.kernels import json_lines
 
         lines = Edges(self.lines.data, self.lines.starts[mask], self.lines.ends[mask])
-        data, edges = json_lines.gather(lines.data, lines.starts, lines.ends)
+        data, edges = json_lines.gather(lines.data, NOTHING, lines.starts, lines.ends)
         data.flags.writeable = False
         moved = edges[:-1] - lines.starts
         spans = self.spans[mask]

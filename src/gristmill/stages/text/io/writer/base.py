@@ -94,13 +94,20 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         written.account.written.append(Written(name, table.num_rows, len(data)))
         return written
 
-    def render(self, table: pa.Table) -> bytes:
-        """The content of a file with these documents. Hidden columns do not show."""
-        return bytes(self._rendered(table))
+    def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
+        """The content of a file with these documents. Hidden columns do not show.
 
-    def _rendered(self, table: pa.Table) -> Any:
+        ``extra`` columns are written whatever ``fields`` says.
+        """
+        return bytes(self._rendered(table, extra))
+
+    def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
         """The same as anything that has bytes and a length."""
         raise NotImplementedError
+
+    def _written(self, extra: Sequence[str]) -> list[str] | None:
+        """The only fields that are written; None: all."""
+        return None if self.fields is None else list(dict.fromkeys([*self.fields, *extra]))
 
     @staticmethod
     def _visible(table: pa.Table) -> list[str]:

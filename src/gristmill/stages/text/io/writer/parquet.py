@@ -43,14 +43,15 @@ class ParquetWriter(FileWriter):
     def preload(self) -> None:
         import pyarrow.parquet  # noqa: F401  # slow to import, and shared by all workers
 
-    def _rendered(self, table: pa.Table) -> Any:
+    def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        for name in self.fields or ():
+        fields = self._written(extra)
+        for name in fields or ():
             if name not in table.column_names:
                 table = table.append_column(name, pa.nulls(table.num_rows, pa.large_string()))
-        table = table.select(self._visible(table) if self.fields is None else self.fields)
+        table = table.select(self._visible(table) if fields is None else fields)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression=self.compression or "none", **self.write_options)
         return memoryview(sink.getvalue())
