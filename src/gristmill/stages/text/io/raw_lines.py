@@ -147,6 +147,16 @@ def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:
     return array, is_string
 
 
+def texts(scanned: Scanned, key: int) -> pa.Array:
+    """What stands in the lines for a key, as large_binary; nothing where it is not there."""
+    from gristmill.kernels import json_lines
+
+    spans = np.maximum(scanned.spans[:, key], 0)
+    starts, ends = np.ascontiguousarray(spans[:, 0]), np.ascontiguousarray(spans[:, 1])
+    out, edges = json_lines.gather(scanned.lines.data, NOTHING, starts, ends)
+    return pa.Array.from_buffers(pa.large_binary(), len(starts), [None, pa.py_buffer(edges), pa.py_buffer(out)])
+
+
 def keys_of(lines: Edges) -> list[str]:
     """All top-level keys of valid lines, in the order in which they come first."""
     found: dict[str, None] = {}
