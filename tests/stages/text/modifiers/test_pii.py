@@ -22,10 +22,10 @@ from gristmill.tasks import DocumentBatch
 LABEL = re.compile(r"<<(\w+):(.*?)>>")
 
 
-def labelled() -> list[tuple[str, set[tuple[int, int, str]]]]:
+def labelled(file: str) -> list[tuple[str, set[tuple[int, int, str]]]]:
     """Lines without their labels, and what is labelled in them."""
     lines = []
-    for line in (Path(__file__).parent / "pii_labelled.txt").read_text(encoding="utf-8").splitlines():
+    for line in (Path(__file__).parent / file).read_text(encoding="utf-8").splitlines():
         text, spans, done = "", set(), 0
         for label in LABEL.finditer(line):
             text += line[done : label.start()]
@@ -36,18 +36,22 @@ def labelled() -> list[tuple[str, set[tuple[int, int, str]]]]:
     return lines
 
 
-def test_what_is_found_in_labelled_text_is_right_and_nearly_all_of_it():
-    right, found, wanted = Counter(), Counter(), Counter()
-    redactor = PiiRedactor()
-    for text, spans in labelled():
-        answer = set(redactor.find(text))
-        for counter, some in ((right, answer & spans), (found, answer), (wanted, spans)):
-            counter.update(name for _, _, name in some)
-    precision = {name: right[name] / found[name] for name in wanted}
-    recall = {name: round(right[name] / wanted[name], 2) for name in wanted}
-    assert precision == dict.fromkeys(("email", "ip", "phone", "card", "iban"), 1.0)
-    # Not found: an address spelt out, numbers in groups of no known plan, an IBAN in lower case.
-    assert recall == {"email": 0.91, "ip": 1.0, "phone": 0.91, "card": 1.0, "iban": 0.86}
+# Not found: an address spelt out, numbers in groups of no known plan, an IBAN in lower case, a resolver named 1.0.0.1.
+@pytest.mark.parametrize(
+    ("file", "found_of_all"),
+    [
+        ("pii_labelled.txt", {"email": "10/11", "ip": "14/14", "phone": "21/23", "card": "8/8", "iban": "6/7"}),
+        ("pii_unseen.txt", {"email": "7/7", "ip": "5/6", "phone": "14/16", "card": "4/4", "iban": "4/4"}),
+    ],
+)
+def test_what_is_found_in_labelled_text_is_right_and_nearly_all_of_it(file, found_of_all):
+    right, wanted = Counter(), Counter()
+    for text, spans in labelled(file):
+        answer = set(PiiRedactor().find(text))
+        assert answer <= spans, text
+        right.update(name for _, _, name in answer)
+        wanted.update(name for _, _, name in spans)
+    assert {name: f"{right[name]}/{wanted[name]}" for name in wanted} == found_of_all
 
 
 @settings(deadline=None, max_examples=60)
