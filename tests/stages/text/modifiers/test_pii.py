@@ -182,6 +182,36 @@ def test_masks_keep_the_length_and_spans_do_not_overlap(text):
     assert edges == sorted(edges)
 
 
+LEAST = [
+    "a@b.cd",
+    "tel 1234567",
+    "tel 1 - 2 - 3 - 4 - 5 - 6 - 7",
+    "(415) 555-2671",
+    "1.1.1.1",
+    "255.255.255.255",
+    "2001:db8::1",
+    "1111:2222:3333:4444:5555:6666:7777:8888",
+    "NO9386011117947",
+    "30569309025904",
+]
+
+
+def test_the_least_there_can_be_is_noticed_at_any_place_in_a_batch():
+    texts = [text for least in LEAST for text in (least, "x" * 100_000, f"é {least}")]
+    column = pa.array(["skipped", *texts], pa.large_string()).slice(1)
+    task = Modify(PiiRedactor()).process(DocumentBatch(data=pa.table({"text": column})))
+    after = task.data["text"].to_pylist()
+    assert after == [PiiRedactor().modify_document(text) for text in texts]
+    assert [a != b for a, b in zip(texts, after, strict=True)] == [True, False, True] * len(LEAST)
+
+
+def test_an_address_is_not_cut_out_of_something_longer():
+    long = "a" * 65 + "@example.com"
+    untouched = [long, "x" * 70 + "1.1.1.1", "XDE89 3704 0044 0532 0130 00", "4111111111111111a", "+1 415 555 26711"]
+    for text in untouched:
+        assert PiiRedactor().modify_document(text) == text
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(messy, max_size=6))
 def test_no_text_with_something_in_it_is_passed_over_unread(texts):
