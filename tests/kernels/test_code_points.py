@@ -48,3 +48,11 @@ def test_letters_of_all_scripts_are_alphabetic_and_signs_are_not():
         assert table[ord(char)], unicodedata.name(char)
     for char in "09٣ \n_-+§€😀\u0301":
         assert not table[ord(char)], unicodedata.name(char, repr(char))
+
+
+def test_bytes_that_are_no_text_are_counted_and_are_in_no_table(monkeypatch):
+    monkeypatch.setattr(code_points, "PIECE", 4)
+    data = np.frombuffer(b"\x80" * 50 + b"a\xff\xfea", dtype=np.uint8)
+    texts = Texts(data, np.array([0]), np.array([len(data)]))
+    assert count_in(texts, table_of([ord("a"), 0x80, 0xFF])).tolist() == [2]
+    assert characters(texts).tolist() == [4]

@@ -36,7 +36,8 @@ def count_in(texts: Texts, table: Array) -> Array:
     def inside(piece: Array) -> int:
         if piece.max() < 128:
             return int(np.count_nonzero(ascii_table[piece]))
-        wide = piece.tobytes().decode("utf-8").encode("utf-32-le")
+        # Columns of files that others wrote may hold what is no UTF-8: it is in no table that has not U+FFFD.
+        wide = piece.tobytes().decode("utf-8", errors="replace").encode("utf-32-le")
         return int(np.count_nonzero(table[np.frombuffer(wide, dtype="<u4")]))
 
     return _summed(texts, inside)
@@ -76,8 +77,9 @@ def _summed(texts: Texts, count: Callable[[Array], int]) -> Array:
     for i, (start, end) in enumerate(zip(texts.starts.tolist(), texts.ends.tolist(), strict=True)):
         while start < end:
             stop = min(start + PIECE, end)
-            while stop < end and data[stop] & 0xC0 == 0x80:
-                stop -= 1
+            for _ in range(3):  # no character has more than three bytes behind its first
+                if stop < end and data[stop] & 0xC0 == 0x80:
+                    stop -= 1
             counts[i] += count(data[start:stop])
             start = stop
     return counts

@@ -59,6 +59,8 @@ class PythonCommentToCodeFilter(_CommentRatio):
     of ``async`` functions. An empty file has the score 0.
     """
 
+    name = "python_comment_ratio"
+
     def __init__(self, min_comment_to_code_ratio: float = 0.01, max_comment_to_code_ratio: float = 0.85) -> None:
         super().__init__(min_comment_to_code_ratio, max_comment_to_code_ratio)
 
@@ -75,6 +77,8 @@ class GeneralCommentToCodeFilter(_CommentRatio):
     fewer languages. An empty file has the score 0.
     """
 
+    name = "comment_ratio"
+
     def __init__(
         self, language: str, min_comment_to_code_ratio: float = 0.01, max_comment_to_code_ratio: float = 0.85
     ) -> None:
@@ -89,6 +93,8 @@ class GeneralCommentToCodeFilter(_CommentRatio):
 @register
 class NumberOfLinesOfCodeFilter(DocumentFilter):
     """Keep files of ``min_lines`` to ``max_lines`` lines. An empty file has one line; so has one without a newline."""
+
+    name = "num_lines"
 
     def __init__(self, min_lines: int = 10, max_lines: int = 20000) -> None:
         self.min_lines = min_lines
@@ -113,6 +119,8 @@ class AlphaFilter(DocumentFilter):
 
     Letters are those of all scripts, with their vowel signs. An empty file has the score 0.
     """
+
+    name = "alpha_filter"
 
     def __init__(self, min_alpha_ratio: float = 0.25) -> None:
         self.min_alpha_ratio = min_alpha_ratio
@@ -212,6 +220,8 @@ class PerExtensionFilter(DocumentFilter):
     (asked only where there is a threshold for lines), or too few characters are alphanumeric or letters. The score is 1
     for files that stay, and from 0 down for others, by the reason.
     """
+
+    name = "per_extension_filter"
 
     REASONS = {
         0: "extension not included",
