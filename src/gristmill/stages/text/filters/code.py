@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gristmill.kernels.code_points import alphabetic, characters, count_in, occurrences, table_of
+from gristmill.kernels import code_points
+from gristmill.kernels.code_points import alphabetic, count_in, newline, table_of
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.code_comments import comment_length
 from gristmill.stages.text.filters.code_html import text_length
@@ -100,8 +101,12 @@ class NumberOfLinesOfCodeFilter(DocumentFilter):
         self.min_lines = min_lines
         self.max_lines = max_lines
 
+    def preload(self) -> None:
+        code_points.preload()
+
     def score_batch(self, texts: Texts) -> Array:
-        return occurrences(texts, ord("\n")) + 1
+        _, newlines = count_in(texts, newline())
+        return newlines + 1
 
     def keep_batch(self, scores: Array) -> Array:
         return (scores >= self.min_lines) & (scores <= self.max_lines)
@@ -126,6 +131,7 @@ class AlphaFilter(DocumentFilter):
         self.min_alpha_ratio = min_alpha_ratio
 
     def preload(self) -> None:
+        code_points.preload()
         alphabetic()
 
     def score_batch(self, texts: Texts) -> Array:
@@ -237,6 +243,7 @@ class PerExtensionFilter(DocumentFilter):
         self.extension_rule = _rule_of(metadata_file, lang, self.extension)
 
     def preload(self) -> None:
+        code_points.preload()
         alphabetic()
 
     def score_batch(self, texts: Texts) -> Array:
@@ -251,7 +258,8 @@ class PerExtensionFilter(DocumentFilter):
         if rule.max_line:
             where(np.fromiter(map(_longest_line, texts.strings()), np.int64, len(texts)) > rule.max_line, -1)
         if rule.mean_line:
-            where((characters(texts) + 1) / (occurrences(texts, ord("\n")) + 1) - 1 > rule.mean_line, -2)
+            chars, newlines = count_in(texts, newline())
+            where((chars + 1) / (newlines + 1) - 1 > rule.mean_line, -2)
         if rule.alphanumeric:
             where(_share(texts, table_of(map(ord, ALPHANUMERIC))) < rule.alphanumeric, -3)
         if rule.alphabetic:
@@ -272,7 +280,8 @@ ALPHANUMERIC = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\n
 
 
 def _share(texts: Texts, table: Array) -> Array:
-    return count_in(texts, table) / np.maximum(characters(texts), 1)
+    chars, inside = count_in(texts, table)
+    return inside / np.maximum(chars, 1)
 
 
 def _longest_line(text: str) -> int:
