@@ -18,7 +18,12 @@ class PipelineFileError(PlanError):
 
 
 class LedgerError(PipelineError):
-    """The account of a run does not balance: tasks were lost or counted twice. This is a bug of the engine."""
+    """The account of a run does not balance: tasks were lost or counted twice. This is a bug of the engine
+    or, where documents do not add up, of a stage."""
+
+
+class OutputChanged(PlanError):
+    """The output folder holds what another pipeline, or another input, has made. Nothing was started."""
 
 
 class OutputsNotKept(PipelineError):

@@ -13,6 +13,7 @@ from gristmill.backends.base import Executor, Plan
 from gristmill.config import ExecutorChoice, PipelineFile
 from gristmill.errors import PipelineFailed, PlanError
 from gristmill.pipeline.describe import describe_plan, describe_stages
+from gristmill.pipeline.documents import with_ledger
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, make_plan
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
@@ -62,6 +63,12 @@ class Pipeline:
         """
         return config.dump(self.name, self.description, self.stages, self.executor)
 
+    def _as_yaml(self) -> str | None:
+        try:
+            return self.to_yaml()
+        except PlanError:
+            return None
+
     def add_stage(self, stage: ProcessingStage[Any, Any]) -> Self:
         """Add a stage at the end; anything that is not a stage is a `PlanError`. Calls can be chained."""
         check_stage(stage)
@@ -95,6 +102,7 @@ class Pipeline:
         *,
         keep_outputs: bool | None = None,
         fuse: bool = True,
+        fresh: bool = False,
     ) -> RunResult:
         """Plan and run the pipeline to its end.
 
@@ -104,19 +112,25 @@ class Pipeline:
         keeps the final tasks if they came from ``initial_tasks`` and are small. ``fuse=False`` makes each stage a step
         of its own.
 
+        A pipeline that begins with a reader and ends with a writer accounts for every document (`RunResult.ledger`)
+        and goes on from where an earlier run of it was stopped; ``fresh`` removes what that wrote and starts over.
+
         Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
         not ignore failures.
         """
-        if initial_tasks is None and self.stages:
-            initial_tasks = self.stages[0].source()
-        source, tasks = _peek(initial_tasks)
+        blocks = self.stages[0].source() if initial_tasks is None and self.stages else None
+        source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = make_plan(self.name, self.stages, source, fuse)
+        if blocks is not None:
+            plan, tasks = with_ledger(plan, self.stages, self._as_yaml(), blocks, fresh)
         if executor is None:
             from gristmill.backends.local import LocalExecutor
 
             executor = LocalExecutor(config=dict(self.executor.options) if self.executor else None)
         result = RunResult(executor.execute(plan, tasks, keep_outputs))
         result.check()
+        if result.ledger is not None and result.ledger.log is not None and result.ok:
+            result.ledger.log.finish(result.ledger.plain())
         if result.record.failures_total and not executor.ignore_failures:
             raise PipelineFailed(result.failure_report(), result)
         return result

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gristmill.stages.text.modifiers import Modify, PiiRedactor
@@ -50,11 +50,13 @@ def test_what_is_found_in_labelled_text_is_right_and_nearly_all_of_it():
     assert recall == {"email": 0.91, "ip": 1.0, "phone": 0.91, "card": 1.0, "iban": 0.86}
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.text("0123456789", min_size=1, max_size=25))
 def test_each_number_has_one_check_digit_by_luhn(digits):
     assert sum(luhn(digits + check) for check in "0123456789") == 1
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.text("0123456789", min_size=2, max_size=18), st.data())
 def test_luhn_notices_a_wrong_digit(digits, data):
     digits += next(check for check in "0123456789" if luhn(digits + check))
@@ -78,6 +80,7 @@ def ibans(draw) -> str:
     return iban(country, draw(st.text(ALPHANUMERIC, min_size=length, max_size=length)))
 
 
+@settings(deadline=None, max_examples=60)
 @given(ibans(), st.data())
 def test_an_iban_is_one_until_a_sign_changes_or_goes(number, data):
     assert is_iban(number)
@@ -89,6 +92,7 @@ def test_an_iban_is_one_until_a_sign_changes_or_goes(number, data):
     assert number[at].isalpha() or not is_iban(changed)
 
 
+@settings(deadline=None, max_examples=60)
 @given(ibans(), st.sampled_from(["", " "]))
 def test_ibans_are_found_plain_and_in_groups_of_four(number, gap):
     written = gap.join(number[i : i + 4] for i in range(0, len(number), 4))
@@ -96,6 +100,7 @@ def test_ibans_are_found_plain_and_in_groups_of_four(number, gap):
     assert PiiRedactor("iban").find(text) == [(3, 3 + len(written), "iban")]
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.text("0123456789", min_size=15, max_size=15), st.sampled_from(["4", "51", "37", "6011", "62", "9"]))
 def test_a_card_has_an_issuer_a_length_and_a_check_digit(digits, first):
     def complete(length: int) -> str:
@@ -146,10 +151,25 @@ def test_the_ledger_counts_by_entity():
     assert task.account.counters == {"redacted email": 2, "redacted ip": 1, "documents changed": 2}
 
 
-PIECES = ["a@b.cd", "x", " ", "@", ".", "+1 415 555 2671", "8.8.8.8", "::", "1", "23", "4111 1111 1111 1111", "tel", "-"]
+PIECES = [
+    "a@b.cd",
+    "x",
+    " ",
+    "@",
+    ".",
+    "+1 415 555 2671",
+    "8.8.8.8",
+    "::",
+    "1",
+    "23",
+    "4111 1111 1111 1111",
+    "tel",
+    "-",
+]
 messy = st.lists(st.sampled_from([*PIECES, "DE89 3704 0044 0532 0130 00", "é", "文", "("]), max_size=12).map("".join)
 
 
+@settings(deadline=None, max_examples=60)
 @given(messy)
 def test_masks_keep_the_length_and_spans_do_not_overlap(text):
     redactor = PiiRedactor(mode="mask")
@@ -158,6 +178,7 @@ def test_masks_keep_the_length_and_spans_do_not_overlap(text):
     assert edges == sorted(edges)
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(messy, max_size=6))
 def test_no_text_with_something_in_it_is_passed_over_unread(texts):
     redactor = PiiRedactor()
@@ -167,16 +188,17 @@ def test_no_text_with_something_in_it_is_passed_over_unread(texts):
 
 def seconds(modify, text: str) -> float:
     best = float("inf")
-    for _ in range(3):
+    for n in range(1, 4):
         start = time.process_time()
-        modify(text)
+        modify(text[:-n])
         best = min(best, time.process_time() - start)
     return best
 
 
 HOSTILE = [
     "a", "a.", "a@", "@", "a@a.", "a@a.a-", "1", "1 ", "1.", "1-", "(", "+", "+1", "+1 (", "1111 ", "0 ", "00 1 ",
-    ":", "a:", "1:", "::1", "AB12", "DE89", "DE12 ", "1.1.1.1", "1.1.1.1.", "tel 1", "4111 1111 1111 ", ".", "é@", "文.",
+    ":", "a:", "1:", "::1", "AB12", "DE89", "DE12 ", "1.1.1.1", "1.1.1.1.", "tel 1", "4111 1111 1111 ",
+    ".", "é@", "文.",
 ]  # fmt: skip
 
 

@@ -18,6 +18,9 @@ class ByFunction(DocumentFilter):
         self._keep = keep
         self.name = getattr(score or keep, "__name__", "function")
 
+    def made_of(self) -> Sequence[object]:
+        return [part for part in (self._score, self._keep) if part is not None]
+
     def score_document(self, text: str) -> Any:
         assert self._score is not None
         return self._score(text)
@@ -33,6 +36,9 @@ class ByMethods(DocumentFilter):
         self._given = given
         name = getattr(given, "name", "")
         self.name = name if isinstance(name, str) and name else type(given).__name__
+
+    def made_of(self) -> Sequence[object]:
+        return [self._given]
 
     def score_document(self, text: str) -> Any:
         return self._given.score_document(text)

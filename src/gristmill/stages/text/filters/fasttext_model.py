@@ -16,9 +16,7 @@ def load(path: str) -> Any:
     try:
         import fasttext
     except ImportError:
-        raise ImportError(
-            "fastText models need the package fasttext-predict: pip install 'gristmill[text]'."
-        ) from None
+        raise ImportError("fastText models need the package fasttext-predict: pip install 'gristmill[text]'.") from None
     if not os.path.isfile(path):
         raise FileNotFoundError(f"there is no fastText model {path!r}.")
     return fasttext.load_model(path)

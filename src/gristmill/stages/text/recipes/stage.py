@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -33,12 +33,12 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.changes = dict(changes or {})
         self.keep_scores = keep_scores
         self.rules = made_from.make(self.changes)
-        self.parts: list[Modify | ScoreFilter] = []
+        self.inner: list[Modify | ScoreFilter] = []
         for modifies, rules in groupby(self.rules, lambda rule: isinstance(rule, DocumentModifier)):
             if modifies:
-                self.parts.append(Modify(list(rules), text_field))
+                self.inner.append(Modify(list(rules), text_field))
             else:
-                self.parts.append(ScoreFilter(list(rules), text_field, keep_scores=keep_scores))
+                self.inner.append(ScoreFilter(list(rules), text_field, keep_scores=keep_scores))
 
     def described(self) -> str | dict[str, Any]:
         """What stands behind ``recipe:`` in YAML; the version is always there, so that it means the same later."""
@@ -55,17 +55,20 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], [self.text_field]
 
     def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], [name for part in self.parts for name in part.outputs()[1]]
+        return ["data"], [name for part in self.inner for name in part.outputs()[1]]
+
+    def made_of(self) -> Sequence[object]:
+        return [part for stage in self.inner for part in (stage, *stage.made_of())]
 
     def preload(self) -> None:
-        for part in self.parts:
+        for part in self.inner:
             part.preload()
 
     def setup(self, worker_metadata: Any = None) -> None:
-        for part in self.parts:
+        for part in self.inner:
             part.setup()
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        for part in self.parts:
+        for part in self.inner:
             task = part.process(task)
         return task

@@ -1,0 +1,97 @@
+"""Which blocks of a data set are left to do, and where what becomes of their documents is written down."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from gristmill import __version__
+from gristmill.backends.base import Plan
+from gristmill.errors import PlanError
+from gristmill.ledger.commits import RUN, CommitLog
+from gristmill.ledger.run import RunLedger
+from gristmill.ledger.sides import Output
+from gristmill.pipeline.fingerprint import describe_stage
+from gristmill.stages.core import ProcessingStage
+from gristmill.storage import Folder
+from gristmill.tasks import FileBlock, Task
+
+
+def with_ledger(
+    plan: Plan, stages: Sequence[ProcessingStage[Any, Any]], text: str | None, blocks: Sequence[Task[Any]], fresh: bool
+) -> tuple[Plan, list[Task[Any]]]:
+    """The plan with a ledger for the documents of these blocks, and the blocks that are not done yet.
+
+    ``text`` is the pipeline as YAML, kept with the output so that documents can be explained. Raises `OutputChanged`
+    if the output folder holds what another pipeline or another input has made.
+    """
+    output = output_of(plan)
+    if output is None:
+        return replace(plan, ledger=RunLedger()), list(blocks)
+    check_apart(output, blocks)
+    log = CommitLog(output.folder)
+    ledger = RunLedger(log)
+    for block, entry in log.open({**fingerprint(plan, stages[0], blocks), "pipeline": text}, fresh):
+        ledger.resume(block, entry)
+    left = [block for block in blocks if int(block.task_id) not in ledger.blocks]
+    return replace(plan, ledger=ledger, output=output), left
+
+
+def output_of(plan: Plan) -> Output | None:
+    """The stage that writes documents: the last one, if it does."""
+    last: Any = plan.steps[-1].stages[-1]
+    return last if hasattr(last, "render") and hasattr(last, "folder") else None
+
+
+def stages_of(plan: Plan) -> list[ProcessingStage[Any, Any]]:
+    return [stage for step in plan.steps for stage in step.stages]
+
+
+def check_apart(output: Output, blocks: Sequence[Task[Any]]) -> None:
+    """Refuse to write into a folder that is read from: the next run would take its own output for input."""
+    root = output.folder.path().rstrip("/") + "/"
+    for block in blocks:
+        for part in block.data if isinstance(block, FileBlock) else ():
+            path = output.folder.fs._strip_protocol(part.path)
+            if path.startswith(root) and same_storage(part.path, output.folder.url):
+                raise PlanError(
+                    f"{output.folder.url} is to be written to, but {part.path} in it is read: "
+                    "write to another folder than the input's."
+                )
+
+
+def same_storage(one: str, other: str) -> bool:
+    def protocol(url: str) -> str:
+        return url.partition("://")[0] if "://" in url else "file"
+
+    return protocol(one) == protocol(other)
+
+
+def fingerprint(plan: Plan, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> dict[str, Any]:
+    """What the output is a function of: stages, input files, and how they are cut."""
+    versions = getattr(reader, "versions", list)
+    cut = hashlib.blake2b(digest_size=16)
+    for block in blocks:
+        cut.update(repr(block.data).encode())
+    return {
+        "gristmill": __version__,
+        "name": plan.name,
+        "stages": [describe_stage(stage) for stage in stages_of(plan)],
+        "inputs": [list(pair) for pair in versions()],
+        "blocks": cut.hexdigest(),
+    }
+
+
+def remembered(output: str) -> str | None:
+    """The pipeline, as YAML, that has written to a folder; None if it could not be written as YAML."""
+    folder = Folder(output)
+    try:
+        run = orjson.loads(folder.read(RUN))
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it") from None
+    text: str | None = run.get("pipeline")
+    return text
