@@ -43,7 +43,7 @@ def problems(folder: Path, text: str) -> list[str]:
             "- ScoreFilter:\n      filter_obj:\n        - ShortLinesFilter:\n            lenght: 3",
             "7: ShortLinesFilter has no argument 'lenght'. Did you mean 'length'?",
         ),
-        ("- ScoreFilter: {filter_obj: ShortLinesFilter, invert: no}", "'invert' wants true or false, not the text"),
+        ("- ScoreFilter: {filter_obj: ShortLinesFilter, invert: no}", "not the text 'no'. Write true or false."),
         ("- ShortLinesFilter", "4: 'ShortLinesFilter' is not a stage"),
         ("- 3", "4: a stage is 'Name: {arguments}' or 'recipe: NAME', not the number 3"),
         ("- {Same: {}, Twice: {}}", "4: a stage is one name with its arguments"),

@@ -17,7 +17,6 @@ from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.resources import Resources
-from gristmill.stages.text.recipes.stage import RecipeStage
 
 NOT_RESULTS = frozenset(
     {
@@ -36,6 +35,8 @@ def describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
     attributes and a hash of its code. Code outside gristmill is hashed in any case: it may change without a new
     version. Names are included, as they are written into excluded documents; resources and batch sizes are not.
     """
+    from gristmill.stages.text.recipes.stage import RecipeStage  # heavy, and not wanted by all pipelines
+
     described: dict[str, Any] = {"name": stage.name}
     if isinstance(stage, RecipeStage):
         rules = [_described(one, 0) for one in stage.rules]

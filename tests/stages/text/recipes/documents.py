@@ -36,6 +36,22 @@ def lines_with(count: int, change: int, how: str) -> str:
     return "\n".join(how.format(line) if i < change else f"{line}." for i, line in enumerate(made))
 
 
+def coined(number: int) -> str:
+    """A word of six letters for each number."""
+    return "".join(chr(97 + number // 26**i * 7 % 26) for i in range(3)) + "mil"
+
+
+def phrases_twice(n: int, share: float) -> str:
+    """Words of which none comes again but those of two phrases of n words: the repeated ones have this share of all."""
+    total = round(2 * n / share)
+    fillers = iter([coined(1000 + i) for i in range(total)])
+    phrases = [[coined(n * which + i) for i in range(n)] for which in range(2)]
+    words: list[str] = []
+    for phrase in [*phrases, *phrases]:
+        words += [*phrase, *(next(fillers) for _ in range((total - 4 * n) // 4))]
+    return " ".join(words)
+
+
 RUSSIAN = (
     "Старая мельница стояла у изгиба реки, где вода бежала быстро даже в сухое лето. Крестьяне из девяти деревень "
     "привозили сюда рожь и оставались до вечера, чтобы поговорить. Колесо чинили так часто, что от первого не осталось "
@@ -100,6 +116,8 @@ DOCUMENTS: dict[str, str] = {
     "boilerplate at the end": "\n\n".join([*LINES, "Terms of use, privacy policy and cookie policy of the mill."]),
 }  # fmt: skip
 
+DOCUMENTS |= {f"two phrases of {n} words twice": phrases_twice(n, 0.207 - n / 100) for n in range(5, 11)}
+
 EXPECTED: dict[str, dict[str, str | None]] = {
     "gopher-quality": {
         "prose": None,
@@ -133,6 +151,7 @@ EXPECTED: dict[str, dict[str, str | None]] = {
         "4 of 10 paragraphs twice": "duplicate_lines",
         "a long line twice": "duplicate_line_chars",
         "two words over and over": "top_2_gram",
+        **{f"two phrases of {n} words twice": f"duplicate_{n}_grams" for n in range(5, 11)},
         "ten words over and over": "top_3_gram",
         "policy lines": "top_4_gram",
         "Russian": None,
@@ -176,7 +195,6 @@ EXPECTED: dict[str, dict[str, str | None]] = {
         "spaced out": "non_alpha_numeric",
         "parentheses": "parentheses",
         "one very long word": "long_word",
-        "boilerplate at the end": "boilerplate",
         "headlines without ends": "punctuation",
         "policy lines": "boilerplate",
         "boilerplate at the end": None,
