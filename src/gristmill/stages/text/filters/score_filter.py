@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gristmill.kernels import features
+from gristmill.kernels.texts import Texts
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.adapters import Filters, as_filters
@@ -40,8 +41,9 @@ class ScoreFilter(_FilterStage):
 
     Each filter sees what those before it have left. ``text_field`` is one for all or one for each filter.
     ``score_field`` names the column for the scores (a list of names for several filters, None for none);
-    ``keep_scores`` stores them all under ``<filter>_score``. With ``invert=True`` exactly those documents stay that
-    the filters would drop; a list of True and False turns single filters round, one after the other.
+    ``keep_scores`` stores them all under ``<filter>_score``. Of a document that is dropped the scores of later filters
+    are null. With ``invert=True`` exactly those documents stay that the filters would drop; a list of True and False
+    turns single filters round, one after the other.
     """
 
     def __init__(
@@ -68,19 +70,41 @@ class ScoreFilter(_FilterStage):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         if self.invert_all:
             return self._those_that_go(task)
+        # Rows leave the table once, at the end: to copy what is left for each filter costs more than to score it.
+        left = np.arange(task.num_items)
+        texts = {field: texts_of(task, field) for field in self.text_fields}
+        verdicts: dict[int, tuple[str, float | None]] = {}
+        columns: list[tuple[str, Array, Array]] = []
         for one, text, field, invert in zip(
             self.filters, self.text_fields, self.score_fields, self.invert, strict=True
         ):
-            scores = scores_of(one, task, text)
+            scores = scores_of(one, texts[text])
             if field:
-                task = with_column(task, field, scores)
-            task = drop(task, one, scores, invert)
-        return task
+                columns.append((field, left, scores))
+            mask = mask_of(one, scores) ^ invert
+            if mask.all():
+                continue
+            gone = scores[~mask]
+            verdicts.update(
+                zip(left[~mask].tolist(), zip(reasons_of(one, gone, invert), numbers(gone), strict=True), strict=True)
+            )
+            left = left[mask]
+            texts = {field: those.select(mask) for field, those in texts.items()}
+        for field, rows, scores in columns:
+            task = with_column(task, field, scores, rows)
+        for field in texts:
+            task.cache.pop(field, None)
+        dropped = sorted(verdicts)
+        mask = np.ones(task.num_items, dtype=bool)
+        mask[dropped] = False
+        kept = task.keep(mask, [verdicts[row][0] for row in dropped], [verdicts[row][1] for row in dropped])
+        kept.cache.update(texts)
+        return kept
 
     def _those_that_go(self, task: DocumentBatch) -> DocumentBatch:
         keep_all = np.ones(task.num_items, dtype=bool)
         for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
-            scores = scores_of(one, task, text)
+            scores = scores_of(one, texts_of(task, text))
             if field:
                 task = with_column(task, field, scores)
             keep_all &= mask_of(one, scores)
@@ -111,7 +135,7 @@ class Score(_FilterStage):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
             if field:
-                task = with_column(task, field, scores_of(one, task, text))
+                task = with_column(task, field, scores_of(one, texts_of(task, text)))
         return task
 
 
@@ -145,16 +169,19 @@ class Filter(_FilterStage):
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         for one, field, invert in zip(self.filters, self.filter_fields, self.invert, strict=True):
-            task = drop(task, one, column_scores(task, field), invert)
+            scores = column_scores(task, field)
+            mask = mask_of(one, scores) ^ invert
+            gone = scores[~mask]
+            task = task.keep(mask, reasons_of(one, gone, invert), numbers(gone))
         return task
 
 
-def scores_of(one: DocumentFilter, task: DocumentBatch, field: str) -> Array:
+def scores_of(one: DocumentFilter, texts: Texts) -> Array:
     """A score for each document."""
-    scores = np.asarray(one.score_batch(texts_of(task, field)))
-    if scores.ndim < 1 or len(scores) != task.num_items:
+    scores = np.asarray(one.score_batch(texts))
+    if scores.ndim < 1 or len(scores) != len(texts):
         raise ValueError(
-            f"score_batch of filter {one.name!r} gave scores of shape {scores.shape} for {task.num_items} documents: "
+            f"score_batch of filter {one.name!r} gave scores of shape {scores.shape} for {len(texts)} documents: "
             "it must give one score for each."
         )
     if scores.ndim > 1:  # a list of numbers for each document
@@ -176,13 +203,10 @@ def mask_of(one: DocumentFilter, scores: Array) -> Array:
     return mask
 
 
-def drop(task: DocumentBatch, one: DocumentFilter, scores: Array, invert: bool) -> DocumentBatch:
-    """The documents whose scores are kept, or not kept; the others go with reason and score."""
-    mask = mask_of(one, scores) ^ invert
-    if mask.all():
-        return task
-    gone = scores[~mask]
-    return task.keep(mask, f"not {one.name}" if invert else one.reasons(gone), numbers(gone))
+def reasons_of(one: DocumentFilter, gone: Array, invert: bool) -> list[str]:
+    """Why documents with these scores go, one reason for each."""
+    reasons = f"not {one.name}" if invert else one.reasons(gone)
+    return [reasons] * len(gone) if isinstance(reasons, str) else list(reasons)
 
 
 def one_for_each(given: Any, count: int, argument: str) -> list[Any]:
