@@ -97,6 +97,14 @@ def test_scores_are_stored_under_the_names_that_are_given():
     assert made.data.column("words").to_pylist() == [2]
 
 
+def test_scores_that_were_not_computed_are_null_in_what_is_dropped():
+    made = ScoreFilter([WordCountFilter(2, 9), NumbersFilter(0.4)], keep_scores=True).process(batch("a", "1 2", "b c"))
+    (gone,) = made.account.dropped
+    assert gone.rows.column("word_count_score").to_pylist() == [1, 2]
+    assert gone.rows.column("numbers_ratio_score").to_pylist() == [None, 2 / 3]
+    assert made.data.column("numbers_ratio_score").to_pylist() == [0.0]
+
+
 def test_all_scores_are_kept_under_the_filters_names():
     stage = ScoreFilter([WordCountFilter(1), NumbersFilter(), NumbersFilter(0.5)], keep_scores=True)
     assert stage.outputs()[1] == ["word_count_score", "numbers_ratio_score", "numbers_ratio_score_2"]
