@@ -114,8 +114,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         found.append(f"it was made by gristmill {before.get('gristmill')}, this is {now.get('gristmill')}")
     old, new = before.get("stages", []), now.get("stages", [])
     for number, (a, b) in enumerate(zip(old, new, strict=False), 1):
-        if a != b:
-            found.append(f"stage {number} was {_short(a)}, now it is {_short(b)}")
+        found += [f"stage {number}{place} was {_short(x)}, now it is {_short(y)}" for place, x, y in _leaves(a, b)]
     if len(old) != len(new):
         found.append(f"it had {len(old)} stages, now there are {len(new)}")
     then, today = dict(before.get("inputs", [])), dict(now.get("inputs", []))
@@ -127,6 +126,23 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _short(stage: Any) -> str:
-    text = orjson.dumps(stage).decode()
-    return text if len(text) < 300 else text[:300] + " ..."
+def _leaves(a: Any, b: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two descriptions differ, as far down as both have something."""
+    if a == b:
+        return
+    name = a.get("name") if isinstance(a, dict) else None
+    if isinstance(a, dict) and isinstance(b, dict) and a.get("class") == b.get("class") and name == b.get("name"):
+        here = f" {name!r}" if isinstance(name, str) and not place else ""
+        for key in dict.fromkeys([*a, *b]):
+            yield from _leaves(a.get(key), b.get(key), f"{place}{here}{'.' if place else ', '}{key}")
+            here = here if not place else ""
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            yield from _leaves(x, y, f"{place}.{i}")
+    else:
+        yield place, a, b
+
+
+def _short(value: Any) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) < 120 else text[:120] + " ..."

@@ -43,6 +43,7 @@ class StageReport:
     """"kept", "dropped: <reason>", "changed: <columns>", "became <n> documents"."""
     findings: list[Finding] = field(default_factory=list)
     features: dict[str, float] = field(default_factory=dict)
+    """What was computed of the text and is not said above."""
     changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """Columns that differ: before and after."""
     counted: dict[str, int] = field(default_factory=dict)
@@ -70,10 +71,14 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
     batch = find(stages[0], ident, id_field)
     told = {name: value for name, value in batch.data.to_pylist()[0].items() if name not in HIDDEN}
     explanation = Explanation(str(batch.data.column(ID)[0]), told, [])
+    known: dict[str, float] = {}
     for stage in stages[1:]:
         if hasattr(stage, "render"):
             break
         report, batch = _replay(stage, batch)
+        new = {name: value for name, value in report.features.items() if known.get(name) != value}
+        known.update(new)
+        report.features = new
         explanation.stages.append(report)
         if batch.num_items == 0:
             break
@@ -187,7 +192,9 @@ def _features(texts: Texts) -> Iterator[tuple[str, float]]:
         group = key if isinstance(key, str) else str(key[0]) if isinstance(key, tuple) else str(key)
         for one in fields(value):
             array = getattr(value, one.name)
-            if not one.metadata.get("shared") and isinstance(array, np.ndarray) and array.ndim == 1 and len(array):
+            if one.name in ("first", "last") or one.metadata.get("shared"):
+                continue  # where words stand, not what they are
+            if isinstance(array, np.ndarray) and array.ndim == 1 and len(array):
                 yield f"{group}.{one.name}", array[0].item()
 
 

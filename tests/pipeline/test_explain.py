@@ -1,0 +1,87 @@
+"""One document replayed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gristmill.cli.main import main
+from gristmill.errors import PipelineError
+from gristmill.pipeline.explain import explain
+from gristmill.stages.function_definitions import processing_stage
+from gristmill.stages.text.filters import NonAlphaNumericFilter, ScoreFilter, WordCountFilter
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
+from gristmill.stages.text.modifiers import Modify, NewlineNormalizer
+from gristmill.tasks import DocumentBatch
+
+TEXTS = ["one two three", "alphabet better gammas delta\n\n\n\n\nepsilons zeta", "!!! ??? ... !!! ??? ### $$$"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    lines = [json.dumps({"id": f"d{i}", "text": text}) for i, text in enumerate(TEXTS)]
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def stages(corpus: Path):
+    filters = ScoreFilter([WordCountFilter(min_words=4), NonAlphaNumericFilter()])
+    return [JsonlReader(str(corpus)), filters, Modify(NewlineNormalizer()), JsonlWriter(str(corpus.parent / "out"))]
+
+
+def test_all_filters_speak_and_the_first_that_drops_decides(corpus):
+    found = explain(stages(corpus), "d2")
+    assert [f.keep for f in found.stages[0].findings] == [True, False]
+    found = explain(stages(corpus), "d0")
+    assert found.stages[0].verdict == "dropped: too few words" and not found.kept
+    assert found.stages[0].findings[0].score == 3 and "4" in found.stages[0].findings[0].rule
+    assert found.stages[0].features["words.count"] == 3
+
+
+def test_what_a_stage_changes_is_shown(corpus):
+    found = explain(stages(corpus), "d1")
+    assert found.kept and found.stages[1].verdict == "changed: text"
+    assert found.stages[1].changes["text"] == (TEXTS[1], "alphabet better gammas delta\n\nepsilons zeta")
+
+
+def test_a_document_is_found_by_its_place(corpus):
+    position = corpus.read_bytes().index(b'{"id": "d1"')
+    assert explain(stages(corpus), f"{corpus}#{position}").fields["id"] == "d1"
+    with pytest.raises(PipelineError, match="no document"):
+        explain(stages(corpus), f"{corpus}#{position + 1}")
+    with pytest.raises(PipelineError, match="no document 'd9'"):
+        explain(stages(corpus), "d9")
+
+
+@processing_stage
+def lose_all(task: DocumentBatch) -> DocumentBatch | None:
+    return None
+
+
+def test_a_document_that_vanishes_has_no_reason(corpus):
+    reader, _, _, writer = stages(corpus)
+    assert explain([reader, lose_all, writer], "d1").stages[0].verdict == "dropped: unspecified"
+
+
+YAML = """
+name: small
+stages:
+  - JsonlReader: {{file_paths: {corpus}}}
+  - ScoreFilter: {{filter_obj: {{WordCountFilter: {{min_words: 4}}}}}}
+  - JsonlWriter: {{path: {out}}}
+"""
+
+
+def test_the_output_remembers_its_pipeline(corpus, tmp_path, capsys):
+    out = tmp_path / "out"
+    (tmp_path / "p.yaml").write_text(YAML.format(corpus=corpus, out=out))
+    assert main(["run", str(tmp_path / "p.yaml"), "--view", "off"]) == 0
+    capsys.readouterr()
+    assert main(["explain", str(out), "d0"]) == 0
+    shown = capsys.readouterr().out
+    assert "DROP word_count" in shown and "too few words" in shown and shown.rstrip().endswith("dropped")
+    assert main(["explain", str(tmp_path), "d0"]) == 2
+    assert "is not the output of a run" in capsys.readouterr().err
