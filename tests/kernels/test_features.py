@@ -141,8 +141,31 @@ def test_bytes_around_a_text_do_not_matter(strings):
         assert together.lines.end_marks[k] == alone.lines.end_marks[0]
 
 
+def test_what_stands_at_the_very_end_is_found():
+    texts = Texts.of(
+        ["see http://x", "https://x", "http://", "our Terms of Use", "a\n\nLOREM IPSUM\n", "privacy polic"]
+    )
+    assert texts.urls.chars.tolist() == [8, 9, 0, 0, 0, 0]
+    assert texts.boilerplate(PHRASES).hits.tolist() == [0, 0, 0, 1, 1, 0]
+
+
 def test_what_a_text_ends_with_is_not_sought_in_its_neighbour():
-    strings = ["[", "...]", "(", "…)", "#.", "..", "http:", "//a.b", "https", "://a.b", "terms", " of use", "a b", "a b"]
+    strings = [
+        "[",
+        "...]",
+        "(",
+        "…)",
+        "#.",
+        "..",
+        "http:",
+        "//a.b",
+        "https",
+        "://a.b",
+        "terms",
+        " of use",
+        "a b",
+        "a b",
+    ]
     texts = Texts.of(strings)
     assert texts.lines.ellipses.tolist() == [0] * len(strings)
     assert texts.symbols.ellipses.tolist() == [0, 1, 0, 1] + [0] * 10
