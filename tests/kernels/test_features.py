@@ -70,6 +70,11 @@ def test_listed_words_are_found(strings):
         assert (found.count[k], found.distinct[k]) == (len(among), len(set(among)))
 
 
+def test_a_listed_word_counts_in_each_document_anew():
+    found = Texts.of(["the the of", "the", "", "of the"]).listed_words(("the", "of"))
+    assert (found.count.tolist(), found.distinct.tolist()) == ([3, 1, 0, 2], [2, 1, 0, 2])
+
+
 def test_a_list_of_words_takes_single_words_only():
     with pytest.raises(ValueError, match="single words"):
         Texts.of(["a"]).listed_words(("two words",))
@@ -134,6 +139,39 @@ def test_bytes_around_a_text_do_not_matter(strings):
             alone.words.hashes.tolist()
         )
         assert together.lines.end_marks[k] == alone.lines.end_marks[0]
+
+
+def test_what_stands_at_the_very_end_is_found():
+    texts = Texts.of(
+        ["see http://x", "https://x", "http://", "our Terms of Use", "a\n\nLOREM IPSUM\n", "privacy polic"]
+    )
+    assert texts.urls.chars.tolist() == [8, 9, 0, 0, 0, 0]
+    assert texts.boilerplate(PHRASES).hits.tolist() == [0, 0, 0, 1, 1, 0]
+
+
+def test_what_a_text_ends_with_is_not_sought_in_its_neighbour():
+    strings = [
+        "[",
+        "...]",
+        "(",
+        "…)",
+        "#.",
+        "..",
+        "http:",
+        "//a.b",
+        "https",
+        "://a.b",
+        "terms",
+        " of use",
+        "a b",
+        "a b",
+    ]
+    texts = Texts.of(strings)
+    assert texts.lines.ellipses.tolist() == [0] * len(strings)
+    assert texts.symbols.ellipses.tolist() == [0, 1, 0, 1] + [0] * 10
+    assert texts.urls.chars.tolist() == [0] * len(strings)
+    assert texts.boilerplate(PHRASES).hits.tolist() == [0] * len(strings)
+    assert texts.ngrams(2).duplicate.sum() == 0
 
 
 def test_bytes_that_are_no_utf8_crash_nothing_and_stay_inside():

@@ -49,6 +49,7 @@ pieces = st.sampled_from([*WORDS, *SPACES, *MARKS, *PHRASES, " ", " ", " ", " ",
 texts = st.one_of(
     st.lists(st.one_of(pieces, pieces, anything), max_size=60).map("".join),
     st.lists(st.sampled_from(["a", "b", "ab", "c"]), max_size=60).map(" ".join),
+    st.lists(st.sampled_from(WORDS), max_size=30).map(" ".join),
     st.lists(st.sampled_from(["- a", "b...", "c.", " ", "", "d\u2028"]), max_size=20).map("\n".join),
     st.text(st.sampled_from(["x", "ж"]), min_size=300, max_size=600),
 )

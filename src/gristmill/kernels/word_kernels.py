@@ -36,9 +36,7 @@ def long_way(data, i, end, blocks, classes):  # type: ignore[no-untyped-def]
     Returns where it ends, its hash and what is still to be mixed into it, its length, whether it has a letter, and
     the width of the white space behind it.
     """
-    h = SEED
-    value = np.uint64(0)
-    filled = 0
+    begin = i
     length = 0
     seen = np.uint16(0)
     space = 0
@@ -50,14 +48,14 @@ def long_way(data, i, end, blocks, classes):  # type: ignore[no-untyped-def]
             break
         seen |= bits
         length += 1
-        for _ in range(width):
-            value |= np.uint64(data[i]) << np.uint64(8 * filled)
-            i += 1
-            filled += 1
-            if filled == 8:
-                h = mix(h, value)
-                value = np.uint64(0)
-                filled = 0
+        i += width
+    h = SEED
+    while begin + 8 <= i:
+        h = mix(h, eight_at(data, begin))
+        begin += 8
+    value = np.uint64(0)
+    for k in range(i - begin):
+        value |= np.uint64(data[begin + k]) << np.uint64(8 * k)
     return i, h, value, length, (seen & _LETTER) != 0, space
 
 
