@@ -131,7 +131,7 @@ def scan_valid(lines: Edges, keys: Sequence[str]) -> Scanned:
 
 def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:
     """The values of a key as large_string, null where it is no string; and a mask of where it is one."""
-    from gristmill.kernels import json_lines
+    from gristmill.kernels import json_strings
 
     data = scanned.lines.data
     start = scanned.spans[:, key, 0]
@@ -139,7 +139,7 @@ def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:
     is_string[is_string] = data[start[is_string]] == ord('"')
     starts = np.where(is_string, start + 1, 0)
     ends = np.where(is_string, scanned.spans[:, key, 1] - 1, 0)
-    out, edges = json_lines.unescape(data, starts, ends)
+    out, edges = json_strings.unescape(data, starts, ends)
     nulls = None if is_string.all() else pa.py_buffer(np.packbits(is_string, bitorder="little"))
     array = pa.Array.from_buffers(
         pa.large_string(), len(starts), [nulls, pa.py_buffer(edges), pa.py_buffer(out)], -1 if nulls else 0
