@@ -78,11 +78,15 @@ class _Listing:
     def all(self, paths: list[tuple[str, str]]) -> Iterable[File]:
         named: list[tuple[str, str]] = []
         for given, path in paths:
-            if _has_wildcard(path) and not (self.is_local and os.path.exists(path)):
+            if self._is_pattern(path) and not (self.is_local and os.path.exists(path)):
                 yield from self._globbed(given, path)
             else:
                 named.append((given, path))
         yield from self._named(named)
+
+    def _is_pattern(self, path: str) -> bool:
+        signs = "*" if path.startswith(("http://", "https://")) else "*?["  # of the web, "?" begins a query
+        return any(sign in path for sign in signs)
 
     def _named(self, paths: list[tuple[str, str]]) -> Iterable[File]:
         by_folder: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -151,7 +155,3 @@ class _Listing:
     def _check_readable(self, given: str, path: str) -> None:
         if self.is_local and not os.access(path, os.R_OK):
             raise PlanError(f"{given!r} may not be read: permission denied.")
-
-
-def _has_wildcard(path: str) -> bool:
-    return any(sign in path for sign in "*?[")

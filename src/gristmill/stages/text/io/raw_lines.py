@@ -23,6 +23,9 @@ class Edges:
     starts: Array
     ends: Array
 
+    def __post_init__(self) -> None:
+        self.starts, self.ends = frozen(self.starts), frozen(self.ends)
+
     def piece(self, i: int) -> bytes:
         return self.data[self.starts[i] : self.ends[i]].tobytes()
 
@@ -47,7 +50,7 @@ class Edges:
             return cls(as_bytes(None), nothing, nothing)
         _, offsets, data = column.buffers()
         edges = np.frombuffer(offsets, dtype=np.int64, count=len(column) + 1, offset=8 * column.offset)
-        return cls(as_bytes(data), np.ascontiguousarray(edges[:-1]), np.ascontiguousarray(edges[1:]))
+        return cls(as_bytes(data), edges[:-1], edges[1:])
 
 
 def _empty(column: pa.ChunkedArray) -> pa.Array:
@@ -60,6 +63,13 @@ def as_bytes(buffer: Any) -> Array:
     array = np.zeros(0, dtype=np.uint8) if empty else np.frombuffer(buffer, dtype=np.uint8)
     array.flags.writeable = False
     return array
+
+
+def frozen(numbers: Array) -> Array:
+    """Positions as an array that nobody writes to, for the same reason."""
+    view: Array = np.ascontiguousarray(numbers, dtype=np.int64).view()
+    view.flags.writeable = False
+    return view
 
 
 NOTHING = as_bytes(None)
@@ -100,7 +110,7 @@ class Scanned:
         spans = np.where(spans >= 0, spans + moved[:, None, None], -1)
         closing = self.closing[mask]
         closing = np.where(closing > 0, closing + moved, closing - moved)
-        return Scanned(Edges(data, edges[:-1].copy(), edges[1:].copy()), self.keys, spans, closing)
+        return Scanned(Edges(data, edges[:-1], edges[1:]), self.keys, spans, closing)
 
     def of(self, keys: list[str]) -> Scanned:
         """The same of some of the keys."""
@@ -134,7 +144,7 @@ def scan_valid(lines: Edges, keys: Sequence[str]) -> Scanned:
 
 def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:
     """The values of a key as large_string, null where it is no string; and a mask of where it is one."""
-    from gristmill.kernels import json_lines
+    from gristmill.kernels import json_strings
 
     data = scanned.lines.data
     start = scanned.spans[:, key, 0]
@@ -142,7 +152,7 @@ def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:
     is_string[is_string] = data[start[is_string]] == ord('"')
     starts = np.where(is_string, start + 1, 0)
     ends = np.where(is_string, scanned.spans[:, key, 1] - 1, 0)
-    out, edges = json_lines.unescape(data, starts, ends)
+    out, edges = json_strings.unescape(data, frozen(starts), frozen(ends))
     nulls = None if is_string.all() else pa.py_buffer(np.packbits(is_string, bitorder="little"))
     array = pa.Array.from_buffers(
         pa.large_string(), len(starts), [nulls, pa.py_buffer(edges), pa.py_buffer(out)], -1 if nulls else 0
@@ -155,7 +165,7 @@ def texts(scanned: Scanned, key: int) -> pa.Array:
     from gristmill.kernels import json_lines
 
     spans = np.maximum(scanned.spans[:, key], 0)
-    starts, ends = np.ascontiguousarray(spans[:, 0]), np.ascontiguousarray(spans[:, 1])
+    starts, ends = frozen(spans[:, 0]), frozen(spans[:, 1])
     out, edges = json_lines.gather(scanned.lines.data, NOTHING, starts, ends)
     return pa.Array.from_buffers(pa.large_binary(), len(starts), [None, pa.py_buffer(edges), pa.py_buffer(out)])
 

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from gristmill.stages.text.io.raw_lines import NOTHING, Edges, Scanned, as_bytes
+from gristmill.stages.text.io.raw_lines import NOTHING, Edges, Scanned, as_bytes, frozen
 
 Array = np.ndarray[Any, Any]
 
@@ -62,7 +62,9 @@ class RowsOfPieces:
 
         more = as_bytes(np.concatenate(self._parts)) if self._parts else NOTHING
         columns = len(self.starts)
-        starts, ends = (np.stack(x, axis=1).astype(np.int64).ravel() for x in (self.starts, self.ends))
+        starts, ends = (frozen(np.stack(x, axis=1).ravel()) for x in (self.starts, self.ends))
+        if (ends < starts).any():  # the kernel does not look, and would write anywhere
+            raise ValueError("replacements in a line overlap")
         out, edges = json_lines.gather(self._data, more, starts, ends)
         return out, np.ascontiguousarray(edges[::columns])
 
