@@ -64,7 +64,7 @@ def is_card(digits: str) -> bool:
     """Whether an issuer has cards that begin so and are so long, and the check digit is right."""
     for first, last, lengths in CARD_RANGES:
         if len(digits) in lengths and first <= digits[: len(first)] <= last:
-            return len(set(digits)) > 1 and luhn(digits)
+            return luhn(digits)
     return False
 
 
