@@ -1,4 +1,4 @@
-"""Curates the documentation that is on this machine: what Python's modules and packages say of themselves, and licences.
+"""Curates the documentation that is on this machine: what Python's modules and packages say of themselves.
 
 The corpus is made on the spot, nothing is downloaded. Documents that read like English prose stay; what does not is
 set aside with the rule that it broke. Run it twice, and the second run has nothing left to do; kill it in the middle,

@@ -47,7 +47,7 @@ class Folder:
         """Put a file in place, or replace it."""
         path = self.path(name)
         if not self.is_local:
-            self.fs.pipe_file(path, data)
+            self.fs.pipe_file(path, bytes(data))  # those that upload take nothing else that has bytes
             return
         parent, base = os.path.split(path)
         temporary = os.path.join(parent, f"{TEMPORARY}{base}-{uuid.uuid4().hex[:8]}")

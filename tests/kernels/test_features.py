@@ -25,7 +25,7 @@ def agree(strings: list[str], group: str) -> None:
 
 
 @pytest.mark.parametrize("group", ["chars", "symbols", "words", "lines", "paragraphs"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(strings=samples.batches)
 def test_counts_are_those_of_plain_python(group, strings):
     agree(strings, group)
@@ -44,7 +44,7 @@ def ngrams_agree(strings: list[str], largest: int) -> None:
             assert found.duplicate[k, n - 1] == reference.duplicate(text, n), (n, text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(strings=samples.batches)
 def test_repeated_ngrams_are_those_of_plain_python(strings):
     ngrams_agree(strings, 12)
@@ -60,7 +60,7 @@ def test_ngrams_longer_than_usual_are_computed_when_they_are_asked_for():
     assert texts.ngrams(14).duplicate[0, 13] == reference.duplicate(texts[0], 14) > 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(strings=samples.batches)
 def test_listed_words_are_found(strings):
     listed = ("the", "of", "你好", "été", "eightchr", "ninechars", "of")
@@ -75,7 +75,7 @@ def test_a_list_of_words_takes_single_words_only():
         Texts.of(["a"]).listed_words(("two words",))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(strings=samples.batches)
 def test_boilerplate_is_found_by_paragraph(strings):
     found = Texts.of(strings).boilerplate(PHRASES)
@@ -84,7 +84,7 @@ def test_boilerplate_is_found_by_paragraph(strings):
         assert {name: int(getattr(found, name)[k]) for name in wanted} == wanted
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(strings=samples.batches)
 def test_addresses_are_found(strings):
     found = Texts.of(strings).urls
@@ -123,7 +123,7 @@ def test_what_was_computed_goes_along_with_the_documents_that_stay(strings):
     assert after.ngrams(10).duplicate.tolist() == fresh.ngrams(10).duplicate.tolist()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(strings=samples.batches)
 def test_bytes_around_a_text_do_not_matter(strings):
     """A text's values are those it has alone, whatever stands before and behind it in the buffer."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
-from gristmill.kernels.unicode import Class, class_of
+from gristmill.kernels import unicode
+from gristmill.kernels.unicode import Class
+
+class_of = cache(unicode.class_of)
 
 
 def chars(text: str) -> dict[str, int]:
@@ -18,7 +22,7 @@ def chars(text: str) -> dict[str, int]:
         "brackets": Class.BRACKET,
         "plain": Class.PLAIN,
     }
-    return {"count": len(text), **{name: sum(bit in class_of(c) for c in text) for name, bit in counted.items()}}
+    return {"count": len(text), **{name: sum(bool(class_of(c) & bit) for c in text) for name, bit in counted.items()}}
 
 
 def symbols(text: str) -> dict[str, int]:

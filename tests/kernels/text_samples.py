@@ -12,7 +12,28 @@ from hypothesis import strategies as st
 
 SPACES = [chr(c) for c in range(sys.maxunicode + 1) if chr(c).isspace()]
 WORDS = ["a", "b", "the", "of", "eightchr", "sevenlet", "ninechars", "été", "мир", "你好", "नमस्ते", "e\u0301", "👩‍🚀"]
-MARKS = ["#", "...", "…", "⋯", "[...]", "(…)", "[…)", ".", "。", "!", "•", "- ", "* ", "\x00", "\x07", "\x1c", "(", "»"]
+MARKS = [
+    "#",
+    "...",
+    "....",
+    "......",
+    "…",
+    "⋯",
+    "[...]",
+    "(…)",
+    "[…)",
+    ".",
+    "。",
+    "!",
+    "•",
+    "- ",
+    "* ",
+    "\x00",
+    "\x07",
+    "\x1c",
+    "(",
+    "»",
+]
 PHRASES = [
     "Terms of Use",
     "privacy policy",
@@ -59,4 +80,4 @@ def real() -> list[str]:
             0x1F600,
         )
     ]
-    return [*code, *docs, *scripts, "\n\n".join(docs * 3)]
+    return [*code, *docs, *scripts, "\n\n".join(docs * 3), "Wait.... what...... #1 .. ##\nyes.. no ....."]

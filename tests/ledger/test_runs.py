@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.ledger.conftest import written
 
 from gristmill.backends.local import LocalExecutor
 from gristmill.errors import OutputChanged, PipelineFailed, PlanError
@@ -22,7 +23,6 @@ from gristmill.stages.function_definitions import processing_stage
 from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.tasks import DocumentBatch
-from tests.ledger.conftest import written
 
 QUIET = {"view": "off", "num_cpus": 2}
 

@@ -1,10 +1,10 @@
-"""Counting characters by a table of code points, with NumPy alone."""
+"""Counting characters by a table of code points."""
 
 from __future__ import annotations
 
 import functools
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,42 +14,35 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-PIECE = 1 << 20
-"""Bytes that are looked at together: what a document costs in memory does not grow with it beyond this."""
-
 LIMIT = 0x110000
 LAST_LETTER = 0x33479
 """The last code point that Unicode 17 gives to a letter: none is looked for in the planes beyond."""
 
 
 def table_of(codes: Iterable[int]) -> Array:
-    """A table that is true at these code points."""
-    table = np.zeros(LIMIT, dtype=bool)
-    table[np.fromiter(codes, dtype=np.int64)] = True
+    """A table that is 1 at these code points and 0 at all others."""
+    table = np.zeros(LIMIT, dtype=np.uint8)
+    table[np.fromiter(codes, dtype=np.int64)] = 1
     return table
 
 
-def count_in(texts: Texts, table: Array) -> Array:
-    """For each text, how many of its characters are in the table."""
-    ascii_table = table[:128]
+def count_in(texts: Texts, table: Array) -> tuple[Array, Array]:
+    """For each text how many characters it has, and how many of them are in the table.
 
-    def inside(piece: Array) -> int:
-        if piece.max() < 128:
-            return int(np.count_nonzero(ascii_table[piece]))
-        wide = piece.tobytes().decode("utf-8").encode("utf-32-le")
-        return int(np.count_nonzero(table[np.frombuffer(wide, dtype="<u4")]))
+    A byte that is no UTF-8 is a character, and in no table.
+    """
+    from gristmill.kernels.table_kernels import count_tabled
 
-    return _summed(texts, inside)
-
-
-def characters(texts: Texts) -> Array:
-    """For each text, how many characters it has."""
-    return _summed(texts, lambda piece: int(np.count_nonzero((piece & 0xC0) != 0x80)))
+    out = np.zeros((2, len(texts)), np.int64)
+    count_tabled(texts.data, texts.starts, texts.ends, table, out)
+    return out[0], out[1]
 
 
-def occurrences(texts: Texts, byte: int) -> Array:
-    """For each text, how often this byte, an ASCII sign, is in it."""
-    return _summed(texts, lambda piece: int(np.count_nonzero(piece == byte)))
+def preload() -> None:
+    """Load what `count_in` needs, in a process from which others are forked."""
+    from gristmill.kernels import compile, table_kernels
+
+    compile.preload([table_kernels.count_tabled])
 
 
 @functools.cache
@@ -64,20 +57,11 @@ def space() -> Array:
     return table_of(code for code in range(0x3001) if chr(code).isspace())
 
 
+@functools.cache
+def newline() -> Array:
+    return table_of([ord("\n")])
+
+
 def _is_alphabetic(char: str) -> bool:
     kind = unicodedata.category(char)
     return kind[0] == "L" or kind == "Nl" or (kind in ("Mn", "Mc") and not unicodedata.combining(char))
-
-
-def _summed(texts: Texts, count: Callable[[Array], int]) -> Array:
-    """The sum of ``count`` over the pieces of each text; pieces begin where characters begin."""
-    counts = np.zeros(len(texts), dtype=np.int64)
-    data = texts.data
-    for i, (start, end) in enumerate(zip(texts.starts.tolist(), texts.ends.tolist(), strict=True)):
-        while start < end:
-            stop = min(start + PIECE, end)
-            while stop < end and data[stop] & 0xC0 == 0x80:
-                stop -= 1
-            counts[i] += count(data[start:stop])
-            start = stop
-    return counts

@@ -124,14 +124,14 @@ def cache_folder() -> Path | None:
             return Path(place) / name
     shared = Path(tempfile.gettempdir()) / f"gristmill-{os.getuid()}"
     # Cached kernels are code that is run: in a folder for all, only what nobody else can write is trusted.
-    if _writable(shared / name) and _is_private(shared):
+    if _is_private(shared) and _writable(shared / name):
         return shared / name
     return None
 
 
 def _writable(folder: Path) -> bool:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return True
     except (OSError, ValueError):
@@ -139,7 +139,11 @@ def _writable(folder: Path) -> bool:
 
 
 def _is_private(folder: Path) -> bool:
-    found = folder.lstat()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 

@@ -138,7 +138,7 @@ class Paragraphs(Features):
 class NGrams(Features):
     """Characters in repeated n-grams of words: column ``n - 1`` is of n.
 
-    An n-gram's characters are those of its words and one for each gap between them; what overlaps counts once.
+    An n-gram's characters are those of its words and `Texts.gap` between them; what overlaps counts once.
     """
 
     top: Array
@@ -206,12 +206,12 @@ def lines_of(texts: Texts) -> tuple[Lines, Paragraphs]:
     return Lines(*out[:7]), Paragraphs(*out[7:])
 
 
-def ngrams_of(words: Words, largest: int) -> NGrams:
+def ngrams_of(words: Words, largest: int, gap: int) -> NGrams:
     from gristmill.kernels.ngram_kernels import repeated_ngrams
 
     top = np.zeros((largest, len(words.count)), np.int64)
     duplicate = np.zeros_like(top)
-    repeated_ngrams(words.hashes, words.lengths, words.first, words.last, largest, top, duplicate)
+    repeated_ngrams(words.hashes, words.lengths, words.first, words.last, largest, gap, top, duplicate)
     return NGrams(top.T, duplicate.T)
 
 

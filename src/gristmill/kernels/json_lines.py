@@ -532,8 +532,8 @@ def line_feeds(data):
 
 
 @_jit
-def gather(data, starts, ends):
-    """The pieces of ``data`` end to end, and their edges."""
+def gather(data, more, starts, ends):
+    """The pieces of ``data``, or of ``more`` as if it stood behind it, end to end, and their edges."""
     edges = np.empty(starts.size + 1, dtype=np.int64)
     at = 0
     for row in range(starts.size):
@@ -542,7 +542,10 @@ def gather(data, starts, ends):
     edges[starts.size] = at
     out = np.empty(at, dtype=np.uint8)
     for row in range(starts.size):
-        copy_bytes(out, edges[row], data, starts[row], ends[row] - starts[row])
+        if starts[row] < data.size:
+            copy_bytes(out, edges[row], data, starts[row], ends[row] - starts[row])
+        else:
+            copy_bytes(out, edges[row], more, starts[row] - data.size, ends[row] - starts[row])
     return out, edges
 
 

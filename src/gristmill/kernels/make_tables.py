@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import unicodedata
 import zlib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,35 +24,44 @@ END_MARKS = set(".?!\"'") | set("…⋯\u037e؟۔।॥՜՞։។៕။།༎።�
 QUOTES_AMONG_BRACKETS = set("‚„〝〞〟")
 BULLETS = set("•‣⁃⁌⁍∙○●◘◦⦾⦿▶◀■□▪▫–-*")
 ELLIPSES = set("…⋯")
+MORE = (
+    (SENTENCE_MARKS | {"\n"}, int(Class.PLAIN)),
+    (END_MARKS, int(Class.END_MARK)),
+    (BULLETS, int(Class.BULLET)),
+    (ELLIPSES, int(Class.ELLIPSIS)),
+)
 
 
-def classes_of(char: str) -> Class:
-    """The classes of one character."""
-    category = unicodedata.category(char)
-    found = Class(0)
+@cache
+def of_category(category: str) -> int:
+    """What all characters of one of Unicode's general categories are."""
+    found = 0
     if category[0] == "L":
         found |= Class.LETTER
     if category == "Nd":
         found |= Class.DIGIT
     if category[0] in "LMN":
-        found |= Class.ALPHANUMERIC
-    if char.isspace():
-        found |= Class.SPACE
+        found |= Class.ALPHANUMERIC | Class.PLAIN
     if category[0] == "P":
         found |= Class.PUNCTUATION
     if category in ("Lu", "Lt"):
         found |= Class.UPPER
-    if category in ("Ps", "Pe") and char not in QUOTES_AMONG_BRACKETS:
+    if category in ("Ps", "Pe"):
         found |= Class.BRACKET
-    if Class.ALPHANUMERIC in found or char == "\n" or char in SENTENCE_MARKS:
-        found |= Class.PLAIN
-    if char in END_MARKS or category in ("Pi", "Pf"):
+    if category in ("Pi", "Pf"):
         found |= Class.END_MARK
-    if char in BULLETS:
-        found |= Class.BULLET
-    if char in ELLIPSES:
-        found |= Class.ELLIPSIS
-    return found
+    return int(found)
+
+
+def classes_of(char: str) -> int:
+    """What one character is."""
+    found = of_category(unicodedata.category(char))
+    if char.isspace():
+        found |= int(Class.SPACE)
+    for chars, more in MORE:
+        if char in chars:
+            found |= more
+    return found & ~int(Class.BRACKET) if char in QUOTES_AMONG_BRACKETS else found
 
 
 def main() -> None:

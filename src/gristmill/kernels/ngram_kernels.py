@@ -14,8 +14,8 @@ from gristmill.kernels.utf8 import M1
 
 
 @helper
-def covered(places, firsts, count, wanted, n, edges):  # type: ignore[no-untyped-def]
-    """The characters in some of the repeated n-grams, each counted once, with one for each gap between their words.
+def covered(places, firsts, count, wanted, n, edges, gap):  # type: ignore[no-untyped-def]
+    """The characters in some of the repeated n-grams, each counted once, with ``gap`` between their words.
 
     ``wanted`` is where the n-gram first stands of which all occurrences count; with -1 all n-grams count, but each
     not where it stands first.
@@ -29,16 +29,16 @@ def covered(places, firsts, count, wanted, n, edges):  # type: ignore[no-untyped
         if place < done:
             chars += edges[place + n] - edges[done]
         else:
-            chars += edges[place + n] - edges[place] - 1
+            chars += edges[place + n] - edges[place] - gap
         done = place + n
     return chars
 
 
-@kernel(HASHES, LENGTHS, INTS, INTS, "int64", "Array(int64, 2, 'C')", "Array(int64, 2, 'C')")
-def repeated_ngrams(hashes, lengths, first, last, largest, top, duplicate):  # type: ignore[no-untyped-def]
+@kernel(HASHES, LENGTHS, INTS, INTS, "int64", "int64", "Array(int64, 2, 'C')", "Array(int64, 2, 'C')")
+def repeated_ngrams(hashes, lengths, first, last, largest, gap, top, duplicate):  # type: ignore[no-untyped-def]
     """``top[n - 1]``: characters in the most frequent n-gram, ``duplicate[n - 1]``: in n-grams that stood before.
 
-    Both must be zero where they are given.
+    Words have ``gap`` characters between them. Both arrays must hold zeros when they are given.
     """
     most = 0
     for d in range(len(first)):
@@ -107,6 +107,6 @@ def repeated_ngrams(hashes, lengths, first, last, largest, top, duplicate):  # t
                 have_edges = True
                 edges[0] = 0
                 for w in range(words):
-                    edges[w + 1] = edges[w] + np.int64(lengths[offset + w]) + 1
-            top[n - 1, d] = covered(places, firsts, found, best_first, n, edges)
-            duplicate[n - 1, d] = covered(places, firsts, found, -1, n, edges)
+                    edges[w + 1] = edges[w] + np.int64(lengths[offset + w]) + gap
+            top[n - 1, d] = covered(places, firsts, found, best_first, n, edges, gap)
+            duplicate[n - 1, d] = covered(places, firsts, found, -1, n, edges, gap)

@@ -22,6 +22,9 @@ class Texts:
     all who ask; `select` takes it along.
     """
 
+    gap: int = 1
+    """How many characters between two words belong to an n-gram: 0 if the spaces between words are not the text's."""
+
     def __init__(self, data: np.ndarray[Any, Any], starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> None:
         self.data = data
         self.starts = starts
@@ -71,6 +74,7 @@ class Texts:
     def select(self, mask: np.ndarray[Any, Any]) -> Texts:
         """Some of the texts, with what was computed of them; nothing is copied but that."""
         part = Texts(self.data, self.starts[mask], self.ends[mask])
+        part.gap = self.gap
         if self._strings is not None:
             part._strings = [text for text, kept in zip(self._strings, mask, strict=True) if kept]
         part._computed = {key: value.select(mask) for key, value in self._computed.items()}
@@ -119,7 +123,7 @@ class Texts:
         """The repeated n-grams of all lengths up to ``n`` at least."""
         known: features.NGrams | None = self._computed.get("ngrams")
         if known is None or known.largest < n:
-            known = self._computed["ngrams"] = features.ngrams_of(self.words, max(n, features.NGRAMS))
+            known = self._computed["ngrams"] = features.ngrams_of(self.words, max(n, features.NGRAMS), self.gap)
         return known
 
     @property

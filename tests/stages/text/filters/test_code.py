@@ -16,6 +16,8 @@ from gristmill.stages.text.filters.code import (
     PythonCommentToCodeFilter,
     XMLHeaderFilter,
 )
+from gristmill.stages.text.filters.score_filter import ScoreFilter
+from gristmill.tasks import DocumentBatch
 
 TEXTS = st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=60), min_size=1, max_size=6)
 
@@ -153,3 +155,21 @@ def test_every_document_has_a_verdict_and_every_filter_its_rule(one):
     assert scores.tolist() == [one.score_document(text) for text in texts]
     assert one.rule()
     assert REGISTERED[type(one).__name__] is type(one) and arguments_of(one) is not None
+
+
+def test_files_that_go_are_in_the_account_with_reason_and_score():
+    import pyarrow as pa
+
+    code = "int x; // one of these\n" * 10
+    texts = [code, '<?xml version="1.0"?>\n' + code, "x\n", "int x;\n" * 20, None]
+    filters = [XMLHeaderFilter(), NumberOfLinesOfCodeFilter(), AlphaFilter(), GeneralCommentToCodeFilter("c")]
+    stage = ScoreFilter(filters, keep_scores=True)
+    stage.preload()
+    stage.setup()
+    kept = stage.process(DocumentBatch(data=pa.table({"text": texts})))
+    assert kept.data.column("text").to_pylist() == [code]
+    assert kept.data.column("num_lines_score").to_pylist() == [11]
+    reasons = [reason for dropped in kept.account.dropped for reason in dropped.reasons]
+    assert reasons == ["XML header", "too few lines", "too few lines", "too few comments"]
+    scores = [score for dropped in kept.account.dropped for score in dropped.scores or []]
+    assert scores == [1, 2, 1, 0]

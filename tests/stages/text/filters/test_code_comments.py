@@ -21,7 +21,7 @@ CASES = [
     ("c", "char q = '\"'; // yes", [" yes"]),
     ("c", "int n = 1'000'000; // yes", [" yes"]),
     ("c", "L'\"' // yes", [" yes"]),
-    ("c", 'auto s = R"x(// no " )" /* no */)x"; // yes', [" yes"]),
+    ("c", 'auto s = R"x(" // no )" /* no */)x"; // yes', [" yes"]),
     ("c", 'char *s = "not ended\nint a; // yes', [" yes"]),
     ("c", "a /* not ended // b", [" not ended // b"]),
     ("c", "/**/x/***/", ["", "*"]),

@@ -42,7 +42,7 @@ SCORES = [
 
 
 @pytest.mark.parametrize(("one", "wanted"), SCORES, ids=lambda value: getattr(value, "name", ""))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(strings=samples.batches)
 def test_scores_are_exactly_those_of_plain_python(one, wanted, strings):
     assert one.score_batch(Texts.of(strings)).tolist() == [wanted(text) for text in strings]

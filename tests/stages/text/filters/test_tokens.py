@@ -120,6 +120,7 @@ def test_pieces_put_together_are_the_text(monkeypatch):
         pieces = list(token_counter._cut(text))
         assert "".join(pieces) == text
         assert all(len(piece) <= 7 for piece in pieces)
+    assert list(token_counter._cut("ab\ncd ef gh")) == ["ab\n", "cd ef", " gh"]
 
 
 def test_a_filter_travels_by_the_name_of_its_tokenizer(path):

@@ -24,6 +24,7 @@ from gristmill.stages.text.modifiers import (
     UrlRemover,
     WhitespaceNormalizer,
 )
+from gristmill.stages.text.modifiers.boilerplate import POLICY
 from gristmill.tasks import DocumentBatch
 
 SIGNS = '\n\r\t  ab"“’*_[](#h.w:/&;<\x00\x7f\x1b\x85\u2028\u3000éÃ¶ﬁ文'
@@ -63,6 +64,30 @@ EVERY = {
 }
 
 
+LEAST = {
+    "boilerplate": [f"{phrase.title()}.\n\nText." for phrase in POLICY] + ["LOREM IPSUM"],
+    "lines": ["a", "x\nb b", "x\n"],
+    "markdown": ["*a*", "_a_", "[a](b)"],
+    "markdown headings": ["# a"],
+    "newlines": ["\n\n\n", "\r\n\r\n\r\n"],
+    "quotations": ['"a"', '"é"', '"ab\nc"'],
+    "straight quotations": list("\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f"),
+    "reformat": ["Ã¶", "\x00", "\x08", "\x0b", "\x1f", "\x7f", "&amp;", "\x1b[0m", "a\rb", "ﬁ", "’"],
+    "nfkc": ["e\u0301", "①"],
+    "urls": ["http://x", "HTTPS://x", "www.x", "wWw.x"],
+    "whitespace": [" a", "a ", "\na", "a\n", "a  b", "a \nb", "a\n b", "a\tb", "a\rb", "a\u2028b", "a\x85b", "a\x1cb"],
+    "one line": ["a\nb", " a", "a ", "a  b", "a\u3000b"],
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_least_that_changes_a_text_is_noticed(name):
+    for text in LEAST[name]:
+        task = Modify(EVERY[name]).process(DocumentBatch(data=pa.table({"text": ["", text, "plain"]})))
+        assert task.data["text"].to_pylist() == ["", EVERY[name].modify_document(text), "plain"]
+        assert task.account.counters["documents changed"] == 1, text
+
+
 @pytest.mark.parametrize("name", EVERY)
 @settings(deadline=None, max_examples=60)
 @given(texts=st.lists(TEXTS, max_size=4))
@@ -83,6 +108,8 @@ def test_what_is_in_order_stays_in_order(name, text):
 
 @settings(deadline=None, max_examples=60)
 @given(MOJIBAKE)
+@example("<b>\n&amp;")
+@example("&amp;\n<b>\n&amp;\n")
 def test_reformatting_is_what_ftfy_does(text):
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     config = ftfy.TextFixerConfig(
@@ -129,6 +156,7 @@ def test_newlines():
 def test_white_space():
     normal = WhitespaceNormalizer().modify_document
     assert normal(" a\t\u00a0 b \r\n  c\n\n\nd\u2028e ") == "a b\nc\n\n\nd\ne"
+    assert normal("a\rb\x85c") == "a\nb\nc"
     assert WhitespaceNormalizer(keep_newlines=False).modify_document(" a\n\n b\t") == "a b"
 
 
@@ -199,6 +227,7 @@ def test_slices(arguments, wanted):
         ('![logo](a.png "Our logo")', "a.png"),
         ("2 * 3 * 4 and snake_case_name and __init__.py", "2 * 3 * 4 and snake_case_name and init.py"),
         ("* item\n* item", "* item\n* item"),
+        ("a_b_ c, _d_e", "a_b_ c, _d_e"),
         ("*a\nb*", "*a\nb*"),
         ("# Title\n#tag", "# Title\n#tag"),
     ],
@@ -221,7 +250,13 @@ def test_boilerplate_goes_from_top_and_bottom_only():
     modifier = BoilerPlateStringModifier()
     assert modifier.modify_document("\n\n".join([TOP, MIDDLE, MIDDLE, BOTTOM, TOP])) == f"{MIDDLE}\n\n{MIDDLE}"
     assert modifier.counters == {"removed boilerplate paragraph": 3}
-    for text in (f"{MIDDLE}\n\n{TOP}\n\n{MIDDLE}", f"{TOP}\n\n{BOTTOM}", MIDDLE, ""):
+    for text in (
+        "\n\n".join([TOP, MIDDLE, TOP, MIDDLE]),
+        f"{MIDDLE}\n\n{TOP}\n\n{MIDDLE}",
+        f"{TOP}\n\n{BOTTOM}",
+        MIDDLE,
+        "",
+    ):
         assert modifier.modify_document(text) == text
 
 

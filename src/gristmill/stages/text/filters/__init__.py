@@ -6,7 +6,17 @@ from gristmill.stages.text.filters.characters import (
     ParenthesesFilter,
     WhiteSpaceFilter,
 )
+from gristmill.stages.text.filters.code import (
+    AlphaFilter,
+    GeneralCommentToCodeFilter,
+    HTMLBoilerplateFilter,
+    NumberOfLinesOfCodeFilter,
+    PerExtensionFilter,
+    PythonCommentToCodeFilter,
+    XMLHeaderFilter,
+)
 from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.text.filters.histogram import HistogramFilter
 from gristmill.stages.text.filters.lines import BulletsFilter, EllipsisFilter, PunctuationFilter
 from gristmill.stages.text.filters.phrases import (
     BoilerPlateStringFilter,
@@ -23,6 +33,7 @@ from gristmill.stages.text.filters.repetition import (
     RepeatingTopNGramsFilter,
 )
 from gristmill.stages.text.filters.score_filter import Filter, Score, ScoreFilter
+from gristmill.stages.text.filters.tokens import TokenCountFilter, TokenizerFertilityFilter
 from gristmill.stages.text.filters.words import (
     CommonEnglishWordsFilter,
     LongWordFilter,
@@ -33,19 +44,26 @@ from gristmill.stages.text.filters.words import (
 )
 
 __all__ = [
+    "AlphaFilter",
     "BoilerPlateStringFilter",
     "BulletsFilter",
     "CommonEnglishWordsFilter",
     "DocumentFilter",
     "EllipsisFilter",
     "Filter",
+    "GeneralCommentToCodeFilter",
+    "HTMLBoilerplateFilter",
+    "HistogramFilter",
     "LongWordFilter",
     "MeanWordLengthFilter",
     "NonAlphaNumericFilter",
+    "NumberOfLinesOfCodeFilter",
     "NumbersFilter",
     "ParenthesesFilter",
+    "PerExtensionFilter",
     "PornographicUrlsFilter",
     "PunctuationFilter",
+    "PythonCommentToCodeFilter",
     "RepeatedLinesByCharFilter",
     "RepeatedLinesFilter",
     "RepeatedParagraphsByCharFilter",
@@ -56,8 +74,11 @@ __all__ = [
     "ScoreFilter",
     "SubstringFilter",
     "SymbolsToWordsFilter",
+    "TokenCountFilter",
+    "TokenizerFertilityFilter",
     "UrlsFilter",
     "WhiteSpaceFilter",
     "WordCountFilter",
     "WordsWithoutAlphabetsFilter",
+    "XMLHeaderFilter",
 ]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gristmill.kernels.code_points import alphabetic, characters, count_in, occurrences, table_of
+from gristmill.kernels import code_points
+from gristmill.kernels.code_points import alphabetic, count_in, newline, table_of
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.code_comments import comment_length
 from gristmill.stages.text.filters.code_html import text_length
@@ -59,6 +60,8 @@ class PythonCommentToCodeFilter(_CommentRatio):
     of ``async`` functions. An empty file has the score 0.
     """
 
+    name = "python_comment_ratio"
+
     def __init__(self, min_comment_to_code_ratio: float = 0.01, max_comment_to_code_ratio: float = 0.85) -> None:
         super().__init__(min_comment_to_code_ratio, max_comment_to_code_ratio)
 
@@ -75,6 +78,8 @@ class GeneralCommentToCodeFilter(_CommentRatio):
     fewer languages. An empty file has the score 0.
     """
 
+    name = "comment_ratio"
+
     def __init__(
         self, language: str, min_comment_to_code_ratio: float = 0.01, max_comment_to_code_ratio: float = 0.85
     ) -> None:
@@ -90,12 +95,18 @@ class GeneralCommentToCodeFilter(_CommentRatio):
 class NumberOfLinesOfCodeFilter(DocumentFilter):
     """Keep files of ``min_lines`` to ``max_lines`` lines. An empty file has one line; so has one without a newline."""
 
+    name = "num_lines"
+
     def __init__(self, min_lines: int = 10, max_lines: int = 20000) -> None:
         self.min_lines = min_lines
         self.max_lines = max_lines
 
+    def preload(self) -> None:
+        code_points.preload()
+
     def score_batch(self, texts: Texts) -> Array:
-        return occurrences(texts, ord("\n")) + 1
+        _, newlines = count_in(texts, newline())
+        return newlines + 1
 
     def keep_batch(self, scores: Array) -> Array:
         return (scores >= self.min_lines) & (scores <= self.max_lines)
@@ -114,10 +125,13 @@ class AlphaFilter(DocumentFilter):
     Letters are those of all scripts, with their vowel signs. An empty file has the score 0.
     """
 
+    name = "alpha_filter"
+
     def __init__(self, min_alpha_ratio: float = 0.25) -> None:
         self.min_alpha_ratio = min_alpha_ratio
 
     def preload(self) -> None:
+        code_points.preload()
         alphabetic()
 
     def score_batch(self, texts: Texts) -> Array:
@@ -213,6 +227,8 @@ class PerExtensionFilter(DocumentFilter):
     for files that stay, and from 0 down for others, by the reason.
     """
 
+    name = "per_extension_filter"
+
     REASONS = {
         0: "extension not included",
         -1: "line too long",
@@ -227,6 +243,7 @@ class PerExtensionFilter(DocumentFilter):
         self.extension_rule = _rule_of(metadata_file, lang, self.extension)
 
     def preload(self) -> None:
+        code_points.preload()
         alphabetic()
 
     def score_batch(self, texts: Texts) -> Array:
@@ -241,7 +258,8 @@ class PerExtensionFilter(DocumentFilter):
         if rule.max_line:
             where(np.fromiter(map(_longest_line, texts.strings()), np.int64, len(texts)) > rule.max_line, -1)
         if rule.mean_line:
-            where((characters(texts) + 1) / (occurrences(texts, ord("\n")) + 1) - 1 > rule.mean_line, -2)
+            chars, newlines = count_in(texts, newline())
+            where((chars + 1) / (newlines + 1) - 1 > rule.mean_line, -2)
         if rule.alphanumeric:
             where(_share(texts, table_of(map(ord, ALPHANUMERIC))) < rule.alphanumeric, -3)
         if rule.alphabetic:
@@ -262,7 +280,8 @@ ALPHANUMERIC = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\n
 
 
 def _share(texts: Texts, table: Array) -> Array:
-    return count_in(texts, table) / np.maximum(characters(texts), 1)
+    chars, inside = count_in(texts, table)
+    return inside / np.maximum(chars, 1)
 
 
 def _longest_line(text: str) -> int:

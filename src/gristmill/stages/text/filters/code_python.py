@@ -48,13 +48,10 @@ def skeleton_of(source: str) -> tuple[str, list[str], int]:
 def docstrings(skeleton: str, strings: list[str]) -> Iterator[str]:
     """The text of the string that comes first in the module, in each class and in each function."""
     number = position = 0
-    last = -1
     for start in _bodies(skeleton):
-        match = DOCSTRING.match(skeleton, start)
-        if match and match.start(1) > last:
-            last = match.start(1)
-            number += skeleton.count(STRING, position, last)
-            position = last
+        if match := DOCSTRING.match(skeleton, start):
+            number += skeleton.count(STRING, position, match.start(1))
+            position = match.start(1)
             yield _text(strings[number])
 
 

@@ -35,13 +35,20 @@ def column_of(batch: DocumentBatch, field: str) -> Any:
     return batch.data.column(field)
 
 
-def with_column(task: DocumentBatch, name: str, values: Array) -> DocumentBatch:
-    """The same batch with a column more, or another one in its place; what is cached of other columns stays."""
+def with_column(task: DocumentBatch, name: str, values: Array, rows: Array | None = None) -> DocumentBatch:
+    """The same batch with a column more, or another one in its place; what is cached of other columns stays.
+
+    ``values`` are those of all rows, or of some ``rows``; the others are null.
+    """
     import pyarrow as pa
 
     table = task.data
     try:
         array = pa.array(values.tolist() if values.dtype == object else values)
+        if rows is not None and len(rows) < table.num_rows:
+            places = np.full(table.num_rows, -1)
+            places[rows] = np.arange(len(rows))
+            array = array.take(pa.array(places, mask=places < 0))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise TypeError(f"the scores for column {name!r} do not fit into one column: {error}") from None
     where = table.schema.get_field_index(name)

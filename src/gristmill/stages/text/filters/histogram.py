@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gristmill.kernels.code_points import characters, count_in, space, table_of
+from gristmill.kernels import code_points
+from gristmill.kernels.code_points import count_in, space, table_of
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 
@@ -58,6 +59,7 @@ class HistogramFilter(DocumentFilter):
         return {**self.__dict__, "_table": None}
 
     def preload(self) -> None:
+        code_points.preload()
         self.table()
 
     def table(self) -> np.ndarray[Any, Any]:
@@ -66,8 +68,9 @@ class HistogramFilter(DocumentFilter):
         return self._table
 
     def score_batch(self, texts: Texts) -> np.ndarray[Any, Any]:
-        visible = characters(texts) - count_in(texts, space())
-        return count_in(texts, self.table()) / np.maximum(visible, 1)
+        chars, spaces = count_in(texts, space())
+        _, known = count_in(texts, self.table())
+        return known / np.maximum(chars - spaces, 1)
 
     def keep_batch(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return scores > self.threshold

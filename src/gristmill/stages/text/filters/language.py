@@ -18,7 +18,7 @@ from gristmill.tasks import DocumentBatch
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-MAX_CHARACTERS = 2000
+MAX_CHARACTERS = 1000
 """Of a text that are looked at, from its beginning: more costs time and changes few verdicts."""
 UNDETERMINED = "und"
 """The language of an empty text (ISO 639-2)."""

@@ -14,7 +14,6 @@ from gristmill.stages.registry import register
 from gristmill.stages.text.filters.adapters import Filters, as_filters
 from gristmill.stages.text.filters.columns import column_scores, numbers, texts_of, with_column
 from gristmill.stages.text.filters.document_filter import DocumentFilter
-from gristmill.stages.text.filters.sieve import Sieve
 from gristmill.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
@@ -45,8 +44,9 @@ class ScoreFilter(_FilterStage):
 
     Each filter sees what those before it have left. ``text_field`` is one for all or one for each filter.
     ``score_field`` names the column for the scores (a list of names for several filters, None for none);
-    ``keep_scores`` stores them all under ``<filter>_score``. With ``invert=True`` exactly those documents stay that
-    the filters would drop; a list of True and False turns single filters round, one after the other.
+    ``keep_scores`` stores them all under ``<filter>_score``. Of a document that is dropped the scores of later filters
+    are null. With ``invert=True`` exactly those documents stay that the filters would drop; a list of True and False
+    turns single filters round, one after the other.
     """
 
     def __init__(
@@ -73,17 +73,36 @@ class ScoreFilter(_FilterStage):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         if self.invert_all:
             return self._those_that_go(task)
-        sieve = Sieve(task)
+        # Rows leave the table once, at the end: to copy what is left for each filter costs more than to score it.
+        left = np.arange(task.num_items)
+        texts = {field: texts_of(task, field) for field in self.text_fields}
+        verdicts: dict[int, tuple[str, float | None]] = {}
+        columns: list[tuple[str, Array, Array]] = []
         for one, text, field, invert in zip(
             self.filters, self.text_fields, self.score_fields, self.invert, strict=True
         ):
-            scores = scores_of(one, sieve.texts(text))
+            scores = scores_of(one, texts[text])
             if field:
-                sieve.column(field, scores)
+                columns.append((field, left, scores))
             mask = mask_of(one, scores) ^ invert
-            if not mask.all():
-                sieve.drop(mask, reasons_of(one, scores[~mask], invert), numbers(scores[~mask]))
-        return sieve.batch()
+            if mask.all():
+                continue
+            gone = scores[~mask]
+            verdicts.update(
+                zip(left[~mask].tolist(), zip(reasons_of(one, gone, invert), numbers(gone), strict=True), strict=True)
+            )
+            left = left[mask]
+            texts = {field: those.select(mask) for field, those in texts.items()}
+        for field, rows, scores in columns:
+            task = with_column(task, field, scores, rows)
+        for field in texts:
+            task.cache.pop(field, None)
+        dropped = sorted(verdicts)
+        mask = np.ones(task.num_items, dtype=bool)
+        mask[dropped] = False
+        kept = task.keep(mask, [verdicts[row][0] for row in dropped], [verdicts[row][1] for row in dropped])
+        kept.cache.update(texts)
+        return kept
 
     def _those_that_go(self, task: DocumentBatch) -> DocumentBatch:
         keep_all = np.ones(task.num_items, dtype=bool)
@@ -155,8 +174,8 @@ class Filter(_FilterStage):
         for one, field, invert in zip(self.filters, self.filter_fields, self.invert, strict=True):
             scores = column_scores(task, field)
             mask = mask_of(one, scores) ^ invert
-            if not mask.all():
-                task = task.keep(mask, reasons_of(one, scores[~mask], invert), numbers(scores[~mask]))
+            gone = scores[~mask]
+            task = task.keep(mask, reasons_of(one, gone, invert), numbers(gone))
         return task
 
 
@@ -187,9 +206,10 @@ def mask_of(one: DocumentFilter, scores: Array) -> Array:
     return mask
 
 
-def reasons_of(one: DocumentFilter, gone: Array, invert: bool) -> str | Sequence[str]:
-    """Why documents with these scores go."""
-    return f"not {one.name}" if invert else one.reasons(gone)
+def reasons_of(one: DocumentFilter, gone: Array, invert: bool) -> list[str]:
+    """Why documents with these scores go, one reason for each."""
+    reasons = f"not {one.name}" if invert else one.reasons(gone)
+    return [reasons] * len(gone) if isinstance(reasons, str) else list(reasons)
 
 
 def one_for_each(given: Any, count: int, argument: str) -> list[Any]:

@@ -17,8 +17,13 @@ def words_in(texts: Texts, lang: str) -> Texts:
     """
     if lang.lower() not in ("zh", "ja"):
         return texts
-    cut = segmenter(lang.lower())
-    return texts.computed(("words in", lang), lambda: Texts.of([" ".join(cut(text)) for text in texts.strings()]))
+    return texts.computed(("words in", lang), lambda: _segmented(texts, segmenter(lang.lower())))
+
+
+def _segmented(texts: Texts, cut: Callable[[str], Iterable[str]]) -> Texts:
+    segmented = Texts.of([" ".join(cut(text)) for text in texts.strings()])
+    segmented.gap = 0
+    return segmented
 
 
 @cache

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gristmill.kernels.code_points import characters
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.token_counter import TokenCounter
@@ -77,8 +76,10 @@ class TokenizerFertilityFilter(_Tokens):
         self.min_char_to_token_ratio = min_char_to_token_ratio
 
     def score_batch(self, texts: Texts) -> Array:
-        tokens = self.counter.count(texts.strings())
-        return np.where(tokens > 0, characters(texts) / np.maximum(tokens, 1), -1.0)
+        strings = texts.strings()
+        tokens = self.counter.count(strings)
+        chars = np.fromiter(map(len, strings), np.int64, len(strings))
+        return np.where(tokens > 0, chars / np.maximum(tokens, 1), -1.0)
 
     def keep_batch(self, scores: Array) -> Array:
         return scores >= self.min_char_to_token_ratio

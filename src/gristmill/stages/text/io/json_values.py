@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.stages.text.io import json_columns
-from gristmill.stages.text.io.raw_lines import Edges, Scanned, strings
+from gristmill.stages.text.io.raw_lines import Edges, Scanned, strings, texts
 
 Array = np.ndarray[Any, Any]
 
@@ -44,8 +43,8 @@ def dumped(field: pa.Field, array: pa.Array) -> Edges:
     if pa.types.is_large_string(array.type) and not array.null_count and not json_columns.is_json(field):
         from gristmill.kernels import json_lines
 
-        texts = Edges.of_column(array)
-        data, edges = json_lines.escape(texts.data, texts.starts, texts.ends)
+        plain = Edges.of_column(array)
+        data, edges = json_lines.escape(plain.data, plain.starts, plain.ends)
         return Edges(data, edges[:-1], edges[1:])
     return Edges.of_list(_dumped_values(field, array))
 
@@ -91,34 +90,46 @@ def nothing(array: pa.Array) -> Array:
     return result
 
 
-def changed(scanned: Scanned, key: int, field: pa.Field, array: pa.Array) -> Array:
-    """The rows in which a column does not say what the line says. To say nothing of a field that is not there, or is
-    null there, is the same."""
-    there = scanned.spans[:, key, 0] >= 0
+def changed(scanned: Scanned, key: int, field: pa.Field, array: pa.Array, is_text: bool = False) -> Array:
+    """The rows in which a column does not say what the line says.
+
+    To say nothing of a field that is not there, or is null there, is no change. A string may be the JSON text of what
+    the line says, unless the column is known to hold plain strings: by its field as it was read, or as ``is_text``.
+    """
+    if pa.types.is_string(array.type) or str(array.type) == "string_view":
+        array = array.cast(pa.large_string())
+    start = scanned.spans[:, key, 0]
+    there = start >= 0
     empty = nothing(array)
     if not there.any():
         return np.flatnonzero(~empty)
-    if pa.types.is_large_string(array.type) and not json_columns.is_json(field):
-        said, is_string = strings(scanned, key)
-        same: Array = pc.equal(array, said).fill_null(False).to_numpy(zero_copy_only=False)
-        doubtful = there & ~is_string & empty  # null in both?
-        same |= empty & ~there
-    else:
-        same = empty & ~there
-        doubtful = there
-    for row in np.flatnonzero(doubtful).tolist():
+    is_null = there.copy()
+    is_null[there] = scanned.lines.data[start[there]] == ord("n")
+    same: Array = empty & (~there | is_null)
+    if pa.types.is_large_string(array.type):
+        if not json_columns.is_json(field):
+            same |= _equal(array, strings(scanned, key)[0])
+        if not is_text and (json_columns.is_json(field) or not json_columns.was_read(field)):
+            same |= _equal(array.cast(pa.large_binary()), texts(scanned, key))
+        return np.flatnonzero(~same)
+    said = json_columns.column(scanned, key)[1]
+    if said.type == array.type and pa.types.is_primitive(array.type):
+        same |= _equal(array, said)
+    for row in np.flatnonzero(there & ~same).tolist():
         text = scanned.value(row, key)
         assert text is not None
-        same[row] = _same(text, array[row].as_py(), json_columns.is_json(field))
+        same[row] = _same(text, array[row].as_py())
     return np.flatnonzero(~same)
 
 
-def _same(text: bytes, value: Any, is_json: bool) -> bool:
-    if is_json and isinstance(value, str):
-        return text == value.encode()
+def _equal(one: pa.Array, other: pa.Array) -> Array:
+    mask: Array = pc.equal(one, other).fill_null(False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _same(text: bytes, value: Any) -> bool:
+    """Whether a value says what stands in a line."""
     said = orjson.loads(text)
-    if said is None:
-        return value is None or (isinstance(value, float) and math.isnan(value))
     if isinstance(said, float) and json_columns.is_rounded(text):
         said = int(text)
     if isinstance(said, bool) != isinstance(value, bool):

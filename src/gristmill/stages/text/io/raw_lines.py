@@ -37,11 +37,11 @@ class Edges:
 
     @classmethod
     def of_column(cls, column: pa.Array | pa.ChunkedArray) -> Edges:
-        """The bytes of a large_binary or large_string column, not copied if it is in one piece."""
+        """The bytes of a column of strings or binaries, not copied if it is in one piece and of a large type."""
         if isinstance(column, pa.ChunkedArray):
             column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [_empty(column)])
-        if column.type not in (pa.large_binary(), pa.large_string()):  # it has been through pandas
-            column = column.cast(pa.large_binary())
+        if not pa.types.is_large_binary(column.type) and not pa.types.is_large_string(column.type):
+            column = column.cast(pa.large_binary())  # what has been through pandas is of a smaller type
         if not len(column):  # its buffers may be missing
             nothing = np.zeros(0, np.int64)
             return cls(as_bytes(None), nothing, nothing)
@@ -60,6 +60,9 @@ def as_bytes(buffer: Any) -> Array:
     array = np.zeros(0, dtype=np.uint8) if empty else np.frombuffer(buffer, dtype=np.uint8)
     array.flags.writeable = False
     return array
+
+
+NOTHING = as_bytes(None)
 
 
 @dataclass
@@ -90,7 +93,7 @@ class Scanned:
         from gristmill.kernels import json_lines
 
         lines = Edges(self.lines.data, self.lines.starts[mask], self.lines.ends[mask])
-        data, edges = json_lines.gather(lines.data, lines.starts, lines.ends)
+        data, edges = json_lines.gather(lines.data, NOTHING, lines.starts, lines.ends)
         data.flags.writeable = False
         moved = edges[:-1] - lines.starts
         spans = self.spans[mask]
@@ -145,6 +148,16 @@ def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:
         pa.large_string(), len(starts), [nulls, pa.py_buffer(edges), pa.py_buffer(out)], -1 if nulls else 0
     )
     return array, is_string
+
+
+def texts(scanned: Scanned, key: int) -> pa.Array:
+    """What stands in the lines for a key, as large_binary; nothing where it is not there."""
+    from gristmill.kernels import json_lines
+
+    spans = np.maximum(scanned.spans[:, key], 0)
+    starts, ends = np.ascontiguousarray(spans[:, 0]), np.ascontiguousarray(spans[:, 1])
+    out, edges = json_lines.gather(scanned.lines.data, NOTHING, starts, ends)
+    return pa.Array.from_buffers(pa.large_binary(), len(starts), [None, pa.py_buffer(edges), pa.py_buffer(out)])
 
 
 def keys_of(lines: Edges) -> list[str]:

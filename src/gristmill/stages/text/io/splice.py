@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from gristmill.stages.text.io.raw_lines import Edges, Scanned, as_bytes
+from gristmill.stages.text.io.raw_lines import NOTHING, Edges, Scanned, as_bytes
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +31,8 @@ class RowsOfPieces:
 
     def __init__(self, data: Array, rows: int) -> None:
         self.rows = rows
-        self._parts = [data]
+        self._data = data
+        self._parts: list[Array] = []
         self._size = data.size
         self.starts: list[Array] = []
         self.ends: list[Array] = []
@@ -45,6 +46,8 @@ class RowsOfPieces:
 
     def add(self, starts: Array, ends: Array) -> None:
         """The next piece of each row."""
+        if np.array_equal(starts, ends):
+            return
         self.starts.append(starts)
         self.ends.append(ends)
 
@@ -57,10 +60,10 @@ class RowsOfPieces:
         """All rows end to end, and where they begin and end."""
         from gristmill.kernels import json_lines
 
-        data = as_bytes(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts))
+        more = as_bytes(np.concatenate(self._parts)) if self._parts else NOTHING
         columns = len(self.starts)
         starts, ends = (np.stack(x, axis=1).astype(np.int64).ravel() for x in (self.starts, self.ends))
-        out, edges = json_lines.gather(data, starts, ends)
+        out, edges = json_lines.gather(self._data, more, starts, ends)
         return out, np.ascontiguousarray(edges[::columns])
 
 
@@ -146,5 +149,5 @@ def concat_lines(parts: Sequence[Edges]) -> pa.Array:
     """The lines of several buffers as one column."""
     from gristmill.kernels import json_lines
 
-    arrays = [binary_array(*json_lines.gather(part.data, part.starts, part.ends)) for part in parts]
+    arrays = [binary_array(*json_lines.gather(part.data, NOTHING, part.starts, part.ends)) for part in parts]
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays or [pa.array([], type=pa.large_binary())])

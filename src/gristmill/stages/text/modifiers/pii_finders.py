@@ -19,6 +19,8 @@ Span = tuple[int, int]
 LOCAL_PART = 64
 """Signs that may stand before the "@" (RFC 5321)."""
 LOCAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._%+-'")
+UNSPACED = "\u2e80"
+"""From here on are the scripts of China, Japan and Korea."""
 DOMAIN = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}(?:xn--[A-Za-z0-9-]{2,59}|[A-Za-z]{2,24})"
 )
@@ -72,7 +74,7 @@ def _clusters(text: str) -> tuple[Span, ...]:
 
 
 def emails(text: str) -> Iterator[Span]:
-    """Addresses of electronic mail, by their "@"; letters of all scripts, where the letters beside the "@" are such."""
+    """Addresses of electronic mail, by their "@", with letters of all scripts."""
     at = text.find("@")
     while at >= 0:
         start = _local_part(text, at)
@@ -87,11 +89,14 @@ def emails(text: str) -> Iterator[Span]:
 def _local_part(text: str, at: int) -> int:
     """Where the part before an "@" begins; ``at`` if there is none."""
     lowest = max(0, at - LOCAL_PART)
-    wide = at > 0 and not text[at - 1].isascii()
+    # Scripts without spaces between words touch an address; their letters are of it only if they touch the "@".
+    limit = "\U0010ffff" if at and text[at - 1] >= UNSPACED else UNSPACED
     start = at
-    while start > lowest and (text[start - 1] in LOCAL or (wide and text[start - 1].isalnum())):
+    while start > lowest and (
+        text[start - 1] in LOCAL or ("\x7f" < text[start - 1] < limit and text[start - 1].isalnum())
+    ):
         start -= 1
-    if start == lowest > 0 and (text[start - 1] in LOCAL):
+    if start == lowest > 0 and text[start - 1] in LOCAL:
         return at
     while start < at and not (text[start].isalnum() or text[start] == "_"):
         start += 1

@@ -105,6 +105,8 @@ class Records:
             raw, identity = raw.filter(pa.array(keep)), identity.filter(pa.array(keep))
             scanned = scanned.only(keep)
         batch = DocumentBatch(data=self._table(raw, identity, scanned))
+        order = {path: n for n, path in enumerate(self.account.read)}
+        self.account.bad.sort(key=lambda record: (order[record.file], record.position))
         batch.__dict__["_account"] = self.account
         self.__init__(self.wanted)  # type: ignore[misc]  # starts anew
         return batch

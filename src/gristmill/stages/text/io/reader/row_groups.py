@@ -168,7 +168,7 @@ class RowGroups:
             problem = _no_text(table, text)
             if problem:
                 self._bad(piece.path, piece.first_row, f"{problem} in {rows} rows")
-                table = table.slice(0, 0)
+                table = _without_rows(table, text)
                 rows = 0
         numbers = np.arange(piece.first_row, piece.first_row + rows)
         self.account.read[piece.path] += rows
@@ -219,6 +219,14 @@ def _no_text(table: pa.Table, name: str) -> str | None:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
         return None
     return f"the field {name!r} is of type {kind}, not a string,"
+
+
+def _without_rows(table: pa.Table, text: str) -> pa.Table:
+    """No rows, and a column for texts all the same: stages count on it."""
+    empty = pa.array([], type=pa.large_string())
+    where = table.schema.get_field_index(text)
+    table = table.slice(0, 0)
+    return table.append_column(text, empty) if where < 0 else table.set_column(where, text, empty)
 
 
 def _fit(one: pa.Schema, other: pa.Schema) -> bool:

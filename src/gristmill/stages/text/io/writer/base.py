@@ -29,6 +29,9 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
     narrowed: bool = False
     """Whether a stage has left nothing of the documents but the columns that it makes."""
 
+    text_field: str | None = None
+    """The field that the reader has seen to be a string."""
+
     def _tell(
         self,
         path: str | os.PathLike[str],
@@ -75,6 +78,7 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         clone = copy.copy(self)
         readers = [i for i, stage in enumerate(before) if isinstance(stage, FileReader)]
         between = before[readers[-1] + 1 :] if readers else before
+        clone.text_field = getattr(before[readers[-1]], "text_field", None) if readers else None
         clone.touched = None
         if readers and all(stage.declares_outputs() for stage in between):
             clone.touched = frozenset(name for stage in between for name in stage.outputs()[1])
@@ -90,13 +94,20 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         written.account.written.append(Written(name, table.num_rows, len(data)))
         return written
 
-    def render(self, table: pa.Table) -> bytes:
-        """The content of a file with these documents. Hidden columns do not show."""
-        return bytes(self._rendered(table))
+    def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
+        """The content of a file with these documents. Hidden columns do not show.
 
-    def _rendered(self, table: pa.Table) -> Any:
+        ``extra`` columns are written whatever ``fields`` says.
+        """
+        return bytes(self._rendered(table, extra))
+
+    def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
         """The same as anything that has bytes and a length."""
         raise NotImplementedError
+
+    def _written(self, extra: Sequence[str]) -> list[str] | None:
+        """The only fields that are written; None: all."""
+        return None if self.fields is None else list(dict.fromkeys([*self.fields, *extra]))
 
     @staticmethod
     def _visible(table: pa.Table) -> list[str]:

@@ -55,8 +55,8 @@ class JsonlWriter(FileWriter):
 
         self.render(pa.table({"text": ["a"], "new": [1], RAW: pa.array([b'{"text":"b"}'], type=pa.large_binary())}))
 
-    def _rendered(self, table: pa.Table) -> Any:
-        return self._compressed(self._lines(table))
+    def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
+        return self._compressed(self._lines(table, self._written(extra)))
 
     def _compressed(self, lines: Any) -> Any:
         match self.compression:
@@ -70,7 +70,7 @@ class JsonlWriter(FileWriter):
                 return pa.Codec("zstd", compression_level=self.level).compress(lines, asbytes=True)
         return lines
 
-    def _lines(self, table: pa.Table) -> Any:
+    def _lines(self, table: pa.Table, fields: list[str] | None) -> Any:
         from gristmill.stages.text.io.json_values import one_chunk
         from gristmill.stages.text.io.raw_lines import Edges
         from gristmill.stages.text.io.writer.lines import edited, joined, made
@@ -79,7 +79,7 @@ class JsonlWriter(FileWriter):
             return b""
         visible = self._visible(table)
         if RAW not in table.column_names:
-            names = visible if self.fields is None else [name for name in self.fields if name in visible]
+            names = visible if fields is None else [name for name in fields if name in visible]
             return joined(made(table.select(names)))
         raw = one_chunk(table.column(RAW))
         trusted: set[str] = set()
@@ -87,5 +87,6 @@ class JsonlWriter(FileWriter):
             raw = raw.fill_null(b"{}")
         elif self.touched is not None:
             trusted = {name for name in visible if name not in self.touched}
-        fields = visible if self.narrowed and self.fields is None else self.fields
-        return joined(edited(Edges.of_column(raw), table.select(visible), trusted, fields))
+        if self.narrowed and fields is None:
+            fields = visible
+        return joined(edited(Edges.of_column(raw), table.select(visible), trusted, fields, self.text_field))

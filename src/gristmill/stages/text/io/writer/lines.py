@@ -13,7 +13,9 @@ from gristmill.stages.text.io import json_columns, json_values, splice
 from gristmill.stages.text.io.raw_lines import Edges, as_bytes, scan_valid
 
 
-def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[str] | None) -> Edges:
+def edited(
+    lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[str] | None, text_field: str | None = None
+) -> Edges:
     """The lines, with what the columns of ``table`` say otherwise, reduced to ``fields`` unless that is None.
 
     ``trusted`` columns are taken to say what they said when they were read.
@@ -29,7 +31,7 @@ def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[st
     changes = []
     for name in names:
         field, array = table.schema.field(name), json_values.one_chunk(table.column(name))
-        rows = json_values.changed(scanned, scanned.keys.index(name), field, array)
+        rows = json_values.changed(scanned, scanned.keys.index(name), field, array, name == text_field)
         if rows.size:
             changes.append(splice.Change(name, rows, json_values.dumped(field, array.take(pa.array(rows)))))
     if fields is not None:

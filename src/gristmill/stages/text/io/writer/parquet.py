@@ -19,8 +19,8 @@ COMPRESSIONS = ("snappy", "zstd", "gzip", "brotli", "lz4")
 class ParquetWriter(FileWriter):
     """One Parquet file for each batch, in the folder ``path``, named by the task.
 
-    Columns keep their types. With ``fields`` only these are written, in this order; one that is not there is left
-    out. ``compression`` is "snappy", "zstd", "gzip", "brotli", "lz4" or None; ``write_kwargs`` may hold
+    Columns keep their types. With ``fields`` only these are written, in this order; one that is not there is null.
+    ``compression`` is "snappy", "zstd", "gzip", "brotli", "lz4" or None; ``write_kwargs`` may hold
     "compression_level" and "row_group_size" (rows). ``excluded`` is as for `JsonlWriter`.
     """
 
@@ -43,13 +43,15 @@ class ParquetWriter(FileWriter):
     def preload(self) -> None:
         import pyarrow.parquet  # noqa: F401  # slow to import, and shared by all workers
 
-    def _rendered(self, table: pa.Table) -> Any:
+    def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        names = self._visible(table)
-        if self.fields is not None:
-            names = [name for name in self.fields if name in names]
+        fields = self._written(extra)
+        for name in fields or ():
+            if name not in table.column_names:
+                table = table.append_column(name, pa.nulls(table.num_rows, pa.large_string()))
+        table = table.select(self._visible(table) if fields is None else fields)
         sink = pa.BufferOutputStream()
-        pq.write_table(table.select(names), sink, compression=self.compression or "none", **self.write_options)
+        pq.write_table(table, sink, compression=self.compression or "none", **self.write_options)
         return memoryview(sink.getvalue())
