@@ -136,10 +136,16 @@ def test_overrides_change_what_the_file_says(folder):
     ]
     make, plain, _, quality = load(YAML, overrides).stages
     assert make.copies == 3
-    assert quality.filters[0].length == 9 and quality.filters[1].words == {"a", "b"}
+    assert quality.filters[0].length == 9 and set(quality.filters[1].words) == {"a", "b"}
     assert (quality.batch_size, quality.num_workers()) == (8, 3)
     assert [one.name for one in plain.rules] == ["line_punctuation", "duplicate_line_chars", "newlines"]
     assert plain.rules[0].min_ratio == 0.01
+
+
+def test_a_name_that_was_given_wins_over_what_a_stage_is():
+    text = "stages:\n- ScoreFilter: {filter_obj: ShortLinesFilter}\n  name: Modify\n- Modify: {modifier_fn: C4Lines}\n"
+    named, other = load(text, ["Modify.filter_obj.ShortLinesFilter.length=5"]).stages
+    assert named.filters[0].length == 5 and other.name == "Modify"
 
 
 @pytest.mark.parametrize(
