@@ -40,7 +40,8 @@ def install(work: Path, peer: str) -> None:
     uv = shutil.which("uv")
     if uv:
         subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(venv)], check=True)
-        subprocess.run([uv, "pip", "install", "--quiet", "--python", str(python), *PEERS[peer]], check=True)
+        installing = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), *PEERS[peer]]
+        subprocess.run(installing, check=True)
         listing = [uv, "pip", "freeze", "--python", str(python)]
     else:
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)

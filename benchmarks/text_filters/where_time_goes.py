@@ -1,0 +1,79 @@
+"""Where the time of one worker goes: the stages of the job one after the other in this process, with a clock.
+
+    python benchmarks/text_filters/where_time_goes.py bench-work --docs 200k
+
+A rule pays for what it is the first to ask for: word_count splits the words, bullets the lines, top_2_gram counts all
+n-grams. What the engine does between stages (ids, ledger, commits) and the documents in ``excluded/`` are not in it;
+the difference to a run with one worker is what they cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gristmill.stages.text.filters.score_filter import ScoreFilter
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
+from gristmill.stages.text.modifiers.modify import Modify
+from gristmill.stages.text.recipes import recipe
+
+GOPHER = ("gopher-quality", "gopher-repetition")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path, help="the folder with the corpus")
+    parser.add_argument("--docs", choices=("20k", "200k"), default="20k")
+    parser.add_argument("--recipes", nargs="+", default=GOPHER)
+    args = parser.parse_args()
+    seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def clock(name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        seconds[name] += time.perf_counter() - began
+
+    with tempfile.TemporaryDirectory(dir=args.work) as out:
+        first = JsonlReader(str(args.work / f"c{args.docs}"))
+        last = JsonlWriter(out, excluded=False)
+        rules = [recipe(name) for name in args.recipes]
+        blocks = first.source() or []
+        reader = first.linked([], [*rules, last])
+        writer = last.linked([reader, *rules], [])
+        with clock("loading, once"):
+            for stage in (reader, *rules, writer):
+                stage.preload()
+        single = [
+            (one.name, Modify(one) if isinstance(one, DocumentModifier) else ScoreFilter(one))
+            for stage in rules
+            for one in stage.rules
+        ]
+        documents = kept = 0
+        for block in blocks:
+            with clock("read"):
+                batch = reader.process(block)
+            documents += batch.num_items
+            for name, rule in single:
+                with clock(name):
+                    batch = rule.process(batch)
+            kept += batch.num_items
+            with clock("write"):
+                writer.process(batch)
+    loading = seconds.pop("loading, once")
+    whole = sum(seconds.values())
+    print(f"{documents:,} documents, {kept:,} kept, {whole:.2f} s, {documents / whole:,.0f} documents/s on one core")
+    print(f"(loading, once: {loading:.2f} s)\n")
+    print("| | s | share | us per document |\n|---|---|---|---|")
+    for name, spent in seconds.items():
+        print(f"| {name} | {spent:.2f} | {spent / whole:.0%} | {spent / documents * 1e6:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
