@@ -75,16 +75,23 @@ def duplicate_paragraphs(text: str, by_char: bool = False, of_text: bool = False
 
 
 def top_n_gram(
-    text: str, n: int, as_string: bool = False, overlaps_twice: bool = False, once: bool = False, last_tie: bool = False
+    text: str,
+    n: int,
+    as_string: bool = False,
+    overlaps_twice: bool = False,
+    once: bool = False,
+    tie: str = "first",
+    short: bool = True,
 ) -> bool:
     """``as_string``: where the n-gram stands in the text with single spaces, within longer words too.
 
     ``overlaps_twice``: what two occurrences share counts twice; ``once``: an n-gram that is there once counts;
-    ``last_tie``: of several that are as frequent, the one that covers most.
+    ``tie``: of several that are as frequent the "first", or the one that covers "most" or "least"; ``short``: whether
+    documents of fewer than n words are kept.
     """
     words = text.split()
     if len(words) < n:
-        return True
+        return short
     counts = Counter(zip(*(words[i:] for i in range(n)), strict=False))
     most = max(counts.values())
     if most == 1 and not once:
@@ -99,17 +106,27 @@ def top_n_gram(
             return most * len(string)
         return _covered(words, n, (i for i in range(len(words) - n + 1) if tuple(words[i : i + n]) == gram))
 
-    return max(map(covered, ties if last_tie else ties[:1])) / len(text) <= TOP[n]
+    chosen = ties[:1] if tie == "first" else ties
+    chars = (min if tie == "least" else max)(map(covered, chosen))
+    return chars / len(text) <= TOP[n]
 
 
-def duplicate_n_grams(text: str, n: int, spaces: bool = True, overlapping: bool = True) -> bool:
-    """``spaces``: those between words count; ``overlapping``: n-grams within a repeated one are looked at too."""
+def duplicate_n_grams(
+    text: str, n: int, spaces: bool = True, overlapping: bool = True, joined: bool = False, short: bool = True
+) -> bool:
+    """``spaces``: those between words count; ``overlapping``: n-grams within a repeated one are looked at too.
+
+    ``joined``: n-grams are the same if their letters are, wherever words end; ``short``: whether documents of fewer
+    than n words are kept.
+    """
     words = text.split()
-    seen: set[tuple[str, ...]] = set()
+    if len(words) < n:
+        return short
+    seen: set[tuple[str, ...] | str] = set()
     places = []
     i = 0
     while i + n <= len(words):
-        gram = tuple(words[i : i + n])
+        gram = "".join(words[i : i + n]) if joined else tuple(words[i : i + n])
         if gram in seen:
             places.append(i)
             i += 1 if overlapping else n
@@ -118,8 +135,8 @@ def duplicate_n_grams(text: str, n: int, spaces: bool = True, overlapping: bool 
             i += 1
     if not spaces:
         within = {j for place in places for j in range(place, place + n)}
-        return sum(len(words[j]) for j in within) / max(1, len(text)) <= DUPLICATE[n]
-    return _covered(words, n, places) / max(1, len(text)) <= DUPLICATE[n]
+        return sum(len(words[j]) for j in within) / len(text) <= DUPLICATE[n]
+    return _covered(words, n, places) / len(text) <= DUPLICATE[n]
 
 
 def _words(text: str, without_signs: bool) -> list[str]:

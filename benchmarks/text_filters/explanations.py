@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
+from typing import Any
 
 import definitions as d
-
-Rule = Callable[..., bool]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that a peer does otherwise. ``rule`` is gristmill's with that one thing changed."""
+    """One thing that a peer does otherwise, as arguments to the rule in definitions.py."""
 
     says: str
-    rule: Rule
+    changes: Mapping[str, Any]
 
 
-OURS: dict[str, Rule] = {
+def differences(**changes: str) -> list[Difference]:
+    """Differences that are each a flag to set, with what it means."""
+    return [Difference(says, {name: True}) for name, says in changes.items()]
+
+
+OURS: dict[str, Callable[..., bool]] = {
     "word_count": d.word_count,
     "mean_word_length": d.mean_word_length,
     "symbols_to_words": d.symbols_to_words,
@@ -36,93 +41,72 @@ OURS: dict[str, Rule] = {
 }
 
 SPACY = "words are spaCy's: punctuation marks are words of their own"
+ONE_SIGN = "counts words that are `#` or an ellipsis and nothing else; signs that touch a word go uncounted"
+SHORT = Difference("drops documents of fewer than n words", {"short": False})
+TIE = "of several n-grams that are as frequent takes any: by the hash seed, not the first"
+ONCE = "an n-gram that is there once counts too: short documents go"
+WITHOUT_SIGNS = differences(without_signs="words of punctuation only do not count")
+BLANK_LINES = differences(blank_lines="blank lines are lines")
+EMPTY_LINE = [Difference("only an empty line parts paragraphs, and empty paragraphs are some", {"at": "\n\n"})]
+OF_TEXT = differences(of_text="the share is of the whole text, not of the lines or paragraphs")
 
 CURATOR: dict[str, list[Difference]] = {
-    "symbols_to_words": [
-        Difference(
-            "counts words that are `#` or an ellipsis and nothing else; those that touch a word go uncounted",
-            partial(d.symbols_to_words, whole_words=True),
-        )
-    ],
-    "bullets": [Difference("`-`, `*` and `–` are no bullets", partial(d.bullets, marks=d.CURATOR_BULLETS))],
-    "ellipsis": [Difference('"read more" and `-»` count as ellipses', partial(d.ellipsis, marks=d.CURATOR_ELLIPSES))],
-    "stop_words": [
-        Difference(
-            "the same stop word twice counts as two; the paper asks for two words",
-            partial(d.stop_words, occurrences=True),
-        )
-    ],
-    "duplicate_paragraphs": [
-        Difference("only an empty line parts paragraphs", partial(d.duplicate_paragraphs, at="\n\n")),
-    ],
-    "duplicate_paragraph_chars": [
-        Difference("only an empty line parts paragraphs", partial(d.duplicate_paragraphs, by_char=True, at="\n\n")),
-    ],
+    "symbols_to_words": differences(whole_words=ONE_SIGN),
+    "bullets": [Difference("`-`, `*`, `–` and squares are no bullets", {"marks": d.CURATOR_BULLETS})],
+    "ellipsis": [Difference('"read more" and `-»` are ellipses', {"marks": d.CURATOR_ELLIPSES})],
+    "stop_words": differences(occurrences="the same stop word twice is two; the paper asks for two of the words"),
+    "duplicate_paragraphs": EMPTY_LINE,
+    "duplicate_paragraph_chars": EMPTY_LINE,
     **{
         f"top_{n}_gram": [
-            Difference(
-                "removes the n-gram as a string: not where a line breaks within it, but within longer words",
-                partial(d.top_n_gram, n=n, as_string=True),
+            SHORT,
+            *differences(
+                once=ONCE,
+                as_string="removes the n-gram as a string: not where a line breaks in it, but within longer words",
             ),
-            Difference(
-                "of several n-grams that are as frequent takes one by the hash seed, another one in each run",
-                partial(d.top_n_gram, n=n, last_tie=True),
-            ),
-            Difference(
-                "removes the n-gram as a string, and takes any of several that are as frequent",
-                partial(d.top_n_gram, n=n, as_string=True, last_tie=True),
-            ),
+            Difference(TIE, {"tie": "most"}),
+            Difference(TIE, {"tie": "least"}),
         ]
         for n in d.TOP
     },
+    **{f"duplicate_{n}_grams": [SHORT] for n in d.DUPLICATE},
 }
 
 DATATROVE: dict[str, list[Difference]] = {
-    "word_count": [Difference("words of punctuation only do not count", partial(d.word_count, without_signs=True))],
-    "mean_word_length": [
-        Difference("words of punctuation only do not count", partial(d.mean_word_length, without_signs=True))
-    ],
-    "symbols_to_words": [
-        Difference("bounds hashes and ellipses each for itself, not their sum", partial(d.symbols_to_words, each=True))
-    ],
-    "bullets": [
-        Difference("only `•` and `-` are bullets", partial(d.bullets, marks=d.DATATROVE_BULLETS)),
-        Difference("blank lines count as lines", partial(d.bullets, blank_lines=True)),
-    ],
-    "ellipsis": [Difference("blank lines count as lines", partial(d.ellipsis, blank_lines=True))],
-    "duplicate_line_chars": [
-        Difference(
-            "the share is of the whole text, not of the lines", partial(d.duplicate_lines, by_char=True, of_text=True)
-        )
-    ],
-    "duplicate_paragraph_chars": [
-        Difference(
-            "the share is of the whole text, not of the paragraphs",
-            partial(d.duplicate_paragraphs, by_char=True, of_text=True),
-        )
-    ],
+    "word_count": WITHOUT_SIGNS,
+    "mean_word_length": WITHOUT_SIGNS,
+    "symbols_to_words": differences(each="bounds hashes and ellipses each for itself, not their sum"),
+    "bullets": [Difference("only `•` and `-` are bullets", {"marks": d.DATATROVE_BULLETS}), *BLANK_LINES],
+    "ellipsis": BLANK_LINES,
+    "duplicate_lines": BLANK_LINES,
+    "duplicate_line_chars": OF_TEXT,
+    "duplicate_paragraph_chars": OF_TEXT,
     **{
-        f"top_{n}_gram": [
-            Difference(
-                "an n-gram that is there once counts: short documents are dropped",
-                partial(d.top_n_gram, n=n, once=True),
-            ),
-            Difference("what two occurrences share is counted twice", partial(d.top_n_gram, n=n, overlaps_twice=True)),
-        ]
+        f"top_{n}_gram": differences(once=ONCE, overlaps_twice="what two occurrences share is counted twice")
         for n in d.TOP
     },
     **{
         f"duplicate_{n}_grams": [
-            Difference("spaces between words do not count", partial(d.duplicate_n_grams, n=n, spaces=False)),
+            Difference("spaces between words do not count", {"spaces": False}),
             Difference(
-                "goes on behind a repeated n-gram: one that begins within it is not seen",
-                partial(d.duplicate_n_grams, n=n, overlapping=False),
+                "goes on behind a repeated n-gram: one that begins within it is not seen", {"overlapping": False}
             ),
-            Difference(
-                "spaces do not count, and n-grams that begin within a repeated one are not seen",
-                partial(d.duplicate_n_grams, n=n, spaces=False, overlapping=False),
-            ),
+            *differences(joined="n-grams are compared without the spaces between their words"),
         ]
         for n in d.DUPLICATE
     },
 }
+
+
+def explain(rule: str, text: str, verdict: bool, known: list[Difference]) -> str | None:
+    """The fewest differences that together make gristmill's rule say ``verdict``."""
+    for chosen in _fewest_first(known):
+        changes = {name: value for one in chosen for name, value in one.changes.items()}
+        if OURS[rule](text, **changes) == verdict:
+            return "; ".join(dict.fromkeys(one.says for one in chosen))
+    return None
+
+
+def _fewest_first(known: list[Difference]) -> Iterator[tuple[Difference, ...]]:
+    for count in range(1, len(known) + 1):
+        yield from combinations(known, count)

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from explanations import CURATOR, DATATROVE, OURS, SPACY, Difference
+from explanations import CURATOR, DATATROVE, OURS, SPACY, Difference, explain
 from install_peers import python_of
 
 HERE = Path(__file__).parent
@@ -76,10 +76,7 @@ def why(ours: bool, theirs: Any, split: Any, text: str, rule: str, differences: 
         return UNEXPLAINED
     if split is not None and split == ours:
         return SPACY
-    for difference in differences:
-        if difference.rule(text) == theirs:
-            return difference.says
-    return UNEXPLAINED
+    return explain(rule, text, theirs, differences) or UNEXPLAINED
 
 
 def compare(
