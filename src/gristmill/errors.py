@@ -13,8 +13,17 @@ class PlanError(PipelineError):
     """The pipeline cannot run as it is written. Nothing was started."""
 
 
+class PipelineFileError(PlanError):
+    """A pipeline's YAML is wrong; the message has a line for each thing that is, with file and line."""
+
+
 class LedgerError(PipelineError):
-    """The account of a run does not balance: tasks were lost or counted twice. This is a bug of the engine."""
+    """The account of a run does not balance: tasks were lost or counted twice. This is a bug of the engine
+    or, where documents do not add up, of a stage."""
+
+
+class OutputChanged(PlanError):
+    """The output folder holds what another pipeline, or another input, has made. Nothing was started."""
 
 
 class OutputsNotKept(PipelineError):

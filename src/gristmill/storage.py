@@ -38,7 +38,12 @@ class Folder:
     def path(self, name: str = "") -> str:
         return posixpath.join(self.root, name) if name else self.root
 
-    def write(self, name: str, data: bytes) -> None:
+    def full_path(self, name: str = "") -> str:
+        """The path by which others can open a file, with its protocol where it is not on this machine."""
+        path = self.path(name)
+        return path if self.is_local else str(self.fs.unstrip_protocol(path))
+
+    def write(self, name: str, data: Any) -> None:
         """Put a file in place, or replace it."""
         path = self.path(name)
         if not self.is_local:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from gristmill.backends.base import Executor, Failure, RunRecord, StageStats, StepStats
-from gristmill.cli.main import main, parse_size
+from gristmill.cli.main import main
 from gristmill.scheduling.profile import Profile
 from gristmill.scheduling.simulator import read_load
+from gristmill.sizes import parse_size
 
 PIPELINE = """
     from dataclasses import dataclass

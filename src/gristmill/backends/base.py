@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gristmill.backends.step_runner import Documents
+from gristmill.ledger.sides import Output
 from gristmill.scheduling.snapshot import Decision
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
+    from gristmill.ledger.run import RunLedger
     from gristmill.scheduling.profile import Profile
     from gristmill.scheduling.simulator.loads import Load
 
@@ -50,6 +53,17 @@ class Plan:
 
     name: str
     steps: tuple[Step, ...]
+    ledger: RunLedger | None = None
+    """Where documents are accounted for; None for tasks that do not come from a reader."""
+    output: Output | None = None
+    """The stage that writes the documents, if there is one."""
+
+    def documents(self) -> list[Documents | None]:
+        """What each step must know to account for documents."""
+        if self.ledger is None:
+            return [None] * len(self.steps)
+        last = len(self.steps) - 1
+        return [Documents(i, i == last, self.output) for i in range(len(self.steps))]
 
 
 @dataclass
@@ -139,6 +153,7 @@ class RunRecord:
     last_output_s: float | None = None
     """Seconds from the start of the run to the last task out of the last stage."""
     profile: Profile | None = None
+    ledger: RunLedger | None = None
     load: Load | None = None
     """The run as a simulator's load; None unless every step finished a task."""
 

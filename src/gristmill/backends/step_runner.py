@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from gristmill.ledger.sides import Output, Sides
+from gristmill.ledger.tally import LostIdentity, StageTally, Tally
 from gristmill.stages import core, function_definitions
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.tasks import Task
@@ -45,6 +47,19 @@ class StageCounts:
         )
 
 
+@dataclass(frozen=True)
+class Documents:
+    """What a step must know so that documents are accounted for."""
+
+    step: int
+    is_last_step: bool
+    output: Output | None
+    """The stage that writes; what is dropped or bad is put beside its files."""
+
+    def sides(self) -> Sides | None:
+        return Sides(self.output, self.step) if self.output is not None else None
+
+
 class Interrupt(BaseException):
     """The run is to end now. Not an `Exception`, so that stages do not swallow it."""
 
@@ -67,9 +82,15 @@ class StepRunner:
     """
 
     def __init__(
-        self, stages: Sequence[ProcessingStage[Any, Any]], note_stage: Callable[[int], None] | None = None
+        self,
+        stages: Sequence[ProcessingStage[Any, Any]],
+        note_stage: Callable[[int], None] | None = None,
+        documents: Documents | None = None,
     ) -> None:
         self.stages = list(stages)
+        self.documents = documents
+        self._tally = Tally(documents.is_last_step) if documents is not None else None
+        self._sides: Sides | None = None
         self.counts = [StageCounts() for _ in self.stages]
         self.current = 0
         """The stage that is running."""
@@ -102,28 +123,57 @@ class StepRunner:
     def take_counts(self) -> list[tuple[int, ...]]:
         """The counts since they were last taken."""
         counts = [c.as_tuple() for c in self.counts]
-        self.reset_counts()
+        self.counts = [StageCounts() for _ in self.stages]
         return counts
+
+    def take_entries(self) -> dict[int, dict[str, Any]]:
+        """The account of documents by block since it was last taken."""
+        return self._tally.take() if self._tally is not None else {}
 
     def reset_counts(self) -> None:
         self.counts = [StageCounts() for _ in self.stages]
+        if self._tally is not None:
+            self._tally.reset()
 
     def run(self, tasks: Sequence[Task[Any]]) -> Iterator[tuple[int, Task[Any]]]:
         """Outputs with the position of the input they come from, made as they are asked for, in the order of inputs."""
+        sides = self.documents.sides() if self.documents is not None else None
+        self._sides = sides
         try:
-            if self._is_batch:
-                ids = [task.task_id for task in tasks]
-                for position, result in enumerate(self._batch(tasks)):
-                    for output in self._outputs(0, ids[position], result):
-                        yield position, output
-                return
-            for position, task in enumerate(tasks):
-                for output in self._flow(0, task):
-                    yield position, output
+            for made in self._run(tasks):
+                yield made
+                self._sides = sides  # another unit may have been run in between
+            if sides is not None:
+                sides.write()
         except (StageError, Interrupt, GeneratorExit):
             raise
         except BaseException as error:  # properties of tasks are the user's code too
             raise self._error(self.current, error) from None
+
+    def _run(self, tasks: Sequence[Task[Any]]) -> Iterator[tuple[int, Task[Any]]]:
+        if not self._is_batch:
+            for position, task in enumerate(tasks):
+                for output in self._flow(0, task):
+                    yield position, output
+            return
+        ids = [task.task_id for task in tasks]
+        tallies = [self._tally_of(0, task) for task in tasks]
+        for position, result in enumerate(self._batch(tasks)):
+            for output in self._outputs(0, ids[position], result, tallies[position]):
+                yield position, output
+
+    def _tally_of(self, index: int, task: Task[Any]) -> StageTally | None:
+        if self._tally is None:
+            return None
+        is_last = index == len(self.stages) - 1
+        return self._tally.stage(self.stages[index], is_last, Tally.before(task), self._sides)
+
+    def _tell(self, index: int, tally: StageTally | None, task: Task[Any]) -> None:
+        if tally is not None:
+            try:
+                tally.result(task)
+            except LostIdentity as error:
+                raise StageError(index, str(error)) from None
 
     def _batch(self, tasks: Sequence[Task[Any]]) -> list[Any]:
         stage = self.stages[0]
@@ -148,6 +198,7 @@ class StepRunner:
             counts.tasks_in += 1
             counts.items_in += task.num_items
             ident = task.task_id
+            tally = self._tally_of(index, task)
             start = time.perf_counter_ns()
             try:
                 result = self.stages[index].process(task)
@@ -158,6 +209,9 @@ class StepRunner:
             counts.busy_ns += time.perf_counter_ns() - start
             if not isinstance(result, Task):
                 break
+            if tally is not None:
+                self._tell(index, tally, result)
+                tally.end()
             counts.tasks_done += 1
             counts.tasks_out += 1
             counts.items_out += result.num_items
@@ -168,20 +222,26 @@ class StepRunner:
                 return
             task = result
             index += 1
-        for output in self._outputs(index, ident, result):
+        for output in self._outputs(index, ident, result, tally):
             if index == last:
                 yield output
             else:
                 yield from self._flow(index + 1, output)
 
-    def _outputs(self, index: int, ident: str, result: Any) -> Iterator[Task[Any]]:
+    def _outputs(self, index: int, ident: str, result: Any, tally: StageTally | None) -> Iterator[Task[Any]]:
         """The tasks in what a stage returned for the task ``ident``, with their ids."""
+        yield from self._each(index, ident, result, tally)
+        if tally is not None:
+            tally.end()
+
+    def _each(self, index: int, ident: str, result: Any, tally: StageTally | None) -> Iterator[Task[Any]]:
         counts = self.counts[index]
         if result is None:
             counts.tasks_done += 1
             counts.dropped += 1
             return
         if isinstance(result, Task):
+            self._tell(index, tally, result)
             counts.tasks_done += 1
             counts.tasks_out += 1
             counts.items_out += result.num_items
@@ -209,6 +269,7 @@ class StepRunner:
                 break
             if not isinstance(output, Task):
                 raise self._contract(index, f"returned several things, one of them a {type(output).__name__}")
+            self._tell(index, tally, output)
             output.task_id = f"{ident}.{produced}"
             produced += 1
             counts.tasks_out += 1

@@ -1,22 +1,22 @@
-"""``gristmill run``, ``plan``, ``simulate``. What is heavy is imported where it is used: ``--help`` must be quick."""
+"""The commands and their options. What is heavy is imported where it is used: ``--help`` must be quick."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from gristmill import __version__
-from gristmill.cli.target import UsageError, load_pipeline
+from gristmill.cli.target import UsageError
+from gristmill.sizes import parse_size
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 TARGET = """\
-TARGET is path/to/file.py[:name] or package.module[:name]. It names a Pipeline, or a function without
-required arguments that returns one; without a name it is 'pipeline'."""
+TARGET is pipeline.yaml, or path/to/file.py[:name], or package.module[:name]. The latter two name a Pipeline, or a
+function without required arguments that returns one; without a name it is 'pipeline'."""
 
 LOAD = """\
 LOAD.json holds one load or a list of them: nodes, stages and the number of inputs. LOAD.json#name takes the one
@@ -29,72 +29,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _COMMANDS[args.command](args)
     except UsageError as error:
+        if error.has_place:  # of a file: as compilers say it
+            print(error, file=sys.stderr)
+            return USAGE
         return _say(str(error), USAGE)
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED)
 
 
 def _run(args: argparse.Namespace) -> int:
-    from gristmill.errors import PipelineError, PipelineFailed
+    from gristmill.cli.run import run
 
-    try:
-        for path in filter(None, (args.save_profile, args.save_load)):
-            _check_folder(path)
-        pipeline, tasks = load_pipeline(args.target)
-        from gristmill.backends.local import LocalExecutor
-
-        result = pipeline.run(LocalExecutor(config=executor_config(args)), tasks, fuse=not args.no_fuse)
-    except PipelineError as error:
-        if isinstance(error, PipelineFailed):
-            print(error.result.summary())
-        return _say(str(error), FAILED)
-    print(result.summary())
-    try:
-        if args.save_profile:
-            result.profile().write(args.save_profile)
-        if args.save_load:
-            result.load().write(args.save_load)
-    except (OSError, PipelineError) as error:
-        return _say(str(error), FAILED)
-    return INTERRUPTED if result.record.interrupted else OK
-
-
-def _check_folder(path: str) -> None:
-    """Say before a run of hours that its results could not be written."""
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        raise UsageError(f"{path} cannot be written: there is no folder {folder}")
-    if os.path.isdir(path):
-        raise UsageError(f"{path} cannot be written: it is a folder")
-
-
-def executor_config(args: argparse.Namespace) -> dict[str, Any]:
-    """What the options say, in the executor's words; what they do not say is left to its defaults."""
-    config = {
-        "num_cpus": args.cpus,
-        "num_gpus": args.gpus,
-        "memory_limit": args.memory_limit,
-        "execution_mode": "batch" if args.batch else None,
-        "ignore_failures": args.ignore_failures or None,
-        "view": args.view,
-        "profile": args.profile,
-    }
-    return {key: value for key, value in config.items() if value is not None}
+    return run(args)
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from gristmill.errors import PipelineError, PlanError
+    from gristmill.cli.run import plan
 
-    try:
-        pipeline, _ = load_pipeline(args.target)
-    except PipelineError as error:
-        return _say(str(error), FAILED)
-    print(pipeline.describe())
-    try:
-        pipeline.plan()
-    except PlanError:  # the description has said what is wrong
-        return FAILED
+    return plan(args)
+
+
+def _init(args: argparse.Namespace) -> int:
+    from gristmill.cli.init import init
+
+    print("\n".join(init(args.path)))
     return OK
+
+
+def _stages(args: argparse.Namespace) -> int:
+    from gristmill.cli.stages import document, list_stages
+
+    return _print(list_stages() if args.name is None else document(args.name))
+
+
+def _print(lines: Sequence[str]) -> int:
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:
+        return _reader_has_gone()
+    return OK
+
+
+def _reader_has_gone() -> int:
+    """Whoever read the output has gone, as `| head` does; Python would complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
 
 
 def _simulate(args: argparse.Namespace) -> int:
@@ -102,13 +81,18 @@ def _simulate(args: argparse.Namespace) -> int:
 
     try:
         done = simulate_loads(args.load, args.seed, args.nodes, args.inputs, args.profile, args.json, args.width)
-    except BrokenPipeError:  # whoever read the output has gone, as `| head` does; Python would complain at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+    except BrokenPipeError:
+        return _reader_has_gone()
     return OK if done else FAILED
 
 
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"run": _run, "plan": _plan, "simulate": _simulate}
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "run": _run,
+    "plan": _plan,
+    "init": _init,
+    "stages": _stages,
+    "simulate": _simulate,
+}
 
 
 def _say(text: str, status: int) -> int:
@@ -130,6 +114,12 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run a pipeline", description="Run a pipeline.", epilog=TARGET)
     run.add_argument("target", metavar="TARGET")
+    run.add_argument("--executor", choices=("local",), help="what runs it (default: what the file says, or local)")
+    _add_set(run)
+    run.add_argument("--dry-run", action="store_true", help="show the steps, the input and the output; run nothing")
+    again = run.add_mutually_exclusive_group()
+    again.add_argument("--resume", action="store_true", help="go on with what an earlier run has left (the default)")
+    again.add_argument("--fresh", action="store_true", help="remove what an earlier run has left, and start over")
     run.add_argument("--cpus", type=_positive(float), metavar="N", help="CPUs to use (default: those of the machine)")
     run.add_argument(
         "--gpus",
@@ -137,12 +127,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="GPUs to use; a count above the hardware's is allowed",
     )
-    run.add_argument(
-        "--memory-limit", type=parse_size, metavar="SIZE", help="memory for the run, such as 8GB or 512MiB"
-    )
+    run.add_argument("--memory-limit", type=_size, metavar="SIZE", help="memory for the run, such as 8GB or 512MiB")
     run.add_argument("--batch", action="store_true", help="finish each step before the next begins")
     run.add_argument("--ignore-failures", action="store_true", help="succeed even if tasks failed; they are reported")
-    run.add_argument("--view", choices=("auto", "live", "lines", "off"), default="auto", help="how to watch the run")
+    run.add_argument("--view", choices=("auto", "live", "lines", "off"), help="how to watch the run (default: auto)")
     run.add_argument("--no-fuse", action="store_true", help="run each stage as a step of its own")
     run.add_argument("--profile", metavar="FILE", help="what an earlier run has measured, to begin with a good balance")
     run.add_argument("--save-profile", metavar="FILE", help="write what this run has measured, for --profile")
@@ -155,6 +143,21 @@ def _parser() -> argparse.ArgumentParser:
         epilog=TARGET,
     )
     plan.add_argument("target", metavar="TARGET")
+    _add_set(plan)
+
+    init = commands.add_parser(
+        "init",
+        help="write an example pipeline and a small corpus",
+        description="Write pipeline.yaml, with comments, and a small corpus that it runs on. Nothing is overwritten.",
+    )
+    init.add_argument("path", metavar="PATH", nargs="?", default=".", help="the folder (default: this one)")
+
+    stages = commands.add_parser(
+        "stages",
+        help="list stages, filters, modifiers and recipes",
+        description="List what a pipeline can be made of, with parameters; with a name, all about one.",
+    )
+    stages.add_argument("name", metavar="NAME", nargs="?")
 
     simulate = commands.add_parser(
         "simulate",
@@ -179,20 +182,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="STAGE.KEY=VALUE",
+        help="change an argument of a stage of pipeline.yaml, by the stage's name or number; may be repeated",
+    )
 
 
-def parse_size(text: str) -> int:
-    """Bytes from a number with a unit; a kB is 1024 bytes, as everywhere here.
-
-    >>> parse_size("8GB"), parse_size("1.5 GiB"), parse_size("4096")
-    (8589934592, 1610612736, 4096)
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])i?)?b?\s*", text, re.IGNORECASE)
-    size = int(float(match[1]) * _UNITS[(match[2] or "").lower()]) if match else 0
-    if size <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write a number and a unit, such as 8GB or 512MiB")
-    return size
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(kind: type[int] | type[float], zero: bool = False) -> Any:

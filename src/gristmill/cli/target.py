@@ -22,7 +22,14 @@ DEFAULT_NAME = "pipeline"
 
 
 class UsageError(Exception):
-    """The command line asks for something that is not there; the message says what to do."""
+    """The command line asks for something that is not there; the message says what to do.
+
+    ``has_place``: each line of the message begins with a file and a line in it.
+    """
+
+    def __init__(self, message: str, has_place: bool = False) -> None:
+        super().__init__(message)
+        self.has_place = has_place
 
 
 def load_pipeline(target: str) -> tuple[Pipeline, Iterable[Task[Any]] | None]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from gristmill.kernels import features
+
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 
 class Texts:
     """UTF-8 texts in one buffer: text ``i`` is ``data[starts[i]:ends[i]]``.
 
-    What is computed of them (words, lines, n-grams, ...) is computed once and shared by all who ask.
+    What is computed of them (words, lines, n-grams, ...) is computed once, when it is first asked for, and shared by
+    all who ask; `select` takes it along.
     """
 
     def __init__(self, data: np.ndarray[Any, Any], starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> None:
@@ -22,6 +27,7 @@ class Texts:
         self.starts = starts
         self.ends = ends
         self._strings: list[str] | None = None
+        self._computed: dict[Hashable, Any] = {}
 
     @classmethod
     def of(cls, strings: Sequence[str | None]) -> Texts:
@@ -41,8 +47,12 @@ class Texts:
             array = array.cast(pa.large_string())
         if array.null_count:
             array = array.fill_null("")
+        if not len(array):  # its buffers may be missing
+            nothing = np.zeros(0, np.int64)
+            return cls(np.zeros(0, np.uint8), nothing, nothing)
         _, offsets, data = array.buffers()
         edges = np.frombuffer(offsets, dtype=np.int64, count=len(array) + 1, offset=8 * array.offset)
+        edges = np.require(edges, requirements="A")
         bytes_ = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
         return cls(bytes_, edges[:-1], edges[1:])
 
@@ -63,4 +73,55 @@ class Texts:
         part = Texts(self.data, self.starts[mask], self.ends[mask])
         if self._strings is not None:
             part._strings = [text for text, kept in zip(self._strings, mask, strict=True) if kept]
+        part._computed = {key: value.select(mask) for key, value in self._computed.items()}
         return part
+
+    def computed(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What ``compute`` gives, computed once. It must have ``select(mask)``, as `features.Features` has."""
+        if key not in self._computed:
+            self._computed[key] = compute()
+        value: T = self._computed[key]
+        return value
+
+    @property
+    def chars(self) -> features.Chars:
+        return self.computed("chars", lambda: features.chars_of(self))
+
+    @property
+    def symbols(self) -> features.Symbols:
+        return self.computed("symbols", lambda: features.symbols_of(self))
+
+    @property
+    def words(self) -> features.Words:
+        return self.computed("words", lambda: features.words_of(self))
+
+    @property
+    def lines(self) -> features.Lines:
+        self._split_lines()
+        lines: features.Lines = self._computed["lines"]
+        return lines
+
+    @property
+    def paragraphs(self) -> features.Paragraphs:
+        self._split_lines()
+        paragraphs: features.Paragraphs = self._computed["paragraphs"]
+        return paragraphs
+
+    def _split_lines(self) -> None:
+        if "lines" not in self._computed:
+            self._computed["lines"], self._computed["paragraphs"] = features.lines_of(self)
+
+    def ngrams(self, n: int) -> features.NGrams:
+        """The repeated n-grams of all lengths up to ``n`` at least."""
+        known: features.NGrams | None = self._computed.get("ngrams")
+        if known is None or known.largest < n:
+            known = self._computed["ngrams"] = features.ngrams_of(self.words, max(n, features.NGRAMS))
+        return known
+
+    @property
+    def urls(self) -> features.Urls:
+        return self.computed("urls", lambda: features.urls_of(self))
+
+    def boilerplate(self, phrases: tuple[str, ...]) -> features.Boilerplate:
+        """Paragraphs with one of ``phrases``, which are in lower case."""
+        return self.computed(("boilerplate", phrases), lambda: features.boilerplate_of(self, phrases))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
+from gristmill import config
 from gristmill.backends.base import Executor, Plan
+from gristmill.config import ExecutorChoice, PipelineFile
 from gristmill.errors import PipelineFailed, PlanError
 from gristmill.pipeline.describe import describe_plan, describe_stages
+from gristmill.pipeline.documents import with_ledger
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, make_plan
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
@@ -30,8 +34,34 @@ class Pipeline:
         self.name = name
         self.description = description
         self.stages: list[ProcessingStage[Any, Any]] = []
+        self.executor: ExecutorChoice | None = None
+        """What `run` uses when it is given no executor: set by a YAML file that says so; None is this machine."""
         for stage in stages or ():
             self.add_stage(stage)
+
+    @classmethod
+    def from_yaml(cls, source: str | Path, overrides: Sequence[str] = ()) -> Self:
+        """The pipeline of a YAML file, or of a YAML text.
+
+        ``overrides`` change what it says, as ``--set`` does: ``"ScoreFilter.text_field=body"``. Raises
+        `PipelineFileError`, with all that is wrong by file and line.
+        """
+        return cls.of_file(config.load(source, overrides))
+
+    @classmethod
+    def of_file(cls, file: PipelineFile) -> Self:
+        """The pipeline of a YAML file that was loaded."""
+        pipeline = cls(file.name, file.description, file.stages)
+        pipeline.executor = file.executor
+        return pipeline
+
+    def to_yaml(self) -> str:
+        """The pipeline as YAML: `from_yaml` makes the same pipeline of it.
+
+        Stages and what they are made with must be registered (`gristmill.stages.registry.register`); a `PlanError`
+        names those that are not.
+        """
+        return config.dump(self.name, self.description, self.stages, self.executor)
 
     def add_stage(self, stage: ProcessingStage[Any, Any]) -> Self:
         """Add a stage at the end; anything that is not a stage is a `PlanError`. Calls can be chained."""
@@ -66,6 +96,7 @@ class Pipeline:
         *,
         keep_outputs: bool | None = None,
         fuse: bool = True,
+        fresh: bool = False,
     ) -> RunResult:
         """Plan and run the pipeline to its end.
 
@@ -75,19 +106,25 @@ class Pipeline:
         keeps the final tasks if they came from ``initial_tasks`` and are small. ``fuse=False`` makes each stage a step
         of its own.
 
+        A pipeline that begins with a reader and ends with a writer accounts for every document (`RunResult.ledger`)
+        and goes on from where an earlier run of it was stopped; ``fresh`` removes what that wrote and starts over.
+
         Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
         not ignore failures.
         """
-        if initial_tasks is None and self.stages:
-            initial_tasks = self.stages[0].source()
-        source, tasks = _peek(initial_tasks)
+        blocks = self.stages[0].source() if initial_tasks is None and self.stages else None
+        source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = make_plan(self.name, self.stages, source, fuse)
+        if blocks is not None:
+            plan, tasks = with_ledger(plan, blocks, fresh)
         if executor is None:
             from gristmill.backends.local import LocalExecutor
 
-            executor = LocalExecutor()
+            executor = LocalExecutor(config=dict(self.executor.options) if self.executor else None)
         result = RunResult(executor.execute(plan, tasks, keep_outputs))
         result.check()
+        if result.ledger is not None and result.ledger.log is not None and result.ok:
+            result.ledger.log.finish(result.ledger.plain())
         if result.record.failures_total and not executor.ignore_failures:
             raise PipelineFailed(result.failure_report(), result)
         return result

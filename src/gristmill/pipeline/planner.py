@@ -13,7 +13,7 @@ from gristmill.errors import PlanError
 from gristmill.pipeline.columns import Columns
 from gristmill.stages.core import CompositeStage, ProcessingStage, check_settings
 from gristmill.stages.hints import TaskType
-from gristmill.tasks import DocumentBatch, EmptyTask, Task
+from gristmill.tasks import DocumentBatch, EmptyTask, FileBlock, Task
 
 Stage = ProcessingStage[Any, Any]
 
@@ -174,7 +174,8 @@ def _missing_words(stage: str, missing: list[str], columns: Columns) -> str:
 def _steps(stages: list[Stage], source: Source, fuse: bool) -> Iterator[Step]:
     run: list[Stage] = []
     for position, stage in enumerate(stages):
-        if run and not (fuse and _joins(run[-1], stage, lone_task=position == 1 and not source.given)):
+        lone_task = position == 1 and not source.given
+        if run and not (fuse and _joins(run[-1], stage, lone_task) and not _must_be_cut(run[0], stage)):
             yield Step(tuple(run))
             run = []
         run.append(stage)
@@ -186,6 +187,12 @@ def _joins(before: Stage, stage: Stage, lone_task: bool) -> bool:
     if lone_task or before.fans_out() or before.resources != stage.resources:
         return False
     return not asks_for_itself(before) and not asks_for_itself(stage)
+
+
+def _must_be_cut(first: Stage, stage: Stage) -> bool:
+    """Whether the stage may fail on a single document, in a step that takes blocks of a file, which cannot be cut."""
+    taken = first.input_type()
+    return FileBlock in (get_args(taken) or (taken,)) and not stage.is_own()
 
 
 def asks_for_itself(stage: Stage) -> bool:

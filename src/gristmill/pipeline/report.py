@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
+from gristmill.pipeline.funnel import funnel
 
 SHOWN_FAILURES = 3
 HEAD = (
@@ -16,7 +17,25 @@ HEAD = (
 def summary(record: RunRecord) -> str:
     """One row per stage; what is measured per step stands in the row of the step's first stage."""
     rows = [row for step in record.steps for row in _rows(step)]
-    return "\n".join([*_overview(record), "", *_table([HEAD, *rows])])
+    parts = [*_overview(record), "", *_table([HEAD, *rows])]
+    if record.ledger is not None:
+        parts += ["", "documents", *documents(record)]
+    return "\n".join(parts)
+
+
+def documents(record: RunRecord) -> Iterator[str]:
+    """What became of documents, and where they are."""
+    if record.ledger is None:
+        return
+    yield from funnel(record.ledger, [stage.name for step in record.steps for stage in step.stages])
+    if record.ledger.log is not None:
+        folder = record.ledger.log.folder
+        whole = record.ledger.total()
+        yield f"  kept documents     {folder.url}"
+        if whole.dropped:
+            yield f"  dropped documents  {folder.url.rstrip('/')}/excluded"
+        if whole.errored:
+            yield f"  bad records        {folder.url.rstrip('/')}/quarantine"
 
 
 def failures(record: RunRecord) -> str:

@@ -13,6 +13,7 @@ from gristmill.scheduling.snapshot import Decision
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
+    from gristmill.ledger.run import RunLedger
     from gristmill.scheduling.profile import Profile
     from gristmill.scheduling.simulator.loads import Load
 
@@ -69,6 +70,11 @@ class RunResult:
         return self.record.failures
 
     @property
+    def ledger(self) -> RunLedger | None:
+        """What became of every document, by source file; None if they did not come from a reader."""
+        return self.record.ledger
+
+    @property
     def decisions(self) -> list[Decision]:
         """What the balancer did and why."""
         return self.record.decisions
@@ -98,6 +104,8 @@ class RunResult:
     def check(self) -> None:
         """Raise `LedgerError` unless every task that went in is accounted for."""
         problems = list(_imbalances(self.record))
+        if self.record.ledger is not None:
+            problems += self.record.ledger.problems[:20]
         if problems:
             raise LedgerError(
                 f"the account of {self.record.name!r} does not balance; this is a bug in the engine, please report it:"

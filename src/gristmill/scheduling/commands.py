@@ -88,6 +88,8 @@ class Release:
     """The data of these tasks is needed no more."""
 
     tasks: tuple[int, ...]
+    cancelled: bool = False
+    """Not all was done with it: the run ends early."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def pull_answered(s: State) -> None:
 def source_gave(s: State, e: SourceGave) -> None:
     pull_answered(s)
     if s.draining or s.stopping:
-        s.out.append(Release(tuple(o.id for o in e.outputs)))
+        s.out.append(Release(tuple(o.id for o in e.outputs), cancelled=True))
         return
     s.source_taken += len(e.outputs)
     for o in e.outputs:
@@ -184,6 +184,7 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
     step.live -= 1
     del s.tasks[t.id]
     state = t.state
+    cancelled = state is TaskState.CANCELLED
     if t.stop:
         whole = s.slices[t.data]
         whole.live -= 1
@@ -193,6 +194,7 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
         if whole.live:
             return
         del s.slices[t.data]
+        cancelled = whole.cancelled > 0
         if whole.done:
             state = TaskState.DONE
         elif whole.cancelled:
@@ -203,7 +205,7 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
         step.tasks_cancelled += 1
     else:
         step.tasks_failed += 1
-    s.out.append(Release((t.data,)))
+    s.out.append(Release((t.data,), cancelled))
 
 
 def cancel_suspended(s: State, w: WorkerRec, unit: Unit) -> None:

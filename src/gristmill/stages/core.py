@@ -87,6 +87,8 @@ class ProcessingStage(ABC, Generic[In, Out]):
     """Whether results hold no columns but those of `outputs`."""
 
     _named_by_class: ClassVar[bool] = True
+    _settings: Mapping[str, Any] = {}
+    """What `with_` has changed, for those who write a pipeline down."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -157,6 +159,15 @@ class ProcessingStage(ABC, Generic[In, Out]):
         """This stage, or a changed copy that makes use of knowing the others in its pipeline."""
         return self
 
+    def parts(self) -> Sequence[object]:
+        """What it was given to do its work with and may be the user's: filters, say."""
+        return ()
+
+    def is_own(self) -> bool:
+        """Whether all of its code is gristmill's: it then says of every document what becomes of it, and does not
+        fail on one."""
+        return all(type(x).__module__.startswith("gristmill.stages.text.") for x in (self, *self.parts()))
+
     def num_workers(self) -> int | None:
         """How many workers the stage has; None leaves it to the balancer."""
         return None
@@ -177,13 +188,15 @@ class ProcessingStage(ABC, Generic[In, Out]):
 
         The copy is shallow: other attributes are shared with it.
         """
-        changes = _given(locals())
+        given = _given(locals())
+        changes = dict(given)
         fixed = changes.pop("num_workers", None)
         clone = copy.copy(self)
         for field, value in changes.items():
             _set(clone, field, value)
         if fixed is not None:
             _set(clone, "num_workers", _Fixed(fixed))
+        _set(clone, "_settings", {**self._settings, **given})
         check_settings(clone)
         return clone
 
@@ -248,6 +261,7 @@ class CompositeStage(ProcessingStage[In, Out]):
         clone = copy.copy(self)
         if name is not None:
             _set(clone, "name", name)
+            _set(clone, "_settings", {"name": name})
         added: list[tuple[str | None, dict[str, Any]]] = [(None, given)] if given else []
         added += [(stage, dict(changes)) for stage, changes in by_name.items()]
         _set(clone, "_changes", (*self._changes, *added))

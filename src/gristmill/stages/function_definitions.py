@@ -41,6 +41,9 @@ class FunctionStage(ProcessingStage[Task[Any], Task[Any]]):
     def outputs(self) -> tuple[list[str], list[str]]:
         return [], self._outputs or []
 
+    def declares_inputs(self) -> bool:
+        return bool(self._inputs)
+
     def declares_outputs(self) -> bool:
         return self._outputs is not None
 

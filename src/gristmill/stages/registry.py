@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
+from pathlib import Path
 from typing import Any, TypeVar
 
 C = TypeVar("C", bound=type)
 
 REGISTERED: dict[str, type] = {}
+OWN = ("gristmill.stages.text",)
+"""Packages whose modules register gristmill's own classes."""
 
 
 def register(cls: C) -> C:
@@ -18,11 +22,15 @@ def register(cls: C) -> C:
     a pipeline be written as YAML.
     """
     name = cls.__name__
-    if name in REGISTERED and REGISTERED[name].__qualname__ != cls.__qualname__:
-        raise ValueError(f"{name!r} is registered already, by {REGISTERED[name].__module__}")
+    before = REGISTERED.get(name)
+    if before is not None and not _is_the_same(before, cls):
+        raise ValueError(f"{name!r} is registered already, by {before.__module__}: give the class another name")
     REGISTERED[name] = cls
     init = cls.__init__  # type: ignore[misc]  # the class's own constructor is what is wrapped
-    signature = inspect.signature(init)
+    if init is object.__init__:  # which says that it takes anything
+        signature = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
+    else:
+        signature = inspect.signature(init)
 
     @functools.wraps(init)
     def remember(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -32,8 +40,30 @@ def register(cls: C) -> C:
             self.__dict__["_arguments"] = given
         init(self, *args, **kwargs)
 
+    remember.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
     cls.__init__ = remember  # type: ignore[misc]
     return cls
+
+
+def known() -> dict[str, type]:
+    """All registered classes by name, gristmill's own included: their modules are imported for that."""
+    for package in OWN:
+        _import_all(package)
+    return dict(REGISTERED)
+
+
+def _is_the_same(before: type, cls: type) -> bool:
+    """Whether a class is defined once more: a module was loaded again, or as a script and as a module."""
+    own = (before.__module__.split(".")[0] == "gristmill", cls.__module__.split(".")[0] == "gristmill")
+    return before.__qualname__ == cls.__qualname__ and (own == (False, False) or before.__module__ == cls.__module__)
+
+
+@functools.cache
+def _import_all(package: str) -> None:
+    root = Path(importlib.import_module(package).__path__[0])
+    for file in sorted(root.rglob("*.py")):
+        parts = [package, *file.relative_to(root).with_suffix("").parts]
+        importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
 
 
 def arguments_of(made: Any) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,10 +13,7 @@ from typing import Any
 from gristmill.backends.local import machine
 from gristmill.errors import PipelineError
 from gristmill.scheduling.profile import Profile, ProfileError
-
-_UNITS = {"": 1, "b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40}
-_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-"""A GB is that of `Resources`, so that a stage with ``memory_gb=8`` fits ``memory_limit="8GB"``."""
+from gristmill.sizes import parse_size
 
 
 class ConfigError(PipelineError):
@@ -121,13 +117,10 @@ def _profile(value: Any) -> Profile:
 
 def size(name: str, value: int | float | str) -> int:
     """Bytes in a number or text such as ``"512MB"`` or ``"8 GiB"``, units of 1024. Raises `ConfigError`."""
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([a-zA-Z]*)\s*", value)
-        if match is None or match[2].lower() not in _UNITS:
-            raise ConfigError(f'{name} is a number of bytes or text such as "8GB", not {value!r}')
-        value = float(match[1]) * _UNITS[match[2].lower()]
-    _number(name, value, above=0)
-    return int(value)
+    try:
+        return parse_size(value)
+    except ValueError:
+        raise ConfigError(f'{name} is a number of bytes or text such as "8GB", not {value!r}') from None
 
 
 def _number(name: str, value: Any, *, above: float | None = None, least: float | None = None) -> None:

@@ -15,7 +15,7 @@ from gristmill.backends.local.interrupts import Interrupts
 from gristmill.backends.local.memory import MemoryWatch
 from gristmill.backends.local.names import LocalNames
 from gristmill.backends.local.outputs import KeptOutputs
-from gristmill.backends.local.payload import pack
+from gristmill.backends.local.payload import pack, unpack
 from gristmill.backends.local.planning import Planning
 from gristmill.backends.local.printing import FailureLines
 from gristmill.backends.local.processes import Processes
@@ -24,6 +24,7 @@ from gristmill.backends.local.reports import Reports
 from gristmill.backends.local.source import Source
 from gristmill.backends.local.store import Store
 from gristmill.errors import PipelineError
+from gristmill.ledger.failed import set_aside
 from gristmill.metrics.view import View
 from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
@@ -109,6 +110,8 @@ class Driver:
         return self.record()
 
     def close(self) -> None:
+        if self.plan.ledger is not None and self.plan.ledger.log is not None:
+            self.plan.ledger.log.flush(now=True)
         self.reports.close()
         self.store.close()
 
@@ -131,6 +134,7 @@ class Driver:
                 reports.oom_kills.look(now)
                 self.failure_lines.catch_up(now)
                 tick_at = now + self.memory.again_s
+                self._commit()
                 self._end_overdue(now)
                 reports.send(all_freed=True)
                 if now >= view_at:
@@ -145,6 +149,10 @@ class Driver:
                 reports.listen(min(tick_at, self.source.due()))
         self.failure_lines.catch_up(math.inf)
         self._show()
+
+    def _commit(self) -> None:
+        if self.plan.ledger is not None and self.plan.ledger.log is not None:
+            self.plan.ledger.log.flush()
 
     def _show(self) -> None:
         self.view.update(self.scheduler.snapshot(), self.memory.now, self.memory.limit)
@@ -177,6 +185,8 @@ class Driver:
         for t in x.tasks:
             self.account.released(t)
             self.reports.errors.pop(t, None)
+            if self.plan.ledger is not None:
+                self.plan.ledger.end(self.store.refs[t].label, x.cancelled)
             if not stopping:  # else workers may still be reading; all of it goes with the run
                 self.store.release(t)
 
@@ -219,6 +229,9 @@ class Driver:
         label = self.store.refs[x.data].label
         name = self.plan.steps[x.step].stages[stage].name
         failure = failure_of(label, x.start, x.stop, name, x.items, x.error, detail, x.story)
+        if self.plan.ledger is not None:
+            task = unpack(self.store.payload(x.data))
+            set_aside(self.plan.ledger, self.plan.output, label, task, x.start, x.stop, name, x.error)
         self.account.fail(x.step, stage, failure, x.task, counts)
         text = f"{name}: task {failure.task_id} failed: {x.error.partition(chr(10))[0]}"
         self.failure_lines.say(name, text, time.monotonic())
@@ -247,6 +260,8 @@ class Driver:
 
     def _put(self, label: str, task: Task[Any]) -> e.Output:
         ident = self.reports.new_task()
+        if self.plan.ledger is not None:
+            self.plan.ledger.begin(label)
         try:
             size = self.store.put(ident, label, pack(task, self.local))
             return e.Output(ident, size, int(task.num_items), -1, type(task).slice is not Task.slice)
@@ -299,6 +314,7 @@ class Driver:
             interrupted=self.interrupted,
             loaded_s=reports.loaded_s,
             last_output_s=reports.last_output_s,
+            ledger=self.plan.ledger,
             profile=Profile.measured(s.steps),
             load=load_of(s, [self.node], self.plan.name, starts, leaves, self.memory.again_s),
         )

@@ -52,6 +52,8 @@ class LocalExecutor(Executor):
 
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         config = self.config
+        if plan.ledger is not None:
+            plan.ledger.ignore_failures = config.ignore_failures
         specs = [step_spec(step, config) for step in plan.steps]
         if isinstance(config.profile, Profile):
             specs = config.profile.apply(specs)

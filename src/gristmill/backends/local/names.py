@@ -159,7 +159,8 @@ def _ensure_package(name: str) -> None:
 def pickle_steps(plan: Plan, local: LocalNames) -> bytes:
     """The stages of each step, with what workers cannot import inside. Raises `PipelineError` naming the stage."""
     try:
-        whole: bytes = cloudpickle.dumps(([step.stages for step in plan.steps], local.classes), protocol=5)
+        stages = [step.stages for step in plan.steps]
+        whole: bytes = cloudpickle.dumps((stages, local.classes, plan.documents()), protocol=5)
     except Exception as error:  # a stage may hold anything; whatever refuses to travel is named
         for stage in (stage for step in plan.steps for stage in step.stages):
             try:

@@ -63,6 +63,7 @@ class Reports:
         memory_limit: int,
     ) -> None:
         self.plan = plan
+        self.ledger = plan.ledger
         self.state = state
         self.processes = processes
         self.store = store
@@ -169,14 +170,18 @@ class Reports:
     def _take(self, w: WorkerProcess, message: Message) -> None:
         kind = message[0]
         if kind == FromWorker.FINISHED:
-            _, unit, outputs, busy_us, counts = message
+            _, unit, outputs, busy_us, counts, entries = message
             step = self.running.pop((w.id, unit))
+            if self.ledger is not None:
+                self.ledger.add(entries)
             made = self._take_outputs(w, step, outputs)
             self.account.add_last(step, unit, counts)
             self.events.append(e.UnitFinished(w.id, unit, made, busy_us))
         elif kind == FromWorker.EMITTED:
-            _, unit, outputs, busy_us, counts = message
+            _, unit, outputs, busy_us, counts, entries = message
             step = self.running[w.id, unit]
+            if self.ledger is not None:
+                self.ledger.add(entries)
             made = self._take_outputs(w, step, outputs)
             self.account.add_part(step, unit, counts)
             self.events.append(e.UnitEmitted(w.id, unit, made, busy_us))
@@ -239,6 +244,8 @@ class Reports:
                     self.outputs.add(label, payload)
                 made.append(e.Output(ident, 0, items, parent))
             else:
+                if self.ledger is not None:
+                    self.ledger.begin(label)
                 self.store.add(ident, label, w, payload, offset, length)
                 made.append(e.Output(ident, length, items, parent, divisible))
         return tuple(made)

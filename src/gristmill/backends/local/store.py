@@ -72,6 +72,14 @@ class Store:
             self.processes.show_arena(w, ref.arena, self.processes.arenas[ref.arena] if own is None else own)
         return (task, ref.label, ref.payload, ref.arena, ref.offset, ref.length, start, stop, skip)
 
+    def payload(self, task: int) -> bytes | bytearray:
+        """The data of a live task."""
+        ref = self.refs[task]
+        if ref.payload is not None:
+            return ref.payload
+        own = self._source.fd if ref.arena == _SOURCE and self._source is not None else None
+        return read_arena(self.processes.arenas[ref.arena] if own is None else own, ref.offset, ref.length)
+
     def release(self, task: int) -> None:
         """The data of a task is needed no more."""
         ref = self.refs.pop(task)

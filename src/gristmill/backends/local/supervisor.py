@@ -28,6 +28,7 @@ from gristmill.backends.local.names import learn_names
 from gristmill.backends.local.proc import children_of, descendants_of, environment_of
 from gristmill.backends.local.protocol import NODE_MARK, RUN_MARK, WORKER_MARK, FromSupervisor, ToSupervisor
 from gristmill.backends.local.wire import Channel, Closed, Message
+from gristmill.backends.step_runner import Documents
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -44,6 +45,7 @@ class Supervisor:
         self.driver = driver
         self.pid = os.getpid()
         self.steps: list[worker.Stages] = []
+        self.documents: list[Documents | None] = []
         self.limits = worker.Limits(0, 0, False, 0)
         self.children: dict[int, int] = {}
         """Worker by pid."""
@@ -83,7 +85,10 @@ class Supervisor:
             setting = worker.Setting(*message[1:])
             sock = socket.socket(fileno=self.channel.fds.popleft())
             arena = self.channel.fds.popleft()
-            self.fork(setting.worker, lambda: worker.main(setting, sock, arena, self.slots, self.steps, self.limits))
+            self.fork(
+                setting.worker,
+                lambda: worker.main(setting, sock, arena, self.slots, self.steps, self.documents, self.limits),
+            )
             sock.close()
             os.close(arena)
         elif kind == ToSupervisor.SET_UP_NODE:
@@ -103,7 +108,7 @@ class Supervisor:
         signal.signal(signal.SIGALRM, self.check_driver)
         signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
         try:
-            self.steps, classes = pickle.loads(steps)
+            self.steps, classes, self.documents = pickle.loads(steps)
             learn_names(classes)
             for stages in self.steps:
                 for stage in stages:

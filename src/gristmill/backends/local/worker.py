@@ -18,7 +18,7 @@ from gristmill.backends.local.payload import ArenaWriter, pack, read_arena, size
 from gristmill.backends.local.protocol import NODE_MARK, NOTHING, WORKER_MARK, FromWorker, ToWorker, mark, mark_stage
 from gristmill.backends.local.threads import limit_threads
 from gristmill.backends.local.wire import Channel, Closed, Message
-from gristmill.backends.step_runner import Interrupt, StageError, StepRunner, details, one_line
+from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.tasks import Task
 
@@ -75,13 +75,21 @@ class Worker:
     """Serves one dedicated step, or any step as a shared worker."""
 
     def __init__(
-        self, setting: Setting, channel: Channel, arena: int, slots: mmap.mmap, steps: list[Stages], limits: Limits
+        self,
+        setting: Setting,
+        channel: Channel,
+        arena: int,
+        slots: mmap.mmap,
+        steps: list[Stages],
+        documents: list[Documents | None],
+        limits: Limits,
     ) -> None:
         self.setting = setting
         self.channel = channel
         self.arena = ArenaWriter(arena, limits.retain)
         self.slots = slots
         self.steps = steps
+        self.documents = documents
         self.limits = limits
         self.runners: dict[int, StepRunner] = {}
         self.arenas: dict[int, int] = {}
@@ -182,7 +190,7 @@ class Worker:
     def set_up(self, step: int) -> None:
         """Set a step up and say how it went. A worker where that failed leaves."""
         s = self.setting
-        runner = StepRunner(self.steps[step], lambda stage: mark_stage(self.slots, s.slot, stage))
+        runner = StepRunner(self.steps[step], lambda stage: mark_stage(self.slots, s.slot, stage), self.documents[step])
         mark(self.slots, s.slot, NOTHING, 0, step)
         self.limit(step)
         start = time.perf_counter_ns()
@@ -276,7 +284,9 @@ class Worker:
                     or len(outputs) >= _CHUNK_OUTPUTS
                     or (runner.streams and time.perf_counter_ns() - start > _CHUNK_NS)
                 ):
-                    self.say((FromWorker.EMITTED, r.unit, outputs, _us(start), runner.take_counts()))
+                    self.say(
+                        (FromWorker.EMITTED, r.unit, outputs, _us(start), runner.take_counts(), runner.take_entries())
+                    )
                     self.suspended[r.unit] = r
                     mark(self.slots, slot)
                     self.report()
@@ -290,7 +300,7 @@ class Worker:
         mark(self.slots, slot)
         busy = _us(start)
         self.fast[r.step] = busy < _FAST_US
-        self.say((FromWorker.FINISHED, r.unit, outputs, busy, runner.take_counts()))
+        self.say((FromWorker.FINISHED, r.unit, outputs, busy, runner.take_counts(), runner.take_entries()))
         if not self.fast[r.step] or time.perf_counter_ns() - self.reported_at > _REPORT_NS:
             self.report()
 
@@ -315,6 +325,8 @@ class Worker:
     def fail(self, unit: int, error: StageError, start: int, runner: StepRunner | None) -> None:
         mark(self.slots, self.setting.slot)
         counts = runner.take_counts() if runner is not None else []
+        if runner is not None:
+            runner.reset_counts()  # what it did to documents is done again
         self.say((FromWorker.FAILED, unit, error.stage, error.error, error.detail, _us(start), counts))
         self.report()
 
@@ -324,12 +336,18 @@ def _us(start: int) -> int:
 
 
 def main(
-    setting: Setting, sock: socket.socket, arena: int, slots: mmap.mmap, steps: list[Stages], limits: Limits
+    setting: Setting,
+    sock: socket.socket,
+    arena: int,
+    slots: mmap.mmap,
+    steps: list[Stages],
+    documents: list[Documents | None],
+    limits: Limits,
 ) -> None:
     """Be a worker until told to stop. Called in a freshly forked process."""
     os.environ[WORKER_MARK] = str(setting.worker)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(setting.devices)
-    Worker(setting, Channel(sock), arena, slots, steps, limits).serve()
+    Worker(setting, Channel(sock), arena, slots, steps, documents, limits).serve()
 
 
 def set_up_node(step: int, sock: socket.socket, steps: list[Stages]) -> None:

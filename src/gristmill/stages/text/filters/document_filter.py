@@ -69,6 +69,10 @@ class DocumentFilter:
         """The rule with its thresholds, in words for people; empty where that is not known."""
         return ""
 
+    def parts(self) -> Sequence[object]:
+        """What it was given that may be the user's code."""
+        return ()
+
     def preload(self) -> None:
         """Load what is slow to load and can be shared by all workers: kernels, tables. No threads, no CUDA."""
 

@@ -28,6 +28,9 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     filters: list[DocumentFilter]
     text_field: str
 
+    def parts(self) -> Sequence[object]:
+        return [part for one in self.filters for part in (one, *one.parts())]
+
     def preload(self) -> None:
         for one in self.filters:
             one.preload()
@@ -163,6 +166,9 @@ class _ByFunction(DocumentFilter):
     def score_document(self, text: str) -> Any:
         assert self._score is not None
         return self._score(text)
+
+    def parts(self) -> Sequence[object]:
+        return [part for part in (self._score, self._keep) if part is not None]
 
     def keep_document(self, score: Any) -> bool:
         return self._keep is None or bool(self._keep(score))

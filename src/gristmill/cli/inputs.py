@@ -1,0 +1,53 @@
+"""What a pipeline would read and where it would write, without reading or writing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from typing import Any
+
+from gristmill.metrics import format as fmt
+from gristmill.stages.core import CompositeStage, ProcessingStage
+from gristmill.stages.registry import arguments_of
+from gristmill.tasks import FileBlock, Task
+
+
+def describe_inputs(tasks: Iterable[Task[Any]] | None) -> str:
+    """The initial tasks in words: of a reader, its blocks, files and bytes."""
+    if tasks is None:
+        return "none: the first stage makes its own"
+    if not isinstance(tasks, Sized):
+        return "tasks of the target, as many as it gives"
+    blocks: list[FileBlock] = (
+        [task for task in tasks if isinstance(task, FileBlock)] if isinstance(tasks, Sequence) else []
+    )
+    if not blocks or len(blocks) != len(tasks):
+        return f"{len(tasks):,} task{'s' * (len(tasks) != 1)}"
+    paths = {part.path for block in blocks for part in block.data}
+    sizes = [_size(path) for path in sorted(paths)]
+    known = sum(size for size in sizes if size is not None)
+    return (
+        f"{len(blocks):,} block{'s' * (len(blocks) != 1)} of {len(paths):,} file{'s' * (len(paths) != 1)}, "
+        f"{fmt.size(known)}{' or more' * (None in sizes)}"
+    )
+
+
+def output_folders(stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[str]:
+    """Where the writers of a pipeline write."""
+    for stage in stages:
+        for leaf in stage.flatten() if isinstance(stage, CompositeStage) else [stage]:
+            path = (arguments_of(leaf) or {}).get("path")
+            if isinstance(path, str | os.PathLike):
+                yield os.fspath(path)
+
+
+def _size(path: str) -> int | None:
+    """The bytes of a file; None where its storage does not say."""
+    from fsspec.core import url_to_fs
+
+    try:
+        fs, name = url_to_fs(path)
+        size: int | None = fs.size(name)
+    except (OSError, ValueError, ImportError):
+        return None
+    return size

@@ -1,0 +1,128 @@
+"""``gristmill run`` and ``plan``: of a Python target, or of a YAML file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gristmill.cli.target import UsageError, load_pipeline
+
+if TYPE_CHECKING:
+    from gristmill.pipeline import Pipeline
+    from gristmill.tasks import Task
+
+OK, FAILED, INTERRUPTED = 0, 1, 130
+
+
+def run(args: argparse.Namespace) -> int:
+    from gristmill.errors import PipelineError, PipelineFailed
+
+    try:
+        for path in filter(None, (args.save_profile, args.save_load)):
+            _check_folder(path)
+        pipeline, tasks = load(args.target, args.set)
+        if args.dry_run:
+            return dry_run(pipeline, tasks)
+        from gristmill.backends.local import LocalExecutor
+
+        of_file = dict(pipeline.executor.options) if pipeline.executor else {}
+        executor = LocalExecutor(config={"view": "auto", **of_file, **executor_config(args)})
+        anew = {"fresh": True} if args.fresh else {}
+        result = pipeline.run(executor, tasks, fuse=not args.no_fuse, **anew)
+    except PipelineError as error:
+        if isinstance(error, PipelineFailed):
+            print(error.result.summary())
+        return _say(error)
+    print(result.summary())
+    try:
+        if args.save_profile:
+            result.profile().write(args.save_profile)
+        if args.save_load:
+            result.load().write(args.save_load)
+    except (OSError, PipelineError) as error:
+        return _say(error)
+    return INTERRUPTED if result.record.interrupted else OK
+
+
+def plan(args: argparse.Namespace) -> int:
+    from gristmill.errors import PipelineError, PlanError
+
+    try:
+        pipeline, _ = load(args.target, args.set)
+    except PipelineError as error:
+        return _say(error)
+    print(pipeline.describe())
+    try:
+        pipeline.plan()
+    except PlanError:  # the description has said what is wrong
+        return FAILED
+    return OK
+
+
+def load(target: str, overrides: Sequence[str]) -> tuple[Pipeline, Iterable[Task[Any]] | None]:
+    """The pipeline that a target names, and its initial tasks if it has some."""
+    if not target.endswith((".yaml", ".yml")):
+        if overrides:
+            raise UsageError(f"--set is for pipelines in YAML; {target} is Python: change it there")
+        return load_pipeline(target)
+    from gristmill import config
+    from gristmill.errors import PipelineFileError
+    from gristmill.pipeline import Pipeline
+
+    def announce(module: str) -> None:
+        print(f"{target} imports {module}", flush=True)
+
+    try:
+        return Pipeline.of_file(config.load(target, overrides, announce)), None
+    except PipelineFileError as error:
+        raise UsageError(str(error), has_place=True) from error
+
+
+def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None) -> int:
+    """Show the steps, what would be read and where it would go."""
+    from gristmill.cli.inputs import describe_inputs, output_folders
+    from gristmill.errors import PlanError
+
+    print(pipeline.describe())
+    try:
+        pipeline.plan()
+        if tasks is None and pipeline.stages:
+            tasks = pipeline.stages[0].source()
+    except PlanError as error:
+        return _say(error)
+    print(f"input: {describe_inputs(tasks)}")
+    for folder in output_folders(pipeline.stages):
+        print(f"output: {folder}")
+    print("nothing was run")
+    return OK
+
+
+def executor_config(args: argparse.Namespace) -> dict[str, Any]:
+    """What the options say, in the executor's words; what they do not say is left to its defaults."""
+    config = {
+        "num_cpus": args.cpus,
+        "num_gpus": args.gpus,
+        "memory_limit": args.memory_limit,
+        "execution_mode": "batch" if args.batch else None,
+        "ignore_failures": args.ignore_failures or None,
+        "view": args.view,
+        "profile": args.profile,
+    }
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def _check_folder(path: str) -> None:
+    """Say before a run of hours that its results could not be written."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise UsageError(f"{path} cannot be written: there is no folder {folder}")
+    if os.path.isdir(path):
+        raise UsageError(f"{path} cannot be written: it is a folder")
+
+
+def _say(error: Exception) -> int:
+    print(f"gristmill: {error}", file=sys.stderr)
+    return FAILED

@@ -1,0 +1,126 @@
+"""``gristmill stages``: what can be named in a pipeline, with its parameters."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from gristmill.cli.target import UsageError
+from gristmill.config.problems import near
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.registry import known
+from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
+from gristmill.stages.text.recipes import RECIPES, Recipe, find_recipe
+
+KINDS = {
+    "stages": ProcessingStage,
+    "filters, for ScoreFilter": DocumentFilter,
+    "modifiers, for Modify": DocumentModifier,
+}
+
+
+def list_stages() -> list[str]:
+    """Everything, by kind, with a line on each."""
+    width = _width()
+    lines: list[str] = []
+    left = {name: cls for name, cls in known().items() if cls.__module__.startswith("gristmill.")}
+    for title, base in KINDS.items():
+        own = sorted(name for name, cls in left.items() if issubclass(cls, base))
+        lines += ["", title, *(line for name in own for line in _entry(name, left.pop(name), width))]
+    if left:
+        lines += ["", "others", *(line for name in sorted(left) for line in _entry(name, left[name], width))]
+    lines += ["", "recipes, as 'recipe: NAME'"]
+    for recipe in RECIPES:
+        lines += [f"  {recipe.name}@{recipe.version}", *_wrap(f"{recipe.summary}: {len(recipe.rules)} rules", width, 6)]
+    return [*lines[1:], "", "gristmill stages NAME says more of one."]
+
+
+def document(name: str) -> list[str]:
+    """One of them: its signature and what it does; of a recipe its rules."""
+    classes = {n: cls for n, cls in known().items() if cls.__module__.startswith("gristmill.")}
+    if name in classes:
+        return list(_class(name, classes[name]))
+    names = [recipe.name for recipe in RECIPES]
+    if name.partition("@")[0] in names:
+        try:
+            return list(_recipe(find_recipe(name)))
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+    meant = near(name, [*classes, *names])
+    hint = f"Did you mean {meant!r}?" if meant else "'gristmill stages' lists what there is"
+    raise UsageError(f"there is no {name!r}. {hint}")
+
+
+def _entry(name: str, cls: type, width: int) -> Iterator[str]:
+    parameters = ", ".join(_short(p) for p in inspect.signature(cls).parameters.values())
+    yield from textwrap.wrap(
+        f"{name}({parameters})", width, initial_indent="  ", subsequent_indent="      ", break_long_words=False
+    )
+    yield from _wrap(_summary(cls), width, 6)
+
+
+def _class(name: str, cls: type) -> Iterator[str]:
+    parameters = inspect.signature(cls).parameters.values()
+    yield f"{name}({'' if parameters else ')'}"
+    for parameter in parameters:
+        annotation = parameter.annotation
+        typed = "" if annotation is parameter.empty else f": {getattr(annotation, '__name__', annotation)}"
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        yield f"    {parameter.name}{typed}{default},"
+    if parameters:
+        yield ")"
+    yield ""
+    yield from (inspect.getdoc(cls) or "It has no description.").splitlines()
+    yield ""
+    yield f"Python: from {cls.__module__} import {name}"
+    needed = ", ".join(f"{p.name}: ..." for p in parameters if p.default is p.empty)
+    yield f"YAML:   {name}: {{{needed}}}"
+
+
+def _recipe(recipe: Recipe) -> Iterator[str]:
+    width = _width()
+    yield f"recipe {recipe.name}@{recipe.version}: {recipe.summary}"
+    yield from _wrap(f"Source: {recipe.source}.", width, 0)
+    for number, rule in enumerate(recipe.rules, 1):
+        arguments = ", ".join(f"{key}={value!r}" for key, value in rule.arguments.items())
+        yield ""
+        yield f"{number:>3}. {rule.key}: {rule.name}({arguments})"
+        yield from _wrap(rule.says, width, 5)
+        if rule.note:
+            yield from _wrap(rule.note, width, 5)
+    first = recipe.rules[0]
+    argument = next(iter(first.arguments), "argument")
+    yield ""
+    yield f"YAML:   recipe: {recipe.name}"
+    changes = f"{first.key}.{argument}: ..., {recipe.rules[-1].key}: false"
+    yield f"        recipe: {{name: {recipe.name}, set: {{{changes}}}}}"
+
+
+def _short(parameter: inspect.Parameter) -> str:
+    default: Any = parameter.default
+    return parameter.name if default is parameter.empty else f"{parameter.name}={_brief(default)}"
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:36]}..."
+
+
+def _summary(cls: type) -> str:
+    """The first paragraph's first sentence."""
+    first = " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
+    end = first.find(". ")
+    return (first if end < 0 else first[: end + 1]).replace("``", "")
+
+
+def _wrap(text: str, width: int, indent: int) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=" " * indent, subsequent_indent=" " * indent)
+
+
+def _width() -> int:
+    return max(60, shutil.get_terminal_size((100, 24)).columns) if sys.stdout.isatty() else 100

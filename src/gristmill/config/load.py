@@ -1,0 +1,270 @@
+"""A pipeline from YAML.
+
+name: clean
+stages:
+  - JsonlReader: {file_paths: input/, blocksize: 64MB}
+  - recipe: gopher-quality
+  - ScoreFilter: {filter_obj: {WordCountFilter: {min_words: 50}}, score_field: words}
+    name: long_enough               # what the stage is called, and
+    with: {resources: {cpus: 2}}    # what `with_` takes
+  - JsonlWriter: {path: out/}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gristmill.config import signatures
+from gristmill.config.build import TARGET, Builder
+from gristmill.config.names import Names, import_modules
+from gristmill.config.nodes import Node, read
+from gristmill.config.override import override
+from gristmill.config.problems import Problems, did_you_mean
+from gristmill.errors import PipelineError
+from gristmill.stages.core import CompositeStage, ProcessingStage
+
+ROOT = ("name", "description", "imports", "executor", "stages")
+EXECUTORS = ("local",)
+SETTINGS = ("name", "with")
+"""Keys beside a stage that are not its arguments."""
+MOST_BYTES = 4 << 20
+
+Stage = ProcessingStage[Any, Any]
+
+
+@dataclass(frozen=True)
+class ExecutorChoice:
+    """What runs a pipeline unless something else is said."""
+
+    name: str = "local"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PipelineFile:
+    """What a file says, all of it checked."""
+
+    name: str
+    description: str | None
+    stages: list[Stage]
+    executor: ExecutorChoice | None = None
+    imports: tuple[str, ...] = ()
+    """Modules outside gristmill that were imported because the file says so."""
+
+
+def load(
+    source: str | Path, overrides: Sequence[str] = (), announce: Callable[[str], None] | None = None
+) -> PipelineFile:
+    """Read a file, or a text that is not the name of one. Raises `PipelineFileError` with all that is wrong.
+
+    A text is taken for the name of a file if it is a single line that ends in .yaml or .yml.
+    ``overrides`` are as for ``--set``: ``stage.key=value``. ``announce`` is called with the name of each module
+    outside gristmill before it is imported.
+    """
+    problems = Problems()
+    path = Path(source) if isinstance(source, Path) or is_file_name(source) else None
+    text = str(source) if path is None else _read_file(path, problems)
+    root = read(text, "<text>" if path is None else str(path), problems)
+    problems.check()
+    assert root is not None
+    if not isinstance(root.value, dict):
+        problems.add(root.where, f"a pipeline is a mapping with a list of 'stages', not {root.kind()}")
+        problems.check()
+    assert isinstance(root.value, dict)
+    return _pipeline(root.value, root.where, path, overrides, announce, problems)
+
+
+def is_file_name(text: str) -> bool:
+    return "\n" not in text and text.endswith((".yaml", ".yml"))
+
+
+def _read_file(path: Path, problems: Problems) -> str:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            problems.add(str(path), f"the file is larger than {MOST_BYTES >> 20} MB: that is no pipeline")
+        problems.check()
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        there = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        problems.add(str(path), f"there is no such file.{did_you_mean(path.name, there)}")
+    except UnicodeDecodeError as error:
+        problems.add(str(path), f"the file is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}")
+    except OSError as error:
+        problems.add(str(path), f"the file cannot be read: {error.strerror}")
+    problems.check()
+    raise AssertionError("a problem was added")
+
+
+def _pipeline(
+    root: dict[str, Node],
+    where: str,
+    path: Path | None,
+    overrides: Sequence[str],
+    announce: Callable[[str], None] | None,
+    problems: Problems,
+) -> PipelineFile:
+    listed = f"It has: {', '.join(ROOT)}."
+    for key, node in root.items():
+        if key not in ROOT:
+            problems.add(node.where, f"a pipeline has no {key!r}.{did_you_mean(key, ROOT, listed)}")
+    name = _text(root, "name", path.stem if path else "pipeline", problems)
+    description = _text(root, "description", None, problems)
+    imports = import_modules(root.get("imports"), path.parent if path else None, announce, problems)
+    builder = Builder(Names(imports), problems)
+    executor = _executor(root.get("executor"), builder)
+    items = root["stages"].value if "stages" in root else None
+    if not isinstance(items, list) or not items:
+        if "stages" in root or not problems:
+            at = root["stages"].where if "stages" in root else where
+            problems.add(at, "a pipeline needs 'stages': a list with at least one")
+        problems.check()
+    assert isinstance(items, list)
+    override(items, overrides, problems)
+    stages = [_stage(item, builder) for item in items]
+    problems.check()
+    return PipelineFile(name or "pipeline", description, [s for s in stages if s], executor, tuple(imports))
+
+
+def _text(root: dict[str, Node], key: str, default: str | None, problems: Problems) -> str | None:
+    node = root.get(key)
+    if node is None or node.value is None:
+        return default
+    if isinstance(node.value, str) and node.value:
+        return node.value
+    problems.add(node.where, f"{key!r} wants text, not {node.kind()}")
+    return default
+
+
+def _stage(item: Node, builder: Builder) -> Stage | None:
+    """One item of the list: a name, or a mapping with one thing that is named and the settings beside it."""
+    problems = builder.problems
+    if isinstance(item.value, str):
+        return _made(builder, item.value, {}, item.where, {})
+    if not isinstance(item.value, dict):
+        problems.add(item.where, f"a stage is 'Name: {{arguments}}' or 'recipe: NAME', not {item.kind()}")
+        return None
+    entries = dict(item.value)
+    if TARGET in entries:
+        target = entries.pop(TARGET)
+        cls = builder.names.find_target(target, problems)
+        return _of_class(builder, cls, entries, target.where, {}) if cls else None
+    settings = {key: entries.pop(key) for key in SETTINGS if key in entries}
+    if "stage" in entries:
+        named = entries.pop("stage")
+        body = entries.pop("args", Node(None, named.where))
+        if not isinstance(named.value, str):
+            problems.add(named.where, f"'stage' wants a registered name, not {named.kind()}")
+            return None
+    elif len(entries) == 1:
+        key, body = entries.popitem()
+        named = Node(key, body.where)
+    else:
+        where, there = item.where, ", ".join(item.value) or "nothing"
+        problems.add(where, f"a stage is one name with its arguments, 'name' and 'with' beside it; here is: {there}")
+        return None
+    for key, node in entries.items():
+        known = ("stage", "args", *SETTINGS)
+        problems.add(node.where, f"a stage has no {key!r} beside it.{did_you_mean(key, known, 'Is it for args?')}")
+    if named.value == "recipe":
+        return _with(builder, _recipe(builder, body), settings)
+    arguments = builder.arguments(body, str(named.value))
+    return None if arguments is None else _made(builder, str(named.value), arguments, named.where, settings)
+
+
+def _made(builder: Builder, name: str, given: dict[str, Node], where: str, settings: dict[str, Node]) -> Stage | None:
+    cls = builder.names.find(name, where, builder.problems)
+    return None if cls is None else _of_class(builder, cls, given, where, settings)
+
+
+def _of_class(
+    builder: Builder, cls: type, given: dict[str, Node], where: str, settings: dict[str, Node]
+) -> Stage | None:
+    if not issubclass(cls, ProcessingStage):
+        builder.problems.add(where, f"{cls.__name__!r} is not a stage: it goes into one, as an argument")
+        return None
+    return _with(builder, builder.make(cls, given, where), settings)
+
+
+def _recipe(builder: Builder, body: Node) -> Stage | None:
+    from gristmill.stages.text.recipes import recipe
+
+    given = {"name": body} if isinstance(body.value, str) else builder.arguments(body, "recipe")
+    return None if given is None else builder.make(recipe, given, body.where)  # type: ignore[arg-type]
+
+
+def _with(builder: Builder, stage: Stage | None, settings: dict[str, Node]) -> Stage | None:
+    """What `with_` takes, once or several times in turn."""
+    if stage is None:
+        return None
+    if "name" in settings:
+        stage = _changed(builder, stage, {"name": settings["name"]}, settings["name"].where)
+    node = settings.get("with")
+    for change in node.value if node and isinstance(node.value, list) else [node] if node else []:
+        if not isinstance(change.value, dict):
+            builder.problems.add(change.where, f"'with' wants a mapping of settings, not {change.kind()}")
+        elif stage is not None:
+            stage = _changed(builder, stage, change.value, change.where)
+    return stage
+
+
+def _changed(builder: Builder, stage: Stage, given: dict[str, Node], where: str) -> Stage | None:
+    problems = builder.problems
+    known = {name: p for name, p in signatures.parameters(ProcessingStage.with_).items() if name != "self"}
+    before = len(problems.lines)
+
+    def checked(settings: dict[str, Node]) -> dict[str, Any]:
+        changes: dict[str, Any] = {}
+        for key, node in settings.items():
+            if key in known:
+                hint = signatures.hint_of(ProcessingStage.with_, known[key])
+                changes[key] = builder.value(node, hint, f"with: {key!r}")
+            elif key == "stages" and isinstance(stage, CompositeStage) and isinstance(node.value, dict):
+                changes[key] = {n: checked(c.value) for n, c in node.value.items() if isinstance(c.value, dict)}
+            else:
+                listed = f"There are: {', '.join(known)}."
+                problems.add(node.where, f"there is no setting {key!r}.{did_you_mean(key, known, listed)}")
+        return changes
+
+    changes = checked(given)
+    if len(problems.lines) > before:
+        return None
+    try:
+        if "stages" in changes:
+            by_name = changes.pop("stages")
+            assert isinstance(stage, CompositeStage)
+            return stage.with_(by_name, **changes)
+        return stage.with_(**changes)
+    except (TypeError, ValueError) as error:
+        problems.add(where, str(error))
+        return None
+
+
+def _executor(node: Node | None, builder: Builder) -> ExecutorChoice | None:
+    """``local``, or ``{local: {num_cpus: 4}}``."""
+    if node is None or node.value is None:
+        return None
+    problems = builder.problems
+    body: Node | None = None
+    name: object = node.value
+    if isinstance(node.value, dict) and len(node.value) == 1:
+        ((name, body),) = node.value.items()
+    if not isinstance(name, str):
+        problems.add(node.where, f"executor is a name, or {{name: {{options}}}}, not {node.kind()}")
+        return None
+    if name not in EXECUTORS:
+        listed = f"There is: {', '.join(EXECUTORS)}."
+        problems.add(node.where, f"executor {name!r} is not known.{did_you_mean(name, EXECUTORS, listed)}")
+        return None
+    options = (builder.arguments(body, name) if body else {}) or {}
+    choice = ExecutorChoice(name, {key: child.plain() for key, child in options.items()})
+    from gristmill.backends.local.config import LocalConfig
+
+    for key, value in choice.options.items():  # one by one, each with its line
+        try:
+            LocalConfig.of({key: value})
+        except PipelineError as error:
+            problems.add(options[key].where, str(error))
+    return choice

@@ -1,0 +1,145 @@
+"""``--set stage.key=value``: a change to what the file says, before anything is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gristmill.config.nodes import Node, read
+from gristmill.config.problems import Problems, did_you_mean
+
+BESIDE = ("name", "with", "stage", "args")
+
+
+def override(items: list[Node], overrides: Sequence[str], problems: Problems) -> None:
+    """Change stages in place. A stage is addressed by its name, by what it is, or by its number from 1."""
+    for text in overrides:
+        where = f"--set {text}"
+        path, equals, value = text.partition("=")
+        if not equals or "." not in path:
+            problems.add(where, "write stage.key=value")
+            continue
+        node = read(value, where, problems)
+        if node is None:
+            continue
+        _put_where(node, where)
+        found = _find(items, path, where, problems)
+        if found is not None:
+            position, keys = found
+            _set_stage(items, position, keys, node, where, problems)
+
+
+def _find(items: list[Node], path: str, where: str, problems: Problems) -> tuple[int, list[str]] | None:
+    """The position of the stage that the path begins with, and the keys that follow."""
+    names = [_names(item) for item in items]
+    for kind in range(2):  # a name that was given wins over what a stage is
+        matching = [i for i, pair in enumerate(names) if pair[kind] and path.startswith(f"{pair[kind]}.")]
+        if len(matching) > 1:
+            numbers = ", ".join(str(i + 1) for i in matching)
+            first = names[matching[0]][kind]
+            problems.add(where, f"there are several stages {first!r}: write the number of one, {numbers}")
+            return None
+        if matching:
+            return matching[0], path[len(names[matching[0]][kind]) + 1 :].split(".")
+    first, *keys = path.split(".")
+    if first.isdecimal() and 1 <= int(first) <= len(items):
+        return int(first) - 1, keys
+    known = [name for pair in names for name in pair if name]
+    hint = did_you_mean(first, known, f"The stages are: {', '.join(dict.fromkeys(known))}, or 1 to {len(items)}.")
+    problems.add(where, f"there is no stage {first!r}.{hint}")
+    return None
+
+
+def _names(item: Node) -> tuple[str, str]:
+    """The name that a stage was given, and what it is."""
+    if isinstance(item.value, str):
+        return "", item.value
+    if not isinstance(item.value, dict):
+        return "", ""
+    given = item.value["name"].value if "name" in item.value else ""
+    what: object = ""
+    if "_target_" in item.value:
+        what, given = str(item.value["_target_"].value).rpartition(".")[2], ""
+    elif "stage" in item.value:
+        what = item.value["stage"].value
+    else:
+        for key, body in item.value.items():
+            if key == "recipe":
+                inner = body.value.get("name") if isinstance(body.value, dict) else body
+                what = inner.value if inner else ""
+            elif key not in BESIDE:
+                what = key
+    return str(given or ""), str(what or "").partition("@")[0]
+
+
+def _set_stage(items: list[Node], position: int, keys: list[str], value: Node, where: str, problems: Problems) -> None:
+    item = items[position]
+    if isinstance(item.value, str):
+        item = items[position] = Node({item.value: Node({}, item.where)}, item.where)
+    entries = item.value
+    if not isinstance(entries, dict):
+        return  # the item is wrong, and is said to be when it is made
+    if "_target_" in entries:
+        _set(item, keys, value, where, problems)
+        return
+    if keys[0] in ("name", "with"):
+        _set(item, keys, value, where, problems)
+        return
+    what = "args" if "stage" in entries else next((key for key in entries if key not in BESIDE), None)
+    if what is None:
+        return
+    if what == "recipe":
+        body = entries[what]
+        if isinstance(body.value, str):
+            body = entries[what] = Node({"name": body}, body.where)
+        if keys[0] not in ("text_field", "set", "name"):
+            keys = ["set", ".".join(keys)]
+    elif what not in entries or entries[what].value is None:
+        entries[what] = Node({}, where)
+    _set(entries[what], keys, value, where, problems)
+
+
+def _set(node: Node, keys: list[str], value: Node, where: str, problems: Problems) -> None:
+    key, *rest = keys
+    if isinstance(node.value, list):
+        _set_in_list(node.value, key, rest, value, where, problems)
+        return
+    if isinstance(node.value, str) and node.value == key and rest:
+        node.value = {key: Node({}, node.where)}  # a bare name gets its first argument
+    if not isinstance(node.value, dict):
+        problems.add(where, f"{key!r} cannot be set in {node.kind()}, at {node.where}")
+        return
+    if not rest:
+        node.value[key] = value
+        return
+    inner = node.value.get(key)
+    if inner is None or inner.value is None:
+        inner = node.value[key] = Node({}, where)
+    _set(inner, rest, value, where, problems)
+
+
+def _set_in_list(children: list[Node], key: str, rest: list[str], value: Node, where: str, problems: Problems) -> None:
+    """In a list, a key is a number from 0, or the name of an object that is there once."""
+    named = [
+        i
+        for i, child in enumerate(children)
+        if child.value == key or (isinstance(child.value, dict) and key in child.value)
+    ]
+    if key.isdecimal() and int(key) < len(children):
+        if rest:
+            _set(children[int(key)], rest, value, where, problems)
+        else:
+            children[int(key)] = value
+    elif len(named) == 1:
+        _set(children[named[0]], [key, *rest], value, where, problems)
+    else:
+        names = [k for child in children if isinstance(child.value, dict) for k in child.value]
+        words = f"there are several {key!r} in the list" if named else f"there is no {key!r} in the list"
+        hint = did_you_mean(key, names) if not named else ""
+        problems.add(where, f"{words}: write a number from 0 to {len(children) - 1}.{hint}")
+
+
+def _put_where(node: Node, where: str) -> None:
+    node.where = where
+    children = node.value.values() if isinstance(node.value, dict) else node.value
+    for child in children if not isinstance(children, str | int | float | None) else ():
+        _put_where(child, where)

@@ -1,0 +1,89 @@
+"""Characters by class, hash signs and ellipses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gristmill.kernels.compile import BYTES, CLASSES, HASHES, INTS, STAGE_1, kernel
+from gristmill.kernels.utf8 import ONES, class_at, eight_at, width_at, zero_bytes
+
+COUNTED = 8
+"""How many of the class bits are counted: the lowest."""
+FULL = 255
+"""How many characters fit into counters of eight bits."""
+
+
+_SHARPS = ONES * np.uint64(0x23)
+_DOTS = ONES * np.uint64(0x2E)
+_E2S = ONES * np.uint64(0xE2)
+
+
+def spread() -> np.ndarray:
+    """For each combination of the counted classes a number that has a one in the byte of each of them.
+
+    Sums of such numbers count all classes at once, up to `FULL` characters.
+    """
+    bits = np.arange(1 << COUNTED, dtype=np.uint64)
+    numbers = np.zeros_like(bits)
+    for k in range(COUNTED):
+        numbers |= ((bits >> np.uint64(k)) & np.uint64(1)) << np.uint64(8 * k)
+    return numbers
+
+
+@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, HASHES, "Array(int64, 2, 'C')")
+def count_classes(data, starts, ends, blocks, classes, spread, out):  # type: ignore[no-untyped-def]
+    """``out[0]``: characters; ``out[1 + k]``: those with class bit ``k``."""
+    ascii_ = np.empty(128, np.uint64)
+    for c in range(128):
+        ascii_[c] = spread[classes[(np.int64(blocks[0]) << 8) | c] & 0xFF]
+    for d in range(len(starts)):
+        i = starts[d]
+        end = ends[d]
+        chars = 0
+        while i < end:
+            sums = np.uint64(0)
+            room = FULL
+            while room > 0 and i < end:
+                c = data[i]
+                if c < 0x80:
+                    sums += ascii_[c]
+                    i += 1
+                else:
+                    width = width_at(data, i, end)
+                    sums += spread[class_at(data, i, width, blocks, classes) & 0xFF]
+                    i += width
+                room -= 1
+            chars += FULL - room
+            for k in range(COUNTED):
+                out[1 + k, d] += np.int64((sums >> np.uint64(8 * k)) & np.uint64(0xFF))
+        out[0, d] = chars
+
+
+@kernel(BYTES, INTS, INTS, "Array(int64, 2, 'C')")
+def count_symbols(data, starts, ends, out):  # type: ignore[no-untyped-def]
+    """``out[0]``: hash signs; ``out[1]``: ellipses, which are ``...``, U+2026 and U+22EF."""
+    for d in range(len(starts)):
+        i = starts[d]
+        end = ends[d]
+        hashes = 0
+        ellipses = 0
+        while i < end:
+            if i + 8 <= end:
+                eight = eight_at(data, i)
+                if not zero_bytes(eight ^ _SHARPS) | zero_bytes(eight ^ _DOTS) | zero_bytes(eight ^ _E2S):
+                    i += 8
+                    continue
+            c = data[i]
+            if c == 0x23:
+                hashes += 1
+            elif c == 0x2E:
+                if i + 2 < end and data[i + 1] == 0x2E and data[i + 2] == 0x2E:
+                    ellipses += 1
+                    i += 2
+            elif c == 0xE2 and i + 2 < end:
+                second, third = data[i + 1], data[i + 2]
+                if (second == 0x80 and third == 0xA6) or (second == 0x8B and third == 0xAF):
+                    ellipses += 1
+            i += 1
+        out[0, d] = hashes
+        out[1, d] = ellipses

@@ -1,0 +1,187 @@
+"""Lines and paragraphs, and how many of them are repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gristmill.kernels.compile import BYTES, CLASSES, INTS, STAGE_1, helper, kernel
+from gristmill.kernels.unicode import Class
+from gristmill.kernels.utf8 import (
+    SEED,
+    back,
+    class_at,
+    count_chars,
+    find_newline,
+    finish,
+    hash_bytes,
+    mix,
+    same_bytes,
+    width_at,
+)
+
+_SPACE = np.uint16(Class.SPACE)
+_BULLET = np.uint16(Class.BULLET)
+_END_MARK = np.uint16(Class.END_MARK)
+_ELLIPSIS = np.uint16(Class.ELLIPSIS)
+
+
+@helper
+def first_visible(data, start, end, blocks, classes):  # type: ignore[no-untyped-def]
+    """Where the first character that is not white space begins; ``end`` if there is none."""
+    i = start
+    while i < end:
+        width = width_at(data, i, end)
+        if not class_at(data, i, width, blocks, classes) & _SPACE:
+            return i
+        i += width
+    return end
+
+
+@helper
+def visible_end(data, start, end, blocks, classes):  # type: ignore[no-untyped-def]
+    """Where the last character that is not white space ends; ``start`` if there is none."""
+    i = end
+    while i > start:
+        j = back(data, i, start)
+        if not class_at(data, j, i - j, blocks, classes) & _SPACE:
+            return i
+        i = j
+    return start
+
+
+@helper
+def ellipsis_before(data, start, end, blocks, classes):  # type: ignore[no-untyped-def]
+    """Where an ellipsis begins that ends at ``end``; -1 if there is none."""
+    if end - start >= 3 and data[end - 1] == 0x2E and data[end - 2] == 0x2E and data[end - 3] == 0x2E:
+        return end - 3
+    if end > start:
+        j = back(data, end, start)
+        if class_at(data, j, end - j, blocks, classes) & _ELLIPSIS:
+            return j
+    return -1
+
+
+@helper
+def ends_with_ellipsis(data, start, end, blocks, classes):  # type: ignore[no-untyped-def]
+    """Whether it ends with an ellipsis, bare or alone in round or square brackets."""
+    if ellipsis_before(data, start, end, blocks, classes) >= 0:
+        return True
+    close = data[end - 1]
+    if close != 0x29 and close != 0x5D:
+        return False
+    begin = ellipsis_before(data, start, end - 1, blocks, classes)
+    return begin > start and data[begin - 1] == (0x28 if close == 0x29 else 0x5B)
+
+
+@helper
+def distinct(data, begins, ends, hashes, chars, count, table):  # type: ignore[no-untyped-def]
+    """How many of the parts differ from all before them, and their characters. ``table`` has room for them twice."""
+    size = 8
+    while size < 2 * count:
+        size *= 2
+    table[:size] = -1
+    found = 0
+    found_chars = 0
+    for p in range(count):
+        place = np.int64(hashes[p] & np.uint64(size - 1))
+        length = ends[p] - begins[p]
+        new = True
+        while table[place] >= 0:
+            q = table[place]
+            if (
+                hashes[q] == hashes[p]
+                and ends[q] - begins[q] == length
+                and same_bytes(data, begins[p], begins[q], length)
+            ):
+                new = False
+                break
+            place = (place + 1) & (size - 1)
+        if new:
+            table[place] = p
+            found += 1
+            found_chars += chars[p]
+    return found, found_chars
+
+
+@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "Array(int64, 2, 'C')")
+def split_lines(data, starts, ends, blocks, classes, out):  # type: ignore[no-untyped-def]
+    """``out[0:7]`` of lines: count, characters, bullets, ellipses, end marks, distinct, characters of those;
+
+    ``out[7:11]`` of paragraphs: count, characters, distinct, characters of those.
+    """
+    most = 0
+    for d in range(len(starts)):
+        newlines = 0
+        for i in range(starts[d], ends[d]):
+            newlines += data[i] == 0x0A
+        most = max(most, newlines + 1)
+    line_from = np.empty(most, np.int64)
+    line_to = np.empty(most, np.int64)
+    line_hash = np.empty(most, np.uint64)
+    line_chars = np.empty(most, np.int64)
+    part_from = np.empty(most, np.int64)
+    part_to = np.empty(most, np.int64)
+    part_hash = np.empty(most, np.uint64)
+    part_chars = np.empty(most, np.int64)
+    table = np.empty(4 * most + 8, np.int64)
+    for d in range(len(starts)):
+        i = starts[d]
+        end = ends[d]
+        lines = 0
+        parts = 0
+        chars = 0
+        paragraph_chars = 0
+        bullets = 0
+        ellipses = 0
+        marks = 0
+        open_ = False
+        while i < end:
+            begin = i
+            i = find_newline(data, i, end)
+            visible = first_visible(data, begin, i, blocks, classes)
+            if visible == i:  # blank: it ends a paragraph and is no line
+                open_ = False
+                i += 1
+                continue
+            last = visible_end(data, visible, i, blocks, classes)
+            bits = class_at(data, visible, width_at(data, visible, i), blocks, classes)
+            bullets += (bits & _BULLET) != 0
+            j = back(data, last, visible)
+            marks += (class_at(data, j, last - j, blocks, classes) & _END_MARK) != 0
+            ellipses += ends_with_ellipsis(data, visible, last, blocks, classes)
+            h = hash_bytes(data, begin, i)
+            n = count_chars(data, begin, i)
+            line_from[lines] = begin
+            line_to[lines] = i
+            line_hash[lines] = h
+            line_chars[lines] = n
+            lines += 1
+            chars += n
+            if open_:
+                p = parts - 1
+                part_chars[p] += n + 1
+                paragraph_chars += n + 1
+            else:
+                p = parts
+                parts += 1
+                part_from[p] = begin
+                part_hash[p] = SEED
+                part_chars[p] = n
+                paragraph_chars += n
+                open_ = True
+            part_to[p] = i
+            part_hash[p] = finish(mix(part_hash[p], h), 1)
+            i += 1
+        out[0, d] = lines
+        out[1, d] = chars
+        out[2, d] = bullets
+        out[3, d] = ellipses
+        out[4, d] = marks
+        different, different_chars = distinct(data, line_from, line_to, line_hash, line_chars, lines, table)
+        out[5, d] = different
+        out[6, d] = different_chars
+        out[7, d] = parts
+        out[8, d] = paragraph_chars
+        different, different_chars = distinct(data, part_from, part_to, part_hash, part_chars, parts, table)
+        out[9, d] = different
+        out[10, d] = different_chars

@@ -1,0 +1,111 @@
+"""Repeated n-grams of words, for all n up to a largest.
+
+A repeated (n+1)-gram has repeated n-grams at both of its ends. So the n-grams that are looked at are those that begin
+where a repeated (n-1)-gram is followed, one word on, by another: few in prose, and soon none. Each is known by the
+two (n-1)-grams in it, and those by where they first stand: two numbers, compared exactly. Only words go by a hash.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gristmill.kernels.compile import HASHES, INTS, LENGTHS, helper, kernel
+from gristmill.kernels.utf8 import M1
+
+
+@helper
+def covered(places, firsts, count, wanted, n, edges):  # type: ignore[no-untyped-def]
+    """The characters in some of the repeated n-grams, each counted once, with one for each gap between their words.
+
+    ``wanted`` is where the n-gram first stands of which all occurrences count; with -1 all n-grams count, but each
+    not where it stands first.
+    """
+    chars = 0
+    done = -1
+    for k in range(count):
+        place = places[k]
+        if (firsts[k] == place) if wanted < 0 else (firsts[k] != wanted):
+            continue
+        if place < done:
+            chars += edges[place + n] - edges[done]
+        else:
+            chars += edges[place + n] - edges[place] - 1
+        done = place + n
+    return chars
+
+
+@kernel(HASHES, LENGTHS, INTS, INTS, "int64", "Array(int64, 2, 'C')", "Array(int64, 2, 'C')")
+def repeated_ngrams(hashes, lengths, first, last, largest, top, duplicate):  # type: ignore[no-untyped-def]
+    """``top[n - 1]``: characters in the most frequent n-gram, ``duplicate[n - 1]``: in n-grams that stood before.
+
+    Both must be zero where they are given.
+    """
+    most = 0
+    for d in range(len(first)):
+        most = max(most, last[d] - first[d])
+    size_limit = 16
+    while size_limit < 4 * most:
+        size_limit *= 2
+    table = np.empty(size_limit, np.int32)
+    keys = np.empty(most, np.uint64)  # by candidate
+    places = np.empty(most, np.int64)  # by candidate: where it begins
+    firsts = np.empty(most, np.int64)  # by candidate: where the same n-gram begins first
+    counts = np.zeros(most, np.int64)  # by place, of those where an n-gram stands first
+    edges = np.empty(most + 1, np.int64)
+    for d in range(len(first)):
+        words = last[d] - first[d]
+        offset = first[d]
+        candidates = words
+        for w in range(words):
+            keys[w] = hashes[offset + w]
+            places[w] = w
+        have_edges = False
+        for n in range(1, min(largest, words) + 1):
+            if n > 1:
+                found = 0
+                for k in range(candidates - 1):
+                    if places[k] + 1 == places[k + 1]:
+                        places[found] = places[k]
+                        keys[found] = np.uint64(firsts[k]) << np.uint64(32) | np.uint64(firsts[k + 1])
+                        found += 1
+                candidates = found
+            if candidates < 2:
+                break
+            size = 16
+            while size < 4 * candidates:
+                size *= 2
+            table[:size] = -1
+            for k in range(candidates):
+                key = keys[k]
+                slot = np.int64((key * M1) >> np.uint64(32)) & (size - 1)
+                while table[slot] >= 0 and keys[table[slot]] != key:
+                    slot = (slot + 1) & (size - 1)
+                if table[slot] < 0:
+                    table[slot] = k
+                    firsts[k] = places[k]
+                    counts[places[k]] = 1
+                else:
+                    firsts[k] = places[table[slot]]
+                    counts[firsts[k]] += 1
+            best = 1
+            best_first = -1
+            found = 0
+            for k in range(candidates):
+                count = counts[firsts[k]]
+                if count > 1:
+                    if count > best:
+                        best = count
+                        best_first = firsts[k]
+                    places[found] = places[k]
+                    firsts[found] = firsts[k]
+                    found += 1
+            candidates = found
+            if found == 0:
+                break
+            if not have_edges:
+                have_edges = True
+                edges[0] = 0
+                for w in range(words):
+                    edges[w + 1] = edges[w] + np.int64(lengths[offset + w]) + 1
+            top[n - 1, d] = covered(places, firsts, found, best_first, n, edges)
+            duplicate[n - 1, d] = covered(places, firsts, found, -1, n, edges)

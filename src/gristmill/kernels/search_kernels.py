@@ -1,0 +1,165 @@
+"""Phrases and addresses in texts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gristmill.kernels.compile import BYTES, CLASSES, INTS, STAGE_1, helper, kernel
+from gristmill.kernels.line_kernels import first_visible
+from gristmill.kernels.utf8 import M1, find_newline
+
+_BITS = 11
+PREFIX, SUFFIX, ANYWHERE = 0, 1, 2
+
+
+@helper
+def lower(c):  # type: ignore[no-untyped-def]
+    return c | 0x20 if 0x41 <= c <= 0x5A else c
+
+
+@helper
+def is_hex(c):  # type: ignore[no-untyped-def]
+    return 0x30 <= c <= 0x39 or 0x61 <= (c | 0x20) <= 0x66
+
+
+@helper
+def four_at(data, i):  # type: ignore[no-untyped-def]
+    """A hash of four bytes that is the same for letters in either case."""
+    j = np.uint64(i)
+    value = np.uint32(data[j]) | np.uint32(data[j + np.uint64(1)]) << np.uint32(8)
+    value |= np.uint32(data[j + np.uint64(2)]) << np.uint32(16) | np.uint32(data[j + np.uint64(3)]) << np.uint32(24)
+    return (np.uint64(value | np.uint32(0x20202020)) * M1) >> np.uint64(64 - _BITS)
+
+
+@helper
+def starts_here(data, i, end, phrase, begin, stop):  # type: ignore[no-untyped-def]
+    """Whether ``phrase[begin:stop]``, which is in lower case, stands at ``i``, in any case."""
+    if i + (stop - begin) > end:
+        return False
+    for k in range(stop - begin):  # noqa: SIM110  # Numba has no all() of a generator
+        if lower(data[i + k]) != phrase[begin + k]:
+            return False
+    return True
+
+
+@kernel(BYTES, INTS, INTS, BYTES, "int64", "Array(bool_, 1, 'C')")
+def find_bytes(data, starts, ends, wanted, position, out):  # type: ignore[no-untyped-def]
+    """Whether each document begins with, ends with, or holds ``wanted``, by its bytes."""
+    length = len(wanted)
+    for d in range(len(starts)):
+        i = starts[d]
+        stop = ends[d] - length
+        if position == SUFFIX:
+            i = max(i, stop)
+        elif position == PREFIX:
+            stop = min(i, stop)
+        out[d] = False
+        while i <= stop:
+            k = 0
+            while k < length and data[i + k] == wanted[k]:
+                k += 1
+            if k == length:
+                out[d] = True
+                break
+            i += 1
+
+
+@kernel(BYTES, INTS, INTS, BYTES, BYTES, "Array(int64, 2, 'C')")
+def find_urls(data, starts, ends, url_bytes, wanted, out):  # type: ignore[no-untyped-def]
+    """``out[0]``: characters in addresses, ``out[1]``: addresses with ``wanted`` in them, in any case.
+
+    An address is ``http://`` or ``https://`` and the longest run behind it of bytes for which ``url_bytes`` is 1,
+    or that are a per cent sign and two hexadecimal digits.
+    """
+    for d in range(len(starts)):
+        i = starts[d]
+        end = ends[d]
+        chars = 0
+        hits = 0
+        while i + 7 < end:
+            if data[i] != 0x68:  # h
+                i += 1
+                continue
+            if data[i + 1] != 0x74 or data[i + 2] != 0x74 or data[i + 3] != 0x70:
+                i += 1
+                continue
+            body = i + 4
+            if data[body] == 0x73:
+                body += 1
+            if body + 2 >= end or data[body] != 0x3A or data[body + 1] != 0x2F or data[body + 2] != 0x2F:
+                i += 1
+                continue
+            body += 3
+            j = body
+            while j < end:
+                if url_bytes[data[j]]:
+                    j += 1
+                elif data[j] == 0x25 and j + 2 < end and is_hex(data[j + 1]) and is_hex(data[j + 2]):
+                    j += 3
+                else:
+                    break
+            if j == body:
+                i += 1
+                continue
+            chars += j - i
+            for k in range(i, j):
+                if starts_here(data, k, j, wanted, 0, len(wanted)):
+                    hits += 1
+                    break
+            i = j
+        out[0, d] = chars
+        out[1, d] = hits
+
+
+@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, BYTES, INTS, "Array(int64, 2, 'C')")
+def find_phrases(data, starts, ends, blocks, classes, phrases, edges, out):  # type: ignore[no-untyped-def]
+    """Paragraphs that hold one of some phrases, in any case of ASCII letters.
+
+    Phrase ``k`` is ``phrases[edges[k]:edges[k + 1]]``, in lower case and at least four bytes long. ``out``:
+    paragraphs; those with a phrase; those of them without a paragraph free of phrases before; the same behind;
+    occurrences of phrase 0.
+    """
+    begins = np.zeros(1 << _BITS, np.bool_)
+    for k in range(len(edges) - 1):
+        begins[four_at(phrases, edges[k])] = True
+    for d in range(len(starts)):
+        i = starts[d]
+        end = ends[d]
+        parts = 0
+        hits = 0
+        leading = 0
+        trailing = 0
+        special = 0
+        open_ = False
+        hit = False
+        while i < end:
+            begin = i
+            i = find_newline(data, i, end)
+            blank = first_visible(data, begin, i, blocks, classes) == i
+            if not blank:
+                if not open_:
+                    open_ = True
+                    hit = False
+                    parts += 1
+                for j in range(begin, i - 3):
+                    if begins[four_at(data, j)]:
+                        for k in range(len(edges) - 1):
+                            if starts_here(data, j, i, phrases, edges[k], edges[k + 1]):
+                                hit = True
+                                special += k == 0
+            if open_ and (blank or i >= end - 1):
+                # The paragraph ends here, or what is left is one newline at most.
+                open_ = False
+                if hit:
+                    hits += 1
+                    trailing += 1
+                    if hits == parts:
+                        leading = hits
+                else:
+                    trailing = 0
+            i += 1
+        out[0, d] = parts
+        out[1, d] = hits
+        out[2, d] = leading
+        out[3, d] = trailing
+        out[4, d] = special

@@ -1,0 +1,63 @@
+"""The classes of code points, of one version of Unicode whatever the Python."""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntFlag
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+UNICODE_VERSION = "14.0.0"
+PATH = Path(__file__).with_name("unicode.bin")
+CODE_POINTS = 0x110000
+BLOCK = 256
+
+
+class Class(IntFlag):
+    """What a character is. The first eight are counted by `Chars`, in this order."""
+
+    LETTER = 1
+    """Categories L*, as `str.isalpha`."""
+    DIGIT = 2
+    """Decimal digits of all scripts: category Nd."""
+    ALPHANUMERIC = 4
+    """Letters, marks that belong to letters (L*, M*), and numbers (N*)."""
+    SPACE = 8
+    """As `str.isspace` and `str.split`."""
+    PUNCTUATION = 16
+    """Categories P*."""
+    UPPER = 32
+    """Upper and title case: Lu, Lt."""
+    BRACKET = 64
+    """Brackets of all kinds: Ps and Pe, without the low quotation marks among them."""
+    PLAIN = 128
+    """What prose is made of but spaces: ALPHANUMERIC, the newline, and ``? ! , .`` with their counterparts."""
+    END_MARK = 256
+    """What a sentence ends with: full stops, question and exclamation marks, ellipses and quotation marks."""
+    BULLET = 512
+    ELLIPSIS = 1024
+
+
+class Tables(NamedTuple):
+    """The class of ``c`` is ``classes[blocks[c // BLOCK] * BLOCK + c % BLOCK]``."""
+
+    blocks: np.ndarray[Any, Any]
+    classes: np.ndarray[Any, Any]
+
+
+@cache
+def tables() -> Tables:
+    raw = zlib.decompress(PATH.read_bytes())
+    count = CODE_POINTS // BLOCK
+    classes = np.frombuffer(raw, dtype="<u2", offset=count).astype(np.uint16)
+    return Tables(np.frombuffer(raw, dtype=np.uint8, count=count), classes)
+
+
+def class_of(char: str) -> Class:
+    """The classes of one character, by the tables."""
+    blocks, classes = tables()
+    code = ord(char)
+    return Class(int(classes[int(blocks[code // BLOCK]) * BLOCK + code % BLOCK]))

@@ -1,0 +1,101 @@
+"""What became of the documents of one block."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+UNSPECIFIED = "unspecified"
+"""The reason of documents that vanished without one."""
+
+
+@dataclass
+class Entry:
+    """Counts of documents. ``read + made == kept + dropped + merged + errored`` once all of a block has ended."""
+
+    read: Counter[str] = field(default_factory=Counter)
+    """By source file."""
+    made: int = 0
+    kept: int = 0
+    merged: int = 0
+    errored: Counter[str] = field(default_factory=Counter)
+    """By reason."""
+    dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By stage and reason."""
+    counters: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Other things that stages counted: by stage and name."""
+    files: list[tuple[str, int, int]] = field(default_factory=list)
+    """What was written: name, documents, bytes."""
+
+    def add(self, other: Entry) -> None:
+        # `update`, not `+`: a file of no documents stays in the account
+        self.read.update(other.read)
+        self.errored.update(other.errored)
+        self.dropped.update(other.dropped)
+        self.counters.update(other.counters)
+        self.made += other.made
+        self.kept += other.kept
+        self.merged += other.merged
+        self.files += other.files
+
+    @property
+    def documents(self) -> int:
+        """All that were read."""
+        return self.read.total()
+
+    def imbalance(self) -> str:
+        """What does not add up, in words; empty if all does."""
+        given = self.documents + self.made
+        ended = self.kept + self.dropped.total() + self.merged + self.errored.total()
+        if given == ended and min(self.made, self.kept, self.merged) >= 0:
+            return ""
+        return (
+            f"{self.documents} read + {self.made} made = {given}, but {self.kept} kept "
+            f"+ {self.dropped.total()} dropped + {self.merged} merged + {self.errored.total()} errored = {ended}"
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values: for JSON and for messages."""
+        return {
+            "read": dict(self.read),
+            "made": self.made,
+            "kept": self.kept,
+            "merged": self.merged,
+            "errored": dict(self.errored),
+            "dropped": [[stage, reason, n] for (stage, reason), n in self.dropped.items()],
+            "counters": [[stage, name, n] for (stage, name), n in self.counters.items()],
+            "files": [list(file) for file in sorted(self.files)],
+        }
+
+    @classmethod
+    def of_plain(cls, plain: dict[str, Any]) -> Entry:
+        return cls(
+            read=Counter(plain["read"]),
+            made=plain["made"],
+            kept=plain["kept"],
+            merged=plain["merged"],
+            errored=Counter(plain["errored"]),
+            dropped=_counter(plain["dropped"]),
+            counters=_counter(plain["counters"]),
+            files=[(name, rows, size) for name, rows, size in plain["files"]],
+        )
+
+
+def _counter(items: Iterable[tuple[str, str, int]]) -> Counter[tuple[str, str]]:
+    return Counter({(first, second): n for first, second, n in items})
+
+
+def total(entries: Iterable[Entry]) -> Entry:
+    """All of them together."""
+    whole = Entry()
+    for entry in entries:
+        whole.add(entry)
+    return whole
+
+
+def block_of(label: str) -> int:
+    """The number of the block that a task with this id came from: ``12.3[4:5]`` is of block 12."""
+    end = min((i for i in (label.find("."), label.find("[")) if i >= 0), default=len(label))
+    return int(label[:end])

@@ -1,0 +1,42 @@
+"""Documents that a stage failed on, set aside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gristmill.ledger.run import RunLedger
+from gristmill.ledger.sides import QUARANTINE, Output, json_lines, part_of, quarantine_entry
+from gristmill.tasks import BadRecord, DocumentBatch, FileBlock, Task
+from gristmill.tasks.document import ID, RAW
+
+
+def set_aside(
+    ledger: RunLedger,
+    output: Output | None,
+    label: str,
+    task: Task[Any],
+    start: int,
+    stop: int,
+    stage: str,
+    error: str,
+) -> None:
+    """Account for a task, or a part of it, that was given up, and write its documents to quarantine."""
+    reason = f"{stage}: {error.partition(chr(10))[0]}"
+    records: list[BadRecord] = []
+    if isinstance(task, FileBlock):
+        # How many documents it holds is not known: it counts as one record of each file.
+        records = [BadRecord(part.path, max(part.start, 0), reason) for part in task.data]
+        ledger.unread(label, [part.path for part in task.data])
+    elif isinstance(task, DocumentBatch):
+        rows = task.data.slice(start, stop - start) if stop else task.data
+        if ID not in rows.column_names:
+            return
+        for row in rows.to_pylist():
+            file, _, position = str(row[ID]).rpartition("#")
+            where = int(position) if position.isdecimal() else 0
+            records.append(BadRecord(file or str(row[ID]), where, reason, row.get(RAW) or b""))
+    ledger.fail(label, reason, len(records))
+    if output is not None and records:
+        part = f"{start:08d}-{stop:08d}" if stop else "all"
+        name = f"{QUARANTINE}/{part_of(label)}.failed-{part}.jsonl"
+        output.folder.write(name, json_lines([quarantine_entry(stage, record) for record in records]))

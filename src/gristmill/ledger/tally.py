@@ -1,0 +1,186 @@
+"""Counting, in a worker, what each stage does to documents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gristmill.ledger.entry import UNSPECIFIED, Entry, block_of
+from gristmill.ledger.sides import Sides
+from gristmill.tasks import Account, DocumentBatch, Dropped, Task
+from gristmill.tasks.document import ID
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gristmill.stages.core import ProcessingStage
+
+
+class LostIdentity(Exception):
+    """A stage gave back documents without the column of their ids."""
+
+
+@dataclass
+class Before:
+    """The documents that a stage is given: the task may be changed in place, its table cannot."""
+
+    label: str
+    table: pa.Table | None
+    """None if the task does not hold documents that are accounted for."""
+
+
+class Tally:
+    """The account of the stages of one step since it was last taken."""
+
+    def __init__(self, is_last_step: bool) -> None:
+        self._is_last_step = is_last_step
+        self._entries: dict[int, Entry] = {}
+
+    def take(self) -> dict[int, dict[str, Any]]:
+        """The entries by block, as plain values."""
+        taken = {block: entry.plain() for block, entry in self._entries.items()}
+        self._entries = {}
+        return taken
+
+    def reset(self) -> None:
+        self._entries = {}
+
+    def entry(self, block: int) -> Entry:
+        return self._entries.setdefault(block, Entry())
+
+    @staticmethod
+    def before(task: Task[Any]) -> Before:
+        table = task.data if isinstance(task, DocumentBatch) else None
+        return Before(task.task_id, table if table is not None and ID in table.column_names else None)
+
+    def stage(self, stage: ProcessingStage[Any, Any], is_last: bool, before: Before, sides: Sides | None) -> StageTally:
+        kind = _OwnAccount if stage.is_own() or before.table is None else _Compared
+        return kind(self, stage, is_last and self._is_last_step, before, sides)
+
+
+class StageTally:
+    """One call of one stage: `result` for each task that it gave, in order, then `end`."""
+
+    def __init__(
+        self, tally: Tally, stage: ProcessingStage[Any, Any], is_last: bool, before: Before, sides: Sides | None
+    ) -> None:
+        self._tally = tally
+        self._block = block_of(before.label)
+        self._stage = stage
+        self._is_last = is_last
+        self._before = before
+        self._sides = sides
+
+    def result(self, task: Task[Any]) -> None:
+        """A task that the stage gave."""
+        account = task.take_account() or Account()
+        if isinstance(task, DocumentBatch):
+            if self._before.table is not None and ID not in task.data.column_names:
+                raise LostIdentity(
+                    f"{self._stage.name!r} gave back documents without the column {ID!r}: keep it, and drop "
+                    "documents with batch.keep(mask, reason)"
+                )
+            if self._is_last:
+                self._entry.kept += task.num_items
+        self._note(account)
+        self._given(task, account)
+
+    def end(self) -> None:
+        """The stage has given all."""
+
+    def _given(self, task: Task[Any], account: Account) -> None:
+        raise NotImplementedError
+
+    @property
+    def _entry(self) -> Entry:
+        return self._tally.entry(self._block)
+
+    def _note(self, account: Account) -> None:
+        entry, name = self._entry, self._stage.name
+        entry.read.update(account.read)
+        entry.errored.update(record.reason for record in account.bad)
+        for key, n in account.counters.items():
+            entry.counters[name, key] += n
+        entry.files += [(file.name, file.rows, file.size) for file in account.written]
+        for dropped in account.dropped:
+            self._drop(dropped)
+        if self._sides is not None:
+            self._sides.bad(self._before.label, name, account.bad)
+
+    def _drop(self, dropped: Dropped) -> None:
+        name = self._stage.name
+        self._entry.dropped.update((name, reason) for reason in dropped.reasons)
+        if self._sides is not None:
+            self._sides.dropped(self._before.label, name, dropped)
+
+
+class _OwnAccount(StageTally):
+    """Of a stage that says itself what becomes of every document."""
+
+    def _given(self, task: Task[Any], account: Account) -> None:
+        entry = self._entry
+        entry.made += account.made
+        entry.merged += account.merged
+        if self._before.table is not None and not isinstance(task, DocumentBatch):
+            entry.kept += sum(file.rows for file in account.written)
+
+
+class _Compared(StageTally):
+    """Of any other stage: what it does not say is found by comparing ids before and after."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._found: Counter[str] = Counter()
+        self._said: Counter[str] = Counter()
+        self._merged = 0
+        self._left = False
+        """Whether documents have become something else: a file, images."""
+
+    def _given(self, task: Task[Any], account: Account) -> None:
+        self._merged += account.merged
+        for dropped in account.dropped:
+            self._said.update(dropped.rows.column(ID).to_pylist())
+        if isinstance(task, DocumentBatch):
+            _name_made(task, f"{self._before.label}/{self._stage.name}/{self._found.total()}")
+            self._found.update(task.data.column(ID).to_pylist())
+        else:
+            self._left = True
+
+    def end(self) -> None:
+        table = self._before.table
+        assert table is not None
+        given = table.column(ID).to_pylist()
+        there = Counter(given)
+        gone = there - self._found - self._said
+        if self._left:
+            self._entry.kept += gone.total()
+            return
+        merged = min(self._merged, gone.total())
+        self._entry.merged += merged
+        self._entry.made += (self._found - there).total()
+        lost = _rows_of(table, given, gone).slice(merged)
+        if lost.num_rows:
+            self._drop(Dropped(lost, [UNSPECIFIED] * lost.num_rows))
+
+
+def _rows_of(table: pa.Table, given: list[Any], wanted: Counter[Any]) -> pa.Table:
+    left = Counter(wanted)
+    rows = []
+    for row, ident in enumerate(given):
+        if left[ident] > 0:
+            left[ident] -= 1
+            rows.append(row)
+    return table.take(rows)
+
+
+def _name_made(task: DocumentBatch, prefix: str) -> None:
+    """Give an id to documents that a stage made without one."""
+    import pyarrow as pa
+
+    column = task.data.column(ID)
+    if not column.null_count:
+        return
+    ids = [ident if ident is not None else f"{prefix}/{row}" for row, ident in enumerate(column.to_pylist())]
+    where = task.data.column_names.index(ID)
+    task.data = task.data.set_column(where, ID, pa.array(ids, pa.large_string()))

@@ -1,0 +1,73 @@
+"""The account of documents as text for people: what came in, what each stage let go and why, what is left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from gristmill.ledger.entry import Entry
+from gristmill.ledger.run import RunLedger
+
+SHOWN_REASONS = 30
+_BAR = 30
+
+
+def funnel(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
+    """One row for what was read, one for each stage that changed the number of documents, one for what is left."""
+    whole = ledger.total()
+    left = whole.documents
+    most = max(left + whole.made, 1)
+    files = len(ledger.files)
+    resumed = f", {ledger.resumed:,} of {len(ledger.blocks):,} blocks by earlier runs" if ledger.resumed else ""
+    rows = [("read", "", left, f"from {files:,} file{'s' * (files != 1)}{resumed}")]
+    for reason, n in whole.errored.most_common():
+        left -= n
+        rows.append(("  errored", f"-{n:,}", left, reason))
+    for stage in stages:
+        gone = _of(whole.dropped, stage)
+        if not gone:
+            continue
+        rows.append((stage, f"-{gone.total():,}", left - gone.total(), ""))
+        for reason, n in gone.most_common(SHOWN_REASONS):
+            left -= n
+            if reason != stage:
+                rows.append(("", f"-{n:,}", -1, reason))
+        left -= sum(n for _, n in gone.most_common()[SHOWN_REASONS:])
+    if whole.made:
+        left += whole.made
+        rows.append(("made", f"+{whole.made:,}", left, "documents more, by splitting"))
+    if whole.merged:
+        left -= whole.merged
+        rows.append(("merged", f"-{whole.merged:,}", left, "into others"))
+    rows.append(("kept", "", whole.kept, f"{whole.kept / most:.1%}"))
+    yield from _table(rows, most)
+    for (stage, name), n in sorted(whole.counters.items()):
+        yield f"  {stage}: {name} {n:,}"
+
+
+def _of(dropped: Counter[tuple[str, str]], stage: str) -> Counter[str]:
+    return Counter({reason: n for (name, reason), n in dropped.items() if name == stage})
+
+
+def _table(rows: Sequence[tuple[str, str, int, str]], most: int) -> Iterator[str]:
+    first = max(len(name) for name, *_ in rows)
+    second = max(len(change) for _, change, *_ in rows)
+    third = max(len(f"{left:,}") for *_, left, _ in rows)
+    for name, change, left, words in rows:
+        bar = "█" * round(_BAR * left / most) if left >= 0 else ""
+        number = f"{left:,}" if left >= 0 else ""
+        yield f"  {name:<{first}}  {change:>{second}}  {number:>{third}}  {bar:<{_BAR}}  {words}".rstrip()
+
+
+def one_line(entry: Entry) -> str:
+    """The account in a line."""
+    parts = [f"{entry.documents:,} read"]
+    if entry.made:
+        parts.append(f"{entry.made:,} made")
+    parts.append(f"{entry.kept:,} kept")
+    parts.append(f"{entry.dropped.total():,} dropped")
+    if entry.merged:
+        parts.append(f"{entry.merged:,} merged")
+    if entry.errored:
+        parts.append(f"{entry.errored.total():,} errored")
+    return ", ".join(parts)

@@ -1,0 +1,93 @@
+"""The rules by which C4 was made: what a page must not hold, and how many sentences it must have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gristmill.kernels.texts import Texts
+from gristmill.stages.registry import register
+from gristmill.stages.text.filters.document_filter import DocumentFilter
+
+Scores = np.ndarray[Any, Any]
+
+_SENTENCE_END = re.compile(r"[.?!]+[\"')\]\u201d\u2019]*(?=\s|$)")
+
+
+@register
+class PhraseFilter(DocumentFilter):
+    """Keep documents that hold none of some phrases; upper and lower case are the same. The score counts them."""
+
+    def __init__(self, phrases: Sequence[str] = ("lorem ipsum",)) -> None:
+        if isinstance(phrases, str) or not phrases or not all(phrases):
+            raise ValueError("PhraseFilter wants a list of phrases, none of them empty.")
+        self.phrases = [phrase.lower() for phrase in phrases]
+
+    def score_batch(self, texts: Texts) -> Scores:
+        phrases = self.phrases
+        lowered = (text.lower() for text in texts.strings())
+        counts = (sum(text.count(phrase) for phrase in phrases) for text in lowered)
+        return np.fromiter(counts, dtype=np.int64, count=len(texts))
+
+    def keep_batch(self, scores: Scores) -> Scores:
+        kept: Scores = scores == 0
+        return kept
+
+    def rule(self) -> str:
+        return f"none of: {', '.join(self.phrases)}"
+
+
+@register
+class BadWordsFilter(DocumentFilter):
+    """Keep documents without a word or phrase of a list: given here, or in a file with one in each line.
+
+    Words match whole words, in any case. Without a list everything is kept.
+    """
+
+    def __init__(self, words: Sequence[str] = (), file: str | None = None) -> None:
+        self.words = list(words)
+        if file is not None:
+            self.words += [line.strip() for line in Path(file).read_text("utf-8").splitlines() if line.strip()]
+        longest_first = sorted({word.lower() for word in self.words}, key=lambda word: (-len(word), word))
+        pattern = "|".join(map(re.escape, longest_first))
+        self._pattern = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)") if pattern else None
+
+    def score_batch(self, texts: Texts) -> Scores:
+        pattern = self._pattern
+        if pattern is None:
+            return np.zeros(len(texts), dtype=np.int64)
+        counts = (sum(1 for _ in pattern.finditer(text.lower())) for text in texts.strings())
+        return np.fromiter(counts, dtype=np.int64, count=len(texts))
+
+    def keep_batch(self, scores: Scores) -> Scores:
+        kept: Scores = scores == 0
+        return kept
+
+    def rule(self) -> str:
+        return f"none of {len(self.words)} words"
+
+
+@register
+class SentenceCountFilter(DocumentFilter):
+    """Keep documents with at least ``min_sentences`` sentences.
+
+    A sentence ends with a mark (``. ? !``, several of them, quotes behind them) before white space or a line's end.
+    """
+
+    def __init__(self, min_sentences: int = 3) -> None:
+        self.min_sentences = min_sentences
+
+    def score_batch(self, texts: Texts) -> Scores:
+        counts = (len(_SENTENCE_END.findall(text)) for text in texts.strings())
+        return np.fromiter(counts, dtype=np.int64, count=len(texts))
+
+    def keep_batch(self, scores: Scores) -> Scores:
+        kept: Scores = scores >= self.min_sentences
+        return kept
+
+    def rule(self) -> str:
+        return f"at least {self.min_sentences} sentences"

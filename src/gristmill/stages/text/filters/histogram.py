@@ -1,0 +1,124 @@
+"""A cheap check of language: are the characters those that the language is written with?"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gristmill.kernels.code_points import characters, count_in, space, table_of
+from gristmill.stages.registry import register
+from gristmill.stages.text.filters.document_filter import DocumentFilter
+
+if TYPE_CHECKING:
+    from gristmill.kernels.texts import Texts
+
+COMMON = "0123456789!\"#$%&'()*+,-./:;=?@_\u2010\u2011\u2013\u2014\u2018\u2019\u201c\u201d\u2026"
+"""What is met in text of every language: digits and the punctuation of prose."""
+
+ALIASES = {"in": "id", "iw": "he", "mo": "ro", "ns": "nso", "sh": "sr-Latn", "tl": "fil"}
+"""Older names of languages, and those of the peers' histograms."""
+
+PEERS_FOLDER = "histograms/checkpoint/edunov/cc60_multilingual/clean_hists"
+
+
+@register
+class HistogramFilter(DocumentFilter):
+    """Keep documents of which more than ``threshold`` of the characters are among those of the language ``lang``.
+
+    The idea is that of the histograms of M2M-100 and NLLB (https://arxiv.org/abs/2207.04672, p. 30): where too many
+    characters are strange to a language, the language was mistaken. It tells scripts apart well, languages that share
+    one hardly.
+
+    The characters are those of Unicode's CLDR for some 370 languages (``de``, ``sr``, ``sr-Latn``), with digits
+    and common punctuation: nothing is downloaded. With ``cache_dir`` they are read from a histogram there,
+    ``<cache_dir>/<lang>`` or where NeMo Curator has it: a character at the beginning of each line, the most frequent
+    first, down to ``threshold_char``.
+
+    Other than in NeMo Curator, the score is the share itself, not 1 or 0; space counts on neither side of the division,
+    so that no padding buys a verdict; and Latin letters in text of another script, frequent enough on the web to be in
+    its histograms, are strange to the language here. A document of nothing but space has the score 0.
+    """
+
+    def __init__(
+        self, lang: str = "en", threshold: float = 0.8, cache_dir: str | None = None, threshold_char: str = "]"
+    ) -> None:
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"HistogramFilter: threshold is a share from 0 to 1, not {threshold!r}.")
+        self.lang = lang
+        self.threshold = threshold
+        self.alphabet = read_histogram(cache_dir, lang, threshold_char) if cache_dir else alphabet(lang)
+        self._table: np.ndarray[Any, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": None}
+
+    def preload(self) -> None:
+        self.table()
+
+    def table(self) -> np.ndarray[Any, Any]:
+        if self._table is None:
+            self._table = table_of(ord(char) for char in self.alphabet if not char.isspace())
+        return self._table
+
+    def score_batch(self, texts: Texts) -> np.ndarray[Any, Any]:
+        visible = characters(texts) - count_in(texts, space())
+        return count_in(texts, self.table()) / np.maximum(visible, 1)
+
+    def keep_batch(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return scores > self.threshold
+
+    def reasons(self, scores: np.ndarray[Any, Any]) -> str:
+        return f"characters strange to {self.lang!r}"
+
+    def rule(self) -> str:
+        return f"more than {self.threshold:.0%} of the characters are among those of {self.lang!r}"
+
+
+def alphabet(lang: str) -> frozenset[str]:
+    """The characters of a language as CLDR has them, with what is common to all languages."""
+    lines = alphabets()
+    wanted = lang.replace("_", "-")
+    ranges = lines.get(ALIASES.get(wanted, wanted))
+    if ranges is None:
+        near = difflib.get_close_matches(lang, lines, n=3)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ValueError(
+            f"HistogramFilter: the characters of the language {lang!r} are not known.{hint} "
+            "Languages are named as in CLDR ('en', 'de', 'sr-Latn'); cache_dir takes histograms of your own."
+        )
+    chars = set(COMMON)
+    for one in ranges.split():
+        first, _, last = one.partition("-")
+        chars.update(map(chr, range(int(first, 16), int(last or first, 16) + 1)))
+    return frozenset(chars)
+
+
+@functools.cache
+def alphabets() -> dict[str, str]:
+    """The table of alphabets: language to ranges of code points, in hexadecimal."""
+    text = resources.files(__package__).joinpath("alphabets.txt").read_text(encoding="utf-8")
+    pairs = (line.split("\t") for line in text.splitlines() if not line.startswith("#"))
+    return {lang: ranges for lang, ranges in pairs}
+
+
+def read_histogram(folder: str, lang: str, threshold_char: str) -> frozenset[str]:
+    """The characters of a histogram file, those above the line of ``threshold_char``."""
+    places = [Path(folder) / lang, Path(folder) / PEERS_FOLDER / lang]
+    for place in places:
+        if place.is_file():
+            chars = set()
+            with place.open(encoding="utf-8", newline="\n") as lines:
+                for line in lines:
+                    if line[0] == threshold_char:
+                        break
+                    chars.add(line[0])
+            return frozenset(chars)
+    raise FileNotFoundError(
+        f"HistogramFilter: there is no histogram of {lang!r}: neither {places[0]} nor {places[1]} is a file. "
+        "Without cache_dir the characters are those of Unicode's CLDR."
+    )

@@ -1,0 +1,150 @@
+"""Compressed files as streams of bytes, told apart from what is wrong with the storage they come from."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+CHUNK_BYTES = 1 << 16
+"""How much of a file is read at a time."""
+PIECE_BYTES = 1 << 14
+"""How much is decompressed at a time: what comes before damage is lost by no more than this."""
+
+BY_NAME = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
+BY_MAGIC = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz"}
+MAGIC_BYTES = max(len(magic) for magic in BY_MAGIC)
+EXTENSION = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2", "xz": ".xz"}
+
+
+class Damaged(Exception):
+    """The compressed data ends too soon or makes no sense; what came before it is right."""
+
+
+def by_name(path: str) -> str | None:
+    """How a file is compressed, by the end of its name."""
+    lowered = path.lower()
+    return next((kind for end, kind in BY_NAME.items() if lowered.endswith(end)), None)
+
+
+def by_magic(head: bytes) -> str | None:
+    """How a file is compressed, by its first bytes."""
+    return next((kind for magic, kind in BY_MAGIC.items() if head.startswith(magic)), None)
+
+
+class _Gzip:
+    """One gzip member, by the manner of `bz2.BZ2Decompressor`."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=31)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._stream.unconsumed_tail
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
+
+
+_MAKERS: dict[str, Callable[[], Any]] = {"gzip": _Gzip, "bz2": bz2.BZ2Decompressor, "xz": lzma.LZMADecompressor}
+
+
+def decompressed(file: BinaryIO) -> Iterator[bytes]:
+    """The content of a file from its start, in pieces, decompressed if its first bytes say that it is compressed.
+
+    Raises `Damaged` behind the last piece that could be had, and what reading the file raises.
+    """
+    head = file.read(CHUNK_BYTES)
+    kind = by_magic(head)
+    if kind is None:
+        while head:
+            yield head
+            head = file.read(CHUNK_BYTES)
+    elif kind == "zstd":
+        yield from _zstd(head, file)
+    else:
+        yield from _members(_MAKERS[kind], kind, head, file)
+
+
+def _members(make: Callable[[], Any], kind: str, data: bytes, file: BinaryIO) -> Iterator[bytes]:
+    """A file may be several streams, one behind the other."""
+    magic = next(m for m, k in BY_MAGIC.items() if k == kind)
+    while data:
+        stream = make()
+        while not stream.eof:
+            try:
+                # in small pieces: what comes before damage is then had, and a bomb does not fill the memory
+                out = stream.decompress(data, PIECE_BYTES)
+            except (zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
+                raise Damaged(f"the {kind} stream is damaged: {error}") from None
+            if out:
+                yield out
+            data = b""
+            if stream.needs_input and not stream.eof:
+                data = file.read(CHUNK_BYTES)
+                if not data:
+                    raise Damaged(f"the {kind} stream ends before its end mark: the file is cut short")
+        data = stream.unused_data.lstrip(b"\0")  # padding, as tapes and block devices need it
+        while len(data) < len(magic) and (more := file.read(CHUNK_BYTES)):
+            data = (data + more).lstrip(b"\0")
+        if data and not data.startswith(magic):
+            raise Damaged(f"what stands behind the end of the {kind} stream is not {kind}")
+
+
+class _Guarded:
+    """A file that remembers what reading it raised: behind a library that hides whose error it was."""
+
+    def __init__(self, head: bytes, file: BinaryIO) -> None:
+        self.head = head
+        self.file = file
+        self.error: Exception | None = None
+        self.closed = False
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def read(self, size: int = -1) -> bytes:
+        if self.head:
+            part, self.head = self.head[:size], self.head[size:]
+            return part
+        try:
+            return self.file.read(size)
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def _zstd(head: bytes, file: BinaryIO) -> Iterator[bytes]:
+    import pyarrow as pa
+
+    source = _Guarded(head, file)
+    stream = pa.CompressedInputStream(pa.PythonFile(source, mode="r"), "zstd")
+    while True:
+        try:
+            out = stream.read(PIECE_BYTES)
+        except OSError as error:
+            if source.error is not None:
+                raise source.error from None
+            raise Damaged(f"the zstd stream is damaged: {error}") from None
+        if not out:
+            return
+        yield out

@@ -1,0 +1,114 @@
+"""Arrow columns as JSON text, and whether they say what a line says."""
+
+from __future__ import annotations
+
+import decimal
+import math
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gristmill.stages.text.io import json_columns
+from gristmill.stages.text.io.raw_lines import Scanned, strings
+
+Array = np.ndarray[Any, Any]
+
+
+def one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
+
+
+def dumped(field: pa.Field, array: pa.Array) -> list[bytes]:
+    """Each value as JSON. Not a number and infinite is null, dates and times are ISO 8601."""
+    kind = array.type
+    if _holds_bytes(kind):
+        raise TypeError(
+            f"column {field.name!r} holds binary data, which JSON cannot say: leave it out by fields=[...], "
+            "turn it into text before, or write Parquet."
+        )
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        array = pc.replace_substring(array.cast(pa.string()), " ", "T")
+    elif pa.types.is_decimal(kind):
+        array = array.cast(pa.string())
+    elif pa.types.is_duration(kind):
+        array = array.cast(pa.int64())
+    values = array.to_pylist()
+    if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type):
+        return orjson.dumps(values)[1:-1].split(b",") if values else []
+    if json_columns.is_json(field):
+        return [_verbatim(value) for value in values]
+    return [orjson.dumps(value, default=_other) for value in values]
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return True
+    return any(_holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _verbatim(text: str | None) -> bytes:
+    """JSON text as it is; what is no JSON, as a string."""
+    if text is None:
+        return b"null"
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return orjson.dumps(text)
+    return text.encode()
+
+
+def _other(value: Any) -> Any:
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return str(value)
+
+
+def nothing(array: pa.Array) -> Array:
+    """True where a value is null or not a number."""
+    mask = array.is_null(nan_is_null=True) if pa.types.is_floating(array.type) else array.is_null()
+    result: Array = mask.to_numpy(zero_copy_only=False)
+    return result
+
+
+def changed(scanned: Scanned, key: int, field: pa.Field, array: pa.Array) -> Array:
+    """The rows in which a column does not say what the line says. To say nothing of a field that is not there, or is
+    null there, is the same."""
+    there = scanned.spans[:, key, 0] >= 0
+    empty = nothing(array)
+    if not there.any():
+        return np.flatnonzero(~empty)
+    if pa.types.is_large_string(array.type) and not json_columns.is_json(field):
+        said, is_string = strings(scanned, key)
+        same: Array = pc.equal(array, said).fill_null(False).to_numpy(zero_copy_only=False)
+        doubtful = there & ~is_string & empty  # null in both?
+        same |= empty & ~there
+    else:
+        same = empty & ~there
+        doubtful = there
+    for row in np.flatnonzero(doubtful).tolist():
+        text = scanned.value(row, key)
+        assert text is not None
+        same[row] = _same(text, array[row].as_py(), json_columns.is_json(field))
+    return np.flatnonzero(~same)
+
+
+def _same(text: bytes, value: Any, is_json: bool) -> bool:
+    if is_json and isinstance(value, str):
+        return text == value.encode()
+    said = orjson.loads(text)
+    if said is None:
+        return value is None or (isinstance(value, float) and math.isnan(value))
+    if isinstance(said, float) and json_columns.is_rounded(text):
+        said = int(text)
+    if isinstance(said, bool) != isinstance(value, bool):
+        return False
+    return bool(said == value)

@@ -1,0 +1,143 @@
+"""A column of JSON lines, and where the values of some keys stand in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from gristmill.stages.text.io.json_spans import members
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Edges:
+    """Pieces of a buffer: piece ``i`` is ``data[starts[i]:ends[i]]``."""
+
+    data: Array
+    starts: Array
+    ends: Array
+
+    def piece(self, i: int) -> bytes:
+        return self.data[self.starts[i] : self.ends[i]].tobytes()
+
+    @classmethod
+    def of_column(cls, column: pa.Array | pa.ChunkedArray) -> Edges:
+        """The bytes of a large_binary or large_string column, not copied if it is in one piece."""
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [_empty(column)])
+        _, offsets, data = column.buffers()
+        edges = np.frombuffer(offsets, dtype=np.int64, count=len(column) + 1, offset=8 * column.offset)
+        return cls(as_bytes(data), np.ascontiguousarray(edges[:-1]), np.ascontiguousarray(edges[1:]))
+
+
+def _empty(column: pa.ChunkedArray) -> pa.Array:
+    return pa.array([], type=column.type)
+
+
+def as_bytes(buffer: Any) -> Array:
+    """A buffer as an array that nobody writes to: the kernels are compiled for this kind of array only."""
+    if buffer is None or len(memoryview(buffer)) == 0:
+        array = np.zeros(0, dtype=np.uint8)
+    else:
+        array = np.frombuffer(buffer, dtype=np.uint8)
+    array.flags.writeable = False
+    return array
+
+
+@dataclass
+class Scanned:
+    """Where values stand in lines. Lines that the kernel was unsure of are marked, and bad until they are `settled`."""
+
+    lines: Edges
+    keys: list[str]
+    spans: Array
+    """Row, key, (start, stop) in the lines' buffer; -1 where a line has no such key."""
+    closing: Array
+    """Where the object closes; as a negative number if it has no members."""
+    unsure: list[int] = field(default_factory=list)
+
+    def settle(self, row: int) -> None:
+        """Find the members of a line that turned out to be a valid object."""
+        start = int(self.lines.starts[row])
+        found = members(self.lines.piece(row))
+        number = {key: k for k, key in enumerate(self.keys)}
+        self.spans[row] = -1
+        for key, first, stop in found.spans:
+            if key in number:
+                self.spans[row, number[key]] = start + first, start + stop
+        self.closing[row] = start + found.closing if found.spans else -(start + found.closing)
+
+    def only(self, mask: Array) -> Scanned:
+        """The same of some of the lines, in a buffer of their own."""
+        from gristmill.kernels import json_lines
+
+        lines = Edges(self.lines.data, self.lines.starts[mask], self.lines.ends[mask])
+        data, edges = json_lines.gather(lines.data, lines.starts, lines.ends)
+        data.flags.writeable = False
+        moved = edges[:-1] - lines.starts
+        spans = self.spans[mask]
+        spans = np.where(spans >= 0, spans + moved[:, None, None], -1)
+        closing = self.closing[mask]
+        closing = np.where(closing > 0, closing + moved, closing - moved)
+        return Scanned(Edges(data, edges[:-1].copy(), edges[1:].copy()), self.keys, spans, closing)
+
+    def of(self, keys: list[str]) -> Scanned:
+        """The same of some of the keys."""
+        chosen = [self.keys.index(key) for key in keys]
+        return Scanned(self.lines, keys, np.ascontiguousarray(self.spans[:, chosen]), self.closing, self.unsure)
+
+    def value(self, row: int, key: int) -> bytes | None:
+        """What stands in a line for a key."""
+        start, stop = self.spans[row, key]
+        return self.lines.data[start:stop].tobytes() if start >= 0 else None
+
+
+def scan(lines: Edges, keys: Sequence[str]) -> Scanned:
+    """Find the values of ``keys`` in lines, and which lines are not plainly valid objects."""
+    from gristmill.kernels import json_lines
+
+    names = [key.encode("utf-8", "surrogatepass") for key in keys]
+    edges = np.zeros(len(names) + 1, dtype=np.int64)
+    np.cumsum([len(name) for name in names], out=edges[1:])
+    status, spans, closing = json_lines.scan(lines.data, lines.starts, lines.ends, as_bytes(b"".join(names)), edges)
+    return Scanned(lines, list(keys), spans, closing, np.flatnonzero(status != json_lines.FINE).tolist())
+
+
+def scan_valid(lines: Edges, keys: Sequence[str]) -> Scanned:
+    """The same for lines that are known to be valid objects."""
+    found = scan(lines, keys)
+    for row in found.unsure:
+        found.settle(row)
+    return found
+
+
+def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:
+    """The values of a key as large_string, null where it is no string; and a mask of where it is one."""
+    from gristmill.kernels import json_lines
+
+    data = scanned.lines.data
+    start = scanned.spans[:, key, 0]
+    is_string = start >= 0
+    is_string[is_string] = data[start[is_string]] == ord('"')
+    starts = np.where(is_string, start + 1, 0)
+    ends = np.where(is_string, scanned.spans[:, key, 1] - 1, 0)
+    out, edges = json_lines.unescape(data, starts, ends)
+    nulls = None if is_string.all() else pa.py_buffer(np.packbits(is_string, bitorder="little"))
+    array = pa.Array.from_buffers(
+        pa.large_string(), len(starts), [nulls, pa.py_buffer(edges), pa.py_buffer(out)], -1 if nulls else 0
+    )
+    return array, is_string
+
+
+def keys_of(lines: Edges) -> list[str]:
+    """All top-level keys of valid lines, in the order in which they come first."""
+    found: dict[str, None] = {}
+    for row in range(len(lines.starts)):
+        found.update(dict.fromkeys(orjson.loads(lines.piece(row))))
+    return list(found)

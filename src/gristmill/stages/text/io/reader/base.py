@@ -1,0 +1,116 @@
+"""What readers share: what they are told, which files that means, what the stages behind them need."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, bytes_of, numbered
+from gristmill.stages.text.io.listing import File, list_files
+from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
+    """Reads blocks of files, or groups of whole files, into documents."""
+
+    extensions: ClassVar[tuple[str, ...]] = ()
+    """How names end that are read when a folder is given."""
+    fan_out = True
+    columns: list[str] | None = None
+    """The columns that are taken; None: all."""
+
+    def _tell(
+        self,
+        file_paths: Paths | None,
+        files_per_partition: int | None,
+        blocksize: int | str | None,
+        fields: Sequence[str] | None,
+        read_kwargs: Mapping[str, Any] | None,
+        text_field: str | None,
+    ) -> None:
+        if files_per_partition is not None and blocksize is not None:
+            raise ValueError("give files_per_partition or blocksize, not both: one of them says how large blocks are.")
+        if files_per_partition is not None and (type(files_per_partition) is not int or files_per_partition < 1):
+            raise ValueError(f"files_per_partition must be a whole number above 0, not {files_per_partition!r}.")
+        if isinstance(fields, str):
+            raise ValueError(f"fields must be a list of names: [{fields!r}].")
+        options = dict(read_kwargs or {})
+        self.options: dict[str, Any] = dict(options.pop("storage_options", None) or {})
+        if options:
+            raise ValueError(f"read_kwargs knows 'storage_options' only, not {', '.join(map(repr, sorted(options)))}.")
+        self.file_paths = file_paths
+        self.files_per_partition = files_per_partition
+        self.blocksize = None if blocksize is None else bytes_of(blocksize)
+        self.fields = None if fields is None else list(dict.fromkeys(fields))
+        self.text_field = text_field if self.fields is None or text_field in self.fields else None
+
+    @property
+    def block_bytes(self) -> int:
+        return self.blocksize or DEFAULT_BLOCKSIZE
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], list(self.fields or [])
+
+    def source(self) -> list[FileBlock] | None:
+        if self.file_paths is None:
+            return None
+        blocks = numbered(self._groups(list_files(self.file_paths, self.extensions, self.options)))
+        self.__dict__["_listed"] = blocks
+        return blocks
+
+    def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
+        clone = copy.copy(self)
+        clone.columns = self._needed(after)
+        listed = self.__dict__.pop("_listed", None)  # what `source` found is of use once: files come and go
+        if not before:
+            listed = self.source() if listed is None else listed
+            for one in (self, clone):
+                one.__dict__.pop("_listed", None)
+            clone.fan_out = listed is None or any(self._gives_several(block) for block in listed)
+        return clone
+
+    def _needed(self, after: Sequence[ProcessingStage[Any, Any]]) -> list[str] | None:
+        """The columns that stages behind this one take from the documents, up to the one that writes them."""
+        needed: dict[str, None] = {}
+        made: set[str] = set()
+        for stage in after:
+            names = self._taken(stage)
+            if names is None:
+                return None
+            needed.update(dict.fromkeys(name for name in names if name not in made))
+            if stage.output_type() not in (None, DocumentBatch):
+                return list(needed)
+            if stage.declares_outputs():
+                made.update(name for name in stage.outputs()[1] if name not in needed)
+        return None
+
+    def _taken(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
+        """The columns that a stage takes; None: any."""
+        writes = getattr(stage, "columns_needed", None)
+        if writes is not None:
+            needed: list[str] | None = writes()
+            return needed
+        return stage.inputs()[1] if stage.declares_inputs() else None
+
+    def _groups(self, files: list[File]) -> list[list[FileRange]]:
+        """The blocks that files make."""
+        raise NotImplementedError
+
+    def _gives_several(self, block: FileBlock) -> bool:
+        """Whether a block becomes more than one batch."""
+        raise NotImplementedError
+
+    def _by_count(self, files: list[File]) -> list[list[FileRange]]:
+        step = self.files_per_partition or 1
+        return [[FileRange(file.path) for file in files[i : i + step]] for i in range(0, len(files), step)]
+
+    @staticmethod
+    def _ranges(task: FileBlock | FileGroupTask) -> list[FileRange]:
+        if isinstance(task, FileGroupTask):
+            return [FileRange(path) for path in task.data]
+        return task.data

@@ -1,0 +1,117 @@
+"""JSON objects, one per line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.registry import register
+from gristmill.stages.text.io.blocks import cut, pack
+from gristmill.stages.text.io.compression import BY_NAME
+from gristmill.stages.text.io.listing import File
+from gristmill.stages.text.io.reader.base import FileReader, Paths
+from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
+
+_PLAIN = (".jsonl", ".ndjson", ".json")
+
+
+@register
+class JsonlReader(FileReader):
+    """Documents from JSONL files, plain or compressed (gzip, zstd, bz2, xz).
+
+    ``file_paths`` is a file, a folder, a glob, a URL or a list of these. Plain files are cut into blocks of
+    ``blocksize`` (a number of bytes, or a text like "256MB"), which also puts smaller files together; without it
+    blocks are of 16 MiB and hold one file at most. ``files_per_partition`` puts so many whole files into one block
+    instead. Compressed files are read as streams, a block at a time.
+
+    ``fields`` are the only ones that are kept of each line; their values stay as they are, byte for byte. The text
+    must be a string: a line without is a bad record, as one that is no JSON object. ``text_field=None`` takes lines
+    without a text too. ``read_kwargs={"storage_options": {...}}`` is for the storage.
+    """
+
+    extensions = tuple(plain + end for plain in _PLAIN for end in ("", *BY_NAME))
+
+    def __init__(
+        self,
+        file_paths: Paths | None = None,
+        files_per_partition: int | None = None,
+        blocksize: int | str | None = None,
+        fields: Sequence[str] | None = None,
+        read_kwargs: dict[str, Any] | None = None,
+        text_field: str | None = "text",
+    ) -> None:
+        self._tell(file_paths, files_per_partition, blocksize, fields, read_kwargs, text_field)
+
+    def preload(self) -> None:
+        from gristmill.stages.text.io.reader.records import Records, Wanted
+
+        records = Records(Wanted())
+        records.add("", b'{"text": "a\\n"}\n', 0)
+        records.batch()
+
+    def process(self, task: FileBlock | FileGroupTask) -> DocumentBatch | Iterator[DocumentBatch]:
+        from gristmill.stages.text.io.reader.files import RangeFile, is_compressed
+        from gristmill.stages.text.io.reader.lines import add_range
+
+        ranges = self._ranges(task)
+        streams = [part.stop < 0 and is_compressed(part.path, self.options) for part in ranges]
+        if any(streams):
+            return self._stream(ranges, streams)
+        records = self._records()
+        for part in ranges:
+            with RangeFile(part.path, self.options) as file:
+                add_range(records, file, part)
+        return records.batch()
+
+    def _stream(self, ranges: list[FileRange], streams: list[bool]) -> Iterator[DocumentBatch]:
+        from gristmill.stages.text.io.compression import decompressed
+        from gristmill.stages.text.io.reader.files import RangeFile, opened
+        from gristmill.stages.text.io.reader.lines import add_range, add_stream
+
+        records = self._records()
+        given = False
+        for part, is_stream in zip(ranges, streams, strict=True):
+            if not is_stream:
+                with RangeFile(part.path, self.options) as plain:
+                    add_range(records, plain, part)
+                continue
+            with opened(part.path, self.options) as file:
+                for _ in add_stream(records, part.path, decompressed(file), self.block_bytes):
+                    yield records.batch()
+                    given = True
+        if not given or not records.is_empty:
+            yield records.batch()
+
+    def _taken(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
+        return [] if getattr(stage, "splices_lines", False) else super()._taken(stage)
+
+    def _records(self) -> Any:
+        from gristmill.stages.text.io.reader.records import Records, Wanted
+
+        return Records(Wanted(self.text_field, self.columns, self.fields))
+
+    def _groups(self, files: list[File]) -> list[list[FileRange]]:
+        if self.files_per_partition:
+            return self._by_count(files)
+        from gristmill.stages.text.io.reader.files import is_compressed
+
+        parts: list[list[FileRange]] = []
+        sizes: list[int] = []
+        limit = self.block_bytes
+        for file in files:
+            if is_compressed(file.path, self.options):
+                parts.append([FileRange(file.path)])
+                sizes.append(limit + 1)  # never with others: what is in it is not known
+                continue
+            for start, stop in cut(file.size, limit):
+                parts.append([FileRange(file.path, start, stop)])
+                sizes.append(stop - start)
+        return parts if self.blocksize is None else pack(parts, sizes, limit)
+
+    def _gives_several(self, block: FileBlock) -> bool:
+        if self.files_per_partition:
+            from gristmill.stages.text.io.reader.files import is_compressed
+
+            return any(is_compressed(part.path, self.options) for part in block.data)
+        return any(part.stop < 0 for part in block.data)

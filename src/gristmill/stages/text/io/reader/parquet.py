@@ -1,0 +1,101 @@
+"""Parquet files, by row groups."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from gristmill.stages.registry import register
+from gristmill.stages.text.io.blocks import pack
+from gristmill.stages.text.io.listing import File
+from gristmill.stages.text.io.reader.base import FileReader, Paths
+from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
+
+if TYPE_CHECKING:
+    from gristmill.stages.text.io.reader.row_groups import RowGroups
+
+SMALL_PART = 4
+"""A file that is smaller than this part of a block, compressed, is not looked into before the run."""
+LARGE = 2
+"""A row group of more than so many blocks is read in several batches."""
+FOOTERS_AT_ONCE = 16
+
+
+@register
+class ParquetReader(FileReader):
+    """Documents from Parquet files, all columns with their types.
+
+    ``file_paths``, ``files_per_partition``, ``blocksize`` and ``read_kwargs`` are as for `JsonlReader`; blocks are
+    made of whole row groups by their size in memory, and a row group that is much larger than ``blocksize`` is read
+    in parts. ``fields`` are the only columns that are read. A row whose text is null is a bad record, and so is a row
+    group that cannot be read.
+    """
+
+    extensions = (".parquet", ".pq")
+    _has_large = False
+    """Whether there is a row group that becomes several batches."""
+
+    def __init__(
+        self,
+        file_paths: Paths | None = None,
+        files_per_partition: int | None = None,
+        blocksize: int | str | None = None,
+        fields: Sequence[str] | None = None,
+        read_kwargs: dict[str, Any] | None = None,
+        text_field: str | None = "text",
+    ) -> None:
+        self._tell(file_paths, files_per_partition, blocksize, fields, read_kwargs, text_field)
+
+    def preload(self) -> None:
+        import pyarrow.parquet  # noqa: F401  # slow to import, and shared by all workers
+
+    def process(self, task: FileBlock | FileGroupTask) -> DocumentBatch | Iterator[DocumentBatch]:
+        batches = self._rows().batches(self._ranges(task))
+        first = next(batches)
+        second = next(batches, None)
+        return first if second is None else itertools.chain((first, second), batches)
+
+    def _rows(self) -> RowGroups:
+        from gristmill.stages.text.io.reader.row_groups import RowGroups
+
+        columns, required = self.fields, self.columns
+        if required is not None:
+            needed = [*required, *([self.text_field] if self.text_field else [])]
+            columns = [name for name in dict.fromkeys(needed) if self.fields is None or name in self.fields]
+        return RowGroups(self.options, self.text_field, columns, required, self.block_bytes, LARGE)
+
+    def _groups(self, files: list[File]) -> list[list[FileRange]]:
+        if self.files_per_partition:
+            return self._by_count(files)
+        limit = self.block_bytes
+        parts: list[list[FileRange]] = []
+        sizes: list[int] = []
+        self._has_large = False
+        for file, inside in zip(files, self._inside(files), strict=True):
+            if inside is None:
+                parts.append([FileRange(file.path)])
+                sizes.append(file.size * SMALL_PART)
+                continue
+            self._has_large |= max(inside) > limit * LARGE
+            groups = [[FileRange(file.path, i, i + 1)] for i in range(len(inside))]
+            for group in pack(groups, inside, limit):
+                parts.append([FileRange(file.path, group[0].start, group[-1].stop)])
+                sizes.append(sum(inside[group[0].start : group[-1].stop]))
+        return parts if self.blocksize is None else pack(parts, sizes, limit)
+
+    def _inside(self, files: list[File]) -> list[list[int] | None]:
+        """The sizes of the row groups of each file; None where they do not matter or cannot be told."""
+        from gristmill.stages.text.io.reader.row_groups import row_group_sizes
+
+        def look(file: File) -> list[int] | None:
+            if file.size * SMALL_PART <= self.block_bytes:
+                return None
+            return row_group_sizes(file.path, self.options) or None
+
+        with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:  # a request for each file, on a storage far away
+            return list(pool.map(look, files))
+
+    def _gives_several(self, block: FileBlock) -> bool:
+        return self.files_per_partition is not None or self._has_large

@@ -1,0 +1,203 @@
+"""Lines on their way to a batch of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gristmill.stages.text.io import json_columns
+from gristmill.stages.text.io.raw_lines import Edges, Scanned, as_bytes, keys_of, scan
+from gristmill.stages.text.io.splice import concat_lines, project
+from gristmill.tasks import Account, BadRecord, DocumentBatch
+from gristmill.tasks.document import ID, RAW
+
+Array = np.ndarray[Any, Any]
+
+SHOWN_BYTES = 4096
+"""How much of a bad record is kept."""
+BOM = b"\xef\xbb\xbf"
+
+
+def ids(path: str, positions: Any) -> pa.Array:
+    """``<path>#<position>`` for each position."""
+    numbers = pa.array(positions, type=pa.int64()).cast(pa.large_string())
+    return pc.binary_join_element_wise(pa.scalar(path, pa.large_string()), numbers, pa.scalar("#", pa.large_string()))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is taken out of a line."""
+
+    text_field: str | None = "text"
+    """Must be there and be a string; None: nothing must."""
+    columns: Sequence[str] | None = None
+    """None: all that are there."""
+    fields: Sequence[str] | None = None
+    """What lines are reduced to; None: nothing is taken away."""
+
+
+class Records:
+    """Collects lines, of one file or several, until there are enough for a batch."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.account = Account()
+        self.size = 0
+        self._lines: list[Edges] = []
+        self._sources: list[tuple[str, Array]] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to tell: neither a line nor a file that was looked into."""
+        return not self._lines and not self.account.read
+
+    def add(self, path: str, data: Any, offset: int) -> None:
+        """The lines in ``data``, which begins with a line, ``offset`` bytes into the file."""
+        array = as_bytes(data)
+        if array.size == 0:
+            self.account.read[path] += 0
+            return
+        feeds = np.flatnonzero(array == 10)
+        ends = feeds if feeds.size and feeds[-1] == array.size - 1 else np.append(feeds, array.size)
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1] + 1])
+        positions = starts + offset
+        if offset == 0 and array[:3].tobytes() == BOM:
+            starts[0] = 3
+        ends = ends - ((ends > starts) & (array[ends - 1] == 13))
+        there = ends > starts
+        if not there.all():
+            starts, ends, positions = starts[there], ends[there], positions[there]
+        self.account.read[path] += len(starts)
+        self._lines.append(Edges(array, starts, ends))
+        self._sources.append((path, positions))
+        self.size += array.size
+
+    def add_rest(self, path: str, position: int, reason: str, begun: bytes) -> None:
+        """The rest of a file that cannot be read, and the line that was begun before it."""
+        if begun.strip() and why_not(begun, self.wanted.text_field) is None:
+            self.add(path, begun, position)
+            position += len(begun)
+            begun = b""
+        self.add_bad(path, position, reason, begun)
+
+    def add_bad(self, path: str, position: int, reason: str, raw: bytes = b"") -> None:
+        """A record that there is no line of."""
+        self.account.read[path] += 1
+        self.account.bad.append(BadRecord(path, position, reason, raw[:SHOWN_BYTES]))
+
+    def batch(self) -> DocumentBatch:
+        """The documents, with what there is to say of their reading. Nothing is left here then."""
+        raw = concat_lines(self._lines)
+        scanned = scan(Edges.of_column(raw), self._keys())
+        keep = np.ones(len(raw), dtype=bool)
+        for row in self._doubtful(scanned):
+            keep[row] = self._judge(scanned, row)
+        identity = pa.concat_arrays([ids(*source) for source in self._sources] or [pa.array([], pa.large_string())])
+        if not keep.all():
+            raw, identity = raw.filter(pa.array(keep)), identity.filter(pa.array(keep))
+            scanned = scanned.only(keep)
+        batch = DocumentBatch(data=self._table(raw, identity, scanned))
+        batch.__dict__["_account"] = self.account
+        self.__init__(self.wanted)  # type: ignore[misc]  # starts anew
+        return batch
+
+    def _keys(self) -> list[str]:
+        wanted = self.wanted
+        first = [wanted.text_field] if wanted.text_field is not None else []
+        return list(dict.fromkeys([*first, *(wanted.columns or ()), *(wanted.fields or ())]))
+
+    def _doubtful(self, scanned: Scanned) -> list[int]:
+        """Rows that the kernel was unsure of, or that have no text."""
+        if self.wanted.text_field is None:
+            return scanned.unsure
+        start = scanned.spans[:, 0, 0]
+        bad = start < 0
+        bad[~bad] = scanned.lines.data[start[~bad]] != ord('"')
+        return np.union1d(np.flatnonzero(bad), np.array(scanned.unsure, dtype=np.int64)).tolist()
+
+    def _judge(self, scanned: Scanned, row: int) -> bool:
+        """Whether a line is a document; if not, it is on the account, unless it is blank."""
+        line = scanned.lines.piece(row)
+        path, position = self._place(row)
+        if not line.strip(b" \t\r"):
+            self.account.read[path] -= 1
+            return False
+        reason = why_not(line, self.wanted.text_field)
+        if reason is None:
+            scanned.settle(row)
+            return True
+        self.account.bad.append(BadRecord(path, position, reason, line[:SHOWN_BYTES]))
+        return False
+
+    def _place(self, row: int) -> tuple[str, int]:
+        for path, positions in self._sources:
+            if row < len(positions):
+                return path, int(positions[row])
+            row -= len(positions)
+        raise IndexError(row)
+
+    def _table(self, raw: pa.Array, identity: pa.Array, scanned: Scanned) -> pa.Table:
+        wanted = self.wanted
+        if wanted.fields is not None:
+            scanned = scanned.of(list(wanted.fields))
+            raw = project(scanned)
+            columns = [name for name in wanted.fields if wanted.columns is None or name in wanted.columns]
+        elif wanted.columns is None:
+            needed = [] if wanted.text_field is None else [wanted.text_field]
+            columns = list(dict.fromkeys([*keys_of(scanned.lines), *needed]))
+            missing = [name for name in columns if name not in scanned.keys]
+            if missing:
+                scanned = scan(scanned.lines, columns)
+                for row in scanned.unsure:
+                    scanned.settle(row)
+        else:
+            columns = list(wanted.columns)
+        made = [json_columns.column(scanned, scanned.keys.index(name)) for name in columns if name not in (ID, RAW)]
+        fields = [field for field, _ in made]
+        fields += [pa.field(ID, pa.large_string()), pa.field(RAW, pa.large_binary())]
+        return pa.Table.from_arrays([*(array for _, array in made), identity, raw], schema=pa.schema(fields))
+
+
+def why_not(line: bytes, text_field: str | None) -> str | None:
+    """What is wrong with a line as a document, in words; None if nothing is."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return _not_utf8(line) or f"not valid JSON: {error}"
+    if not isinstance(value, dict):
+        return f"not a JSON object but {_KINDS[type(value)]}"
+    if text_field is None:
+        return None
+    if text_field not in value:
+        return f"no field {text_field!r}"
+    text = value[text_field]
+    if text is None:
+        return f"the field {text_field!r} is null"
+    if not isinstance(text, str):
+        return f"the field {text_field!r} is {_KINDS[type(text)]}, not a string"
+    return None
+
+
+_KINDS: dict[type, str] = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
+def _not_utf8(line: bytes) -> str | None:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return f"not valid UTF-8: byte 0x{line[error.start]:02x} at {error.start} of the line"
+    return None

@@ -1,0 +1,229 @@
+"""Row groups of Parquet files on their way to batches of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gristmill.stages.text.io.reader.files import opened
+from gristmill.stages.text.io.reader.records import ids
+from gristmill.tasks import Account, BadRecord, DocumentBatch, FileRange
+from gristmill.tasks.document import HIDDEN, ID
+
+
+class Unreadable(Exception):
+    """The data of a file makes no sense, as opposed to a storage that does not give it."""
+
+
+class _Guarded:
+    """A file that remembers what reading it raised: pyarrow tells of damage by the same kind of error."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.error: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, *args: Any) -> Any:
+        try:
+            return self._file.read(*args)
+        except Exception as error:
+            self.error = error
+            raise
+
+
+@contextmanager
+def _telling_apart(file: _Guarded) -> Iterator[None]:
+    """Errors as `Unreadable`, unless they are the storage's own."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, KeyError, EOFError) as error:
+        if file.error is not None:
+            raise file.error from None
+        raise Unreadable(str(error).partition("\n")[0]) from None
+
+
+@contextmanager
+def opened_parquet(path: str, options: Mapping[str, Any]) -> Iterator[tuple[pq.ParquetFile, _Guarded]]:
+    """A file with its footer read, and the file below it."""
+    with opened(path, options) as plain:
+        guarded = _Guarded(plain)
+        with _telling_apart(guarded):
+            file = pq.ParquetFile(guarded)
+        yield file, guarded
+
+
+def row_group_sizes(path: str, options: Mapping[str, Any]) -> list[int] | None:
+    """The sizes of the row groups of a file in memory; None if it cannot be told."""
+    try:
+        with opened_parquet(path, options) as (file, _):
+            return [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
+    except Unreadable:
+        return None
+
+
+@dataclass
+class _Piece:
+    path: str
+    first_row: int
+    table: pa.Table
+    size: int
+
+
+class RowGroups:
+    """Collects rows, of one file or several, until there are enough for a batch."""
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        text_field: str | None,
+        columns: Sequence[str] | None,
+        required: Sequence[str] | None,
+        block_bytes: int,
+        large: int,
+    ) -> None:
+        self.options = options
+        self.text_field = text_field
+        self.columns = columns
+        """What is read, as far as it is there; None: all."""
+        self.required = required or ()
+        """What is there, be it as nulls."""
+        self.block_bytes = block_bytes
+        self.limit = block_bytes * large
+        self.account = Account()
+
+    def batches(self, ranges: Sequence[FileRange]) -> Iterator[DocumentBatch]:
+        """One batch at least."""
+        tables: list[pa.Table] = []
+        size = 0
+        given = False
+        for part in ranges:
+            self.account.read[part.path] += 0
+            for piece in self._pieces(part):
+                table = self._documents(piece)
+                if tables and (size + piece.size > self.limit or not _fit(tables[0].schema, table.schema)):
+                    yield self._batch(tables)
+                    given = True
+                    tables, size = [], 0
+                tables.append(table)
+                size += piece.size
+        if tables or not given or self.account.read:
+            yield self._batch(tables)
+
+    def _batch(self, tables: list[pa.Table]) -> DocumentBatch:
+        if not tables:
+            names = list(dict.fromkeys([*([self.text_field] if self.text_field else []), *self.required, ID]))
+            tables = [pa.table({name: pa.array([], type=pa.large_string()) for name in names})]
+        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
+        batch = DocumentBatch(data=table.combine_chunks())
+        batch.__dict__["_account"] = self.account
+        self.account = Account()
+        return batch
+
+    def _pieces(self, part: FileRange) -> Iterator[_Piece]:
+        try:
+            with opened_parquet(part.path, self.options) as (file, guarded):
+                stop = file.num_row_groups if part.stop < 0 else part.stop
+                row = sum(file.metadata.row_group(i).num_rows for i in range(part.start))
+                for group in range(part.start, stop):
+                    about = file.metadata.row_group(group)
+                    try:
+                        with _telling_apart(guarded):
+                            yield from self._group(file, part.path, group, row)
+                    except Unreadable as error:
+                        reason = f"row group {group} with {about.num_rows} rows cannot be read: {error}"
+                        self._bad(part.path, row, reason)
+                    row += about.num_rows
+        except Unreadable as error:
+            self._bad(part.path, 0, f"not a readable Parquet file: {error}")
+
+    def _group(self, file: pq.ParquetFile, path: str, group: int, row: int) -> Iterator[_Piece]:
+        about = file.metadata.row_group(group)
+        there = file.schema_arrow.names
+        names = None if self.columns is None else [name for name in self.columns if name in there]
+        size = about.total_byte_size
+        if size <= self.limit:
+            yield _Piece(path, row, file.read_row_group(group, columns=names, use_threads=False), size)
+            return
+        rows = max(1, about.num_rows * self.block_bytes // size)
+        for batch in file.iter_batches(rows, [group], columns=names, use_threads=False):
+            part = size * batch.num_rows // max(about.num_rows, 1)
+            yield _Piece(path, row, pa.Table.from_batches([batch]), part)
+            row += batch.num_rows
+
+    def _documents(self, piece: _Piece) -> pa.Table:
+        """The rows of a piece that are documents; the others are on the account."""
+        table = piece.table.drop_columns([name for name in HIDDEN if name in piece.table.column_names])
+        rows = table.num_rows
+        text = self.text_field
+        if text is not None and rows:
+            problem = _no_text(table, text)
+            if problem:
+                self._bad(piece.path, piece.first_row, f"{problem} in {rows} rows")
+                table = table.slice(0, 0)
+                rows = 0
+        numbers = np.arange(piece.first_row, piece.first_row + rows)
+        self.account.read[piece.path] += rows
+        if text is not None and text in table.column_names:
+            column = table.column(text).cast(pa.large_string())
+            table = table.set_column(table.schema.get_field_index(text), text, column)
+            keep = self._readable(piece, column) if rows else np.ones(0, dtype=bool)
+            if not keep.all():
+                table, numbers = table.filter(keep), numbers[keep]
+        for name in self.required:
+            if name not in table.column_names:
+                table = table.append_column(name, pa.nulls(table.num_rows, pa.large_string()))
+        return table.append_column(ID, ids(piece.path, numbers))
+
+    def _readable(self, piece: _Piece, column: pa.ChunkedArray) -> Any:
+        """A mask of the rows whose text is one."""
+        keep = pc.is_valid(column).to_numpy()
+        for row in np.flatnonzero(~keep).tolist():
+            self._bad_row(piece, row, f"the field {self.text_field!r} is null")
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            keep = keep.copy()
+            for row, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
+                try:
+                    (value or b"").decode("utf-8")
+                except UnicodeDecodeError as error:
+                    keep[row] = False
+                    reason = f"not valid UTF-8: byte 0x{value[error.start]:02x} at {error.start} of the text"
+                    self._bad_row(piece, row, reason, value)
+        return keep
+
+    def _bad_row(self, piece: _Piece, row: int, reason: str, raw: bytes = b"") -> None:
+        self.account.bad.append(BadRecord(piece.path, piece.first_row + row, reason, raw[:4096]))
+
+    def _bad(self, path: str, row: int, reason: str) -> None:
+        self.account.read[path] += 1
+        self.account.bad.append(BadRecord(path, row, reason))
+
+
+def _no_text(table: pa.Table, name: str) -> str | None:
+    """What is wrong with the column of the text as a whole."""
+    if name not in table.column_names:
+        return f"no field {name!r}"
+    kind = table.schema.field(name).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
+        return None
+    return f"the field {name!r} is of type {kind}, not a string,"
+
+
+def _fit(one: pa.Schema, other: pa.Schema) -> bool:
+    """Whether tables of both can be put together without a change of values."""
+    if one.equals(other):
+        return True
+    mine = {field.name: field.type for field in one}
+    return all(mine.get(field.name, field.type) == field.type for field in other)

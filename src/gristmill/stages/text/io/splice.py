@@ -1,0 +1,148 @@
+"""JSON lines put together from pieces of others: all rows at once, over one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from gristmill.stages.text.io.raw_lines import Edges, Scanned, as_bytes
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Change:
+    """What a column says in some of the lines."""
+
+    name: str
+    rows: Array
+    """The rows, in order."""
+    values: list[bytes]
+    """The JSON text for each of them."""
+
+
+class _Pieces:
+    """Pieces of a buffer that others can be added to, for rows by columns of pieces."""
+
+    def __init__(self, data: Array, rows: int) -> None:
+        self.rows = rows
+        self._parts = [data]
+        self._size = data.size
+        self.starts: list[Array] = []
+        self.ends: list[Array] = []
+
+    def store(self, texts: Sequence[bytes]) -> tuple[Array, Array]:
+        """Add texts to the buffer, and say where they are."""
+        edges = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum([len(text) for text in texts], out=edges[1:])
+        edges += self._size
+        self._parts.append(as_bytes(b"".join(texts)))
+        self._size = int(edges[-1])
+        return edges[:-1], edges[1:]
+
+    def add(self, starts: Array, ends: Array) -> None:
+        """The next piece of each row."""
+        self.starts.append(starts)
+        self.ends.append(ends)
+
+    def add_constant(self, text: bytes, where: Array) -> None:
+        """The same piece in the rows for which ``where`` is true, nothing in the others."""
+        start, end = self.store([text])
+        self.add(np.where(where, start[0], 0), np.where(where, end[0], 0))
+
+    def joined(self) -> tuple[Array, Array]:
+        """All rows end to end, and where they begin and end."""
+        from gristmill.kernels import json_lines
+
+        data = self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)
+        data.flags.writeable = False
+        columns = len(self.starts)
+        starts, ends = (np.stack(x, axis=1).astype(np.int64).ravel() for x in (self.starts, self.ends))
+        out, edges = json_lines.gather(data, starts, ends)
+        return out, np.ascontiguousarray(edges[::columns])
+
+
+def binary_array(out: Array, edges: Array) -> pa.Array:
+    return pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(out)])
+
+
+def project(scanned: Scanned, changes: Sequence[Change] = ()) -> pa.Array:
+    """Lines that hold the scanned keys only, in their order, values as they stand or as changes say."""
+    rows = len(scanned.lines.starts)
+    pieces = _Pieces(scanned.lines.data, rows)
+    by_name = {change.name: change for change in changes}
+    empty = np.ones(rows, dtype=bool)
+    pieces.add_constant(b"{", empty)
+    for k, name in enumerate(scanned.keys):
+        starts, ends = scanned.spans[:, k, 0].copy(), scanned.spans[:, k, 1].copy()
+        if name in by_name:
+            starts[by_name[name].rows], ends[by_name[name].rows] = pieces.store(by_name[name].values)
+        there = starts >= 0
+        label = orjson.dumps(name) + b":"
+        pieces.add_constant(b",", there & ~empty)
+        pieces.add_constant(label, there)
+        pieces.add(np.where(there, starts, 0), np.where(there, ends, 0))
+        empty &= ~there
+    pieces.add_constant(b"}", np.ones(rows, dtype=bool))
+    return binary_array(*pieces.joined())
+
+
+def splice(scanned: Scanned, changes: Sequence[Change]) -> pa.Array:
+    """Lines with changed values in place of the old ones, and new members before the closing brace.
+
+    Every change must be of a key that was scanned.
+    """
+    rows = len(scanned.lines.starts)
+    pieces = _Pieces(scanned.lines.data, rows)
+    closing = np.abs(scanned.closing)
+    replaced = [_replaced(scanned, change, pieces, closing) for change in changes]
+    at = scanned.lines.starts
+    if replaced:
+        # columns may stand in any order in a line: replacements are made from left to right, row by row
+        froms, tos, starts, ends = (np.stack(x, axis=1) for x in zip(*replaced, strict=True))
+        order = np.argsort(froms, axis=1, kind="stable")
+        froms, tos, starts, ends = (np.take_along_axis(x, order, axis=1) for x in (froms, tos, starts, ends))
+        for k in range(len(changes)):
+            pieces.add(at, froms[:, k])
+            pieces.add(starts[:, k], ends[:, k])
+            at = tos[:, k]
+    pieces.add(at, closing)
+    empty = scanned.closing <= 0
+    for change in changes:
+        missing = scanned.spans[:, scanned.keys.index(change.name), 0] < 0
+        new = np.zeros(rows, dtype=bool)
+        new[change.rows] = missing[change.rows]
+        starts, ends = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
+        starts[change.rows], ends[change.rows] = pieces.store(change.values)
+        pieces.add_constant(b",", new & ~empty)
+        pieces.add_constant(orjson.dumps(change.name) + b":", new)
+        pieces.add(np.where(new, starts, 0), np.where(new, ends, 0))
+        empty &= ~new
+    pieces.add(closing, scanned.lines.ends)
+    return binary_array(*pieces.joined())
+
+
+def _replaced(scanned: Scanned, change: Change, pieces: _Pieces, closing: Array) -> tuple[Array, Array, Array, Array]:
+    """From where to where each line is replaced, and the piece that comes there: nothing at its end, if not at all."""
+    span = scanned.spans[:, scanned.keys.index(change.name)]
+    mask = np.zeros(len(closing), dtype=bool)
+    mask[change.rows] = span[change.rows, 0] >= 0
+    froms, tos = np.where(mask, span[:, 0], closing), np.where(mask, span[:, 1], closing)
+    starts, ends = np.zeros(len(closing), dtype=np.int64), np.zeros(len(closing), dtype=np.int64)
+    kept = mask[change.rows]
+    texts = [text for text, there in zip(change.values, kept, strict=True) if there]
+    starts[mask], ends[mask] = pieces.store(texts)
+    return froms, tos, starts, ends
+
+
+def concat_lines(parts: Sequence[Edges]) -> pa.Array:
+    """The lines of several buffers as one column."""
+    from gristmill.kernels import json_lines
+
+    arrays = [binary_array(*json_lines.gather(part.data, part.starts, part.ends)) for part in parts]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays or [pa.array([], type=pa.large_binary())])

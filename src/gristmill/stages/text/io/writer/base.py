@@ -1,0 +1,103 @@
+"""What writers share: one file for each task, named by it, whole or not there."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.text.io.reader.base import FileReader
+from gristmill.stages.text.io.writer.names import part_name
+from gristmill.storage import Folder
+from gristmill.tasks import DocumentBatch, FileGroupTask, Written
+from gristmill.tasks.document import HIDDEN
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
+    """Writes each batch to a file of its own."""
+
+    extension = ""
+    excluded: bool | float = True
+    """Whether documents that were dropped are written beside the output, or which fraction of them."""
+    touched: frozenset[str] | None = None
+    """The columns that stages may have set since they were read; None: any."""
+    narrowed: bool = False
+    """Whether a stage has left nothing of the documents but the columns that it makes."""
+
+    def _tell(
+        self,
+        path: str | os.PathLike[str],
+        fields: Sequence[str] | None,
+        excluded: bool | float,
+        write_kwargs: dict[str, Any] | None,
+        known: Sequence[str],
+    ) -> dict[str, Any]:
+        """Take what all writers are told; gives what is left of ``write_kwargs``."""
+        if isinstance(fields, str):
+            raise ValueError(f"fields must be a list of names: [{fields!r}].")
+        if isinstance(excluded, str) or not 0 <= excluded <= 1:
+            raise ValueError(f"excluded must be True, False or a fraction between 0 and 1, not {excluded!r}.")
+        options = dict(write_kwargs or {})
+        storage = options.pop("storage_options", None)
+        if unknown := sorted(set(options) - set(known)):
+            names = ", ".join(map(repr, ["storage_options", *known]))
+            raise ValueError(f"write_kwargs knows {names}, not {', '.join(map(repr, unknown))}.")
+        self.path = os.fspath(path)
+        self.storage_options: dict[str, Any] = dict(storage or {})
+        self.fields = None if fields is None else list(dict.fromkeys(fields))
+        self.excluded = excluded
+        return options
+
+    @property
+    def folder(self) -> Folder:
+        """Where the files go."""
+        folder: Folder | None = self.__dict__.get("_folder")
+        if folder is None:
+            folder = self.__dict__["_folder"] = Folder(self.path, self.storage_options)
+        return folder
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def columns_needed(self) -> list[str] | None:
+        """The columns that are written; None: all that there are."""
+        return self.fields
+
+    def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
+        clone = copy.copy(self)
+        readers = [i for i, stage in enumerate(before) if isinstance(stage, FileReader)]
+        between = before[readers[-1] + 1 :] if readers else before
+        clone.touched = None
+        if readers and all(stage.declares_outputs() for stage in between):
+            clone.touched = frozenset(name for stage in between for name in stage.outputs()[1])
+        clone.narrowed = any(stage.only_outputs for stage in between)
+        return clone
+
+    def process(self, task: DocumentBatch) -> FileGroupTask:
+        table = task.to_pyarrow()
+        data = self._rendered(table)
+        name = part_name(task.task_id, self.extension)
+        self.folder.write(name, data)
+        written = FileGroupTask(data=[self.folder.full_path(name)], dataset_name=task.dataset_name)
+        written.account.written.append(Written(name, table.num_rows, len(data)))
+        return written
+
+    def render(self, table: pa.Table) -> bytes:
+        """The content of a file with these documents. Hidden columns do not show."""
+        return bytes(self._rendered(table))
+
+    def _rendered(self, table: pa.Table) -> Any:
+        """The same as anything that has bytes and a length."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _visible(table: pa.Table) -> list[str]:
+        return [name for name in table.column_names if name not in HIDDEN]

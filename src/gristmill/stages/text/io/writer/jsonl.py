@@ -1,0 +1,91 @@
+"""JSON objects, one per line."""
+
+from __future__ import annotations
+
+import bz2
+import os
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gristmill.stages.registry import register
+from gristmill.stages.text.io.compression import EXTENSION
+from gristmill.stages.text.io.writer.base import FileWriter
+from gristmill.tasks.document import RAW
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LEVELS = {"gzip": 6, "zstd": 3, "bz2": 9}
+
+
+@register
+class JsonlWriter(FileWriter):
+    """One JSONL file for each batch, in the folder ``path``, named by the task.
+
+    A document that was read from JSONL and that no stage changed is written as it was, byte for byte. Values that
+    changed take the place of the old ones, new columns come at the end of the line; a null in a column says nothing
+    about a field that the line does not have. A field whose column a stage has left out stays in the line, unless the
+    stage has ``only_outputs``. With ``fields`` only these are written, in this order.
+
+    ``compression`` is "gzip", "zstd" or "bz2", with ``write_kwargs={"compression_level": n}``. ``excluded`` says
+    whether documents that are dropped are written beside the output, or which fraction of them.
+    """
+
+    splices_lines = True
+    """It needs no column of a field that nothing changes."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        fields: Sequence[str] | None = None,
+        compression: str | None = None,
+        excluded: bool | float = True,
+        write_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        options = self._tell(path, fields, excluded, write_kwargs, ("compression_level",))
+        if compression is not None and compression not in LEVELS:
+            raise ValueError(f"compression must be one of {', '.join(map(repr, LEVELS))} or None, not {compression!r}.")
+        self.compression = compression
+        self.level: int = options.get("compression_level", LEVELS.get(compression or "", 0))
+        self.extension = ".jsonl" + EXTENSION.get(compression or "", "")
+
+    def preload(self) -> None:
+        import pyarrow as pa
+
+        self.render(pa.table({"text": ["a"], "new": [1], RAW: pa.array([b'{"text":"b"}'], type=pa.large_binary())}))
+
+    def _rendered(self, table: pa.Table) -> Any:
+        return self._compressed(self._lines(table))
+
+    def _compressed(self, lines: Any) -> Any:
+        match self.compression:
+            case "gzip":  # without name and time: the same documents make the same bytes
+                return zlib.compress(lines, self.level, wbits=31)
+            case "bz2":
+                return bz2.compress(lines, self.level)
+            case "zstd":
+                import pyarrow as pa
+
+                return pa.Codec("zstd", compression_level=self.level).compress(lines, asbytes=True)
+        return lines
+
+    def _lines(self, table: pa.Table) -> Any:
+        from gristmill.stages.text.io.json_values import one_chunk
+        from gristmill.stages.text.io.raw_lines import Edges
+        from gristmill.stages.text.io.writer.lines import edited, joined, made
+
+        if table.num_rows == 0:
+            return b""
+        visible = self._visible(table)
+        if RAW not in table.column_names:
+            names = visible if self.fields is None else [name for name in self.fields if name in visible]
+            return made(table.select(names))
+        raw = one_chunk(table.column(RAW))
+        trusted: set[str] = set()
+        if raw.null_count:  # made by a stage: all that they are is in the columns
+            raw = raw.fill_null(b"{}")
+        elif self.touched is not None:
+            trusted = {name for name in visible if name not in self.touched}
+        fields = visible if self.narrowed and self.fields is None else self.fields
+        return joined(edited(Edges.of_column(raw), table.select(visible), trusted, fields))

@@ -1,0 +1,55 @@
+"""Lines of documents: as they were read, with what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from gristmill.stages.text.io import json_columns, json_values, splice
+from gristmill.stages.text.io.raw_lines import Edges, scan_valid
+
+
+def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[str] | None) -> Edges:
+    """The lines, with what the columns of ``table`` say otherwise, reduced to ``fields`` unless that is None.
+
+    ``trusted`` columns are taken to say what they said when they were read.
+    """
+    names = [
+        name
+        for name, field in zip(table.column_names, table.schema, strict=True)
+        if (fields is None or name in fields) and not (name in trusted and json_columns.was_read(field))
+    ]
+    if not names and fields is None:
+        return lines
+    scanned = scan_valid(lines, names if fields is None else list(fields))
+    changes = []
+    for name in names:
+        field, array = table.schema.field(name), json_values.one_chunk(table.column(name))
+        rows = json_values.changed(scanned, scanned.keys.index(name), field, array)
+        if rows.size:
+            changes.append(splice.Change(name, rows, json_values.dumped(field, array.take(pa.array(rows)))))
+    if fields is not None:
+        return Edges.of_column(splice.project(scanned, changes))
+    return Edges.of_column(splice.splice(scanned, changes)) if changes else lines
+
+
+def made(table: pa.Table) -> bytes:
+    """Lines from columns alone, nulls included."""
+    columns = []
+    for name, field in zip(table.column_names, table.schema, strict=True):
+        label = orjson.dumps(name) + b":"
+        values = json_values.dumped(field, json_values.one_chunk(table.column(name)))
+        columns.append([label + value for value in values])
+    if not columns:
+        return b"{}\n" * table.num_rows
+    return b"".join(b"{" + b",".join(members) + b"}\n" for members in zip(*columns, strict=True))
+
+
+def joined(lines: Edges) -> Any:
+    """All lines, each with a line feed behind it."""
+    from gristmill.kernels import json_lines
+
+    return memoryview(json_lines.join_lines(lines.data, lines.starts, lines.ends))

@@ -1,0 +1,70 @@
+"""Paragraphs about cookies, privacy and terms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gristmill.stages.registry import register
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier, raw
+
+if TYPE_CHECKING:
+    from gristmill.kernels.texts import Texts
+
+POLICY = (
+    "terms of use",
+    "privacy policy",
+    "cookie policy",
+    "uses cookies",
+    "privacy overview",
+    "use of cookies",
+    "use cookies",
+    "privacy & cookies policy",
+    "privacy and cookies policy",
+    "necessary cookies are absolutely essential",
+    "cookies that may not be particularly necessary",
+    "without changing your cookie settings",
+)
+"""In lower case: what such paragraphs say (C4), whole sentences by the words that tell them apart."""
+PLACEHOLDER = "lorem ipsum"
+SIGNS = (b"cookie", b"privacy", b"terms of use", PLACEHOLDER.encode())
+"""One of these is in all of the above."""
+
+
+@register
+class BoilerPlateStringModifier(DocumentModifier):
+    """Takes away paragraphs about cookies, privacy policies and terms of use at the top and bottom of a text (C4).
+
+    A text that has them in its middle, or consists of nothing else, stays. With
+    ``remove_if_at_top_or_bottom=False`` a text with any of them becomes empty, as does one with "lorem ipsum" in any
+    case: a filter behind it drops it. Paragraphs are parted by empty lines.
+    """
+
+    def __init__(self, remove_if_at_top_or_bottom: bool = True) -> None:
+        self.remove_if_at_top_or_bottom = remove_if_at_top_or_bottom
+
+    def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
+        low = (bytes(text).lower() for text in raw(texts))
+        return np.fromiter((any(sign in text for sign in SIGNS) for text in low), dtype=bool, count=len(texts))
+
+    def modify_document(self, text: str) -> str:
+        paragraphs = text.split("\n\n")
+        is_policy = []
+        for paragraph in paragraphs:
+            low = paragraph.lower()
+            if PLACEHOLDER in low:
+                return ""
+            is_policy.append(any(phrase in low for phrase in POLICY))
+        if not any(is_policy):
+            return text
+        if not self.remove_if_at_top_or_bottom:
+            return ""
+        if all(is_policy):
+            return text
+        start = is_policy.index(False)
+        end = len(is_policy) - is_policy[::-1].index(False)
+        if any(is_policy[start:end]):
+            return text
+        self.count("removed boilerplate paragraph", sum(is_policy))
+        return "\n\n".join(paragraphs[start:end])

@@ -1,0 +1,54 @@
+"""C4's rules for lines."""
+
+from __future__ import annotations
+
+import re
+
+from gristmill.stages.registry import register
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
+
+END_MARKS = (".", "?", "!", '"')
+POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+_CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
+
+
+@register
+class C4Lines(DocumentModifier):
+    """Keeps the lines which C4 would: of enough words, with an end, and not about the page itself.
+
+    Lines go that hold a word of more than ``max_word_length`` characters, that do not end in a terminal mark (or end
+    in an ellipsis), that have fewer than ``min_words`` words, or that speak of JavaScript or of policies. Wikipedia's
+    marks of citations are taken out of what stays, and white space around lines.
+    """
+
+    def __init__(
+        self,
+        min_words: int = 5,
+        max_word_length: int = 1000,
+        end_marks: bool = True,
+        javascript: bool = True,
+        policies: bool = True,
+        citations: bool = True,
+    ) -> None:
+        self.min_words = min_words
+        self.max_word_length = max_word_length
+        self.end_marks = end_marks
+        self.unwanted = (("javascript",) if javascript else ()) + (POLICIES if policies else ())
+        self.citations = citations
+
+    def modify_document(self, text: str) -> str:
+        """The lines that stay."""
+        kept = (self._line(line.strip()) for line in text.splitlines())
+        return "\n".join(line for line in kept if line is not None)
+
+    def _line(self, line: str) -> str | None:
+        if len(line) > self.max_word_length and any(len(word) > self.max_word_length for word in line.split()):
+            return None
+        if self.citations and "[" in line:
+            line = _CITATION.sub("", line).rstrip()
+        if self.end_marks and (not line.endswith(END_MARKS) or line.endswith("...")):
+            return None
+        if len(line.split()) < self.min_words:
+            return None
+        lowered = line.lower()
+        return None if any(phrase in lowered for phrase in self.unwanted) else line

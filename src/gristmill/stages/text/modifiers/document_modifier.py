@@ -1,0 +1,92 @@
+"""What a modifier is: a text in, a text out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gristmill.kernels.texts import Texts
+
+
+class DocumentModifier:
+    """Changes texts. Define one of the two methods; the other follows.
+
+        class Shout(DocumentModifier):
+            def modify_document(self, text: str) -> str:
+                return text.upper()
+
+    Results depend on the text alone. A text that needs no change is given back as it is. `count` adds to the ledger.
+    """
+
+    name: str = ""
+    """What it is called in messages: the class's name with underscores, unless it says otherwise."""
+    trigger: bytes | None = None
+    """A pattern over UTF-8: a text without it is not changed, and is not even decoded. None: any text may change."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+
+    def modify_document(self, text: str) -> str:
+        """The text as it shall be."""
+        self._one_of()
+        return self.modify_batch([text])[0]
+
+    def modify_batch(self, texts: Sequence[str]) -> list[str]:
+        """The same for many: one text for each, in order."""
+        self._one_of()
+        return [self.modify_document(text) for text in texts]
+
+    def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
+        """False for each text that is known to stay as it is: by `trigger`, unless this is overridden."""
+        if self.trigger is None:
+            return np.ones(len(texts), dtype=bool)
+        search = _compiled(self.trigger).search
+        return np.fromiter((search(text) is not None for text in raw(texts)), dtype=bool, count=len(texts))
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Add to a counter of the ledger: ``self.count("redacted email", 3)``."""
+        if number:
+            self.counters[what] += number
+
+    @property
+    def counters(self) -> Counter[str]:
+        """What was counted since it was last taken."""
+        counters: Counter[str] = self.__dict__.setdefault("_counters", Counter())
+        return counters
+
+    def take_counters(self) -> Counter[str]:
+        """The counters, which begin anew."""
+        taken: Counter[str] = self.__dict__.pop("_counters", Counter())
+        return taken
+
+    def preload(self) -> None:
+        """Load what is slow to load and can be shared by all workers. No threads, no CUDA."""
+
+    def setup(self) -> None:
+        """In each worker, before the first document: open what cannot be shared."""
+
+    def _one_of(self) -> None:
+        kind = type(self)
+        methods = ("modify_document", "modify_batch")
+        if all(getattr(kind, method) is getattr(DocumentModifier, method) for method in methods):
+            raise TypeError(f"{kind.__name__} defines neither modify_document nor modify_batch: it needs one of them.")
+
+
+def raw(texts: Texts) -> Iterator[memoryview]:
+    """The UTF-8 of each text, where it is."""
+    data: memoryview = texts.data.data
+    for start, end in zip(texts.starts.tolist(), texts.ends.tolist(), strict=True):
+        yield data[start:end]
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: bytes) -> re.Pattern[bytes]:
+    return re.compile(pattern)

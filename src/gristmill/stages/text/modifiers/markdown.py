@@ -1,0 +1,44 @@
+"""Markdown to plain text."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from gristmill.stages.registry import register
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
+
+# What is between marks may not hold the mark itself: so no text is looked through twice, however hostile.
+ITALIC = re.compile(r"(?<!\*)\*([^\s*](?:[^*\n]*[^\s*])?)\*(?!\*)")
+BOLD = re.compile(r"\*\*([^\s*](?:[^*\n]*[^\s*])?)\*\*")
+UNDERSCORES = re.compile(r"(?<!\w)(__?)([^\s_](?:[^_\n]*[^\s_])?)\1(?!\w)")
+LINK = re.compile(r'!?\[([^\[\]\n]*)\]\(([^()\s]*)(?:[ \t]+"[^"\n]*")?\)')
+HEADING = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
+
+
+@register
+class MarkdownRemover(DocumentModifier):
+    """Takes away the marks of bold, italic and underlined text and of links, and of headings if ``headings``.
+
+    Of a link or an image its address stays, or its text with ``links="text"``. Marks count where Markdown has them:
+    ``2 * 3 * 4`` and ``snake_case_name`` stay.
+    """
+
+    trigger = rb"[*_]|\]\("
+
+    def __init__(self, links: Literal["url", "text"] = "url", headings: bool = False) -> None:
+        if links not in ("url", "text"):
+            raise ValueError(f"MarkdownRemover: links must be 'url' or 'text', not {links!r}.")
+        self.links = links
+        self.headings = headings
+        if headings:
+            self.trigger = rb"[*_#]|\]\("
+
+    def modify_document(self, text: str) -> str:
+        if "](" in text:
+            text = LINK.sub(r"\2" if self.links == "url" else r"\1", text)
+        if "*" in text:
+            text = ITALIC.sub(r"\1", BOLD.sub(r"\1", ITALIC.sub(r"\1", text)))
+        if "_" in text:
+            text = UNDERSCORES.sub(r"\2", text)
+        return HEADING.sub("", text) if self.headings else text

@@ -1,0 +1,121 @@
+"""Personal data taken out of texts."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gristmill.stages.registry import register
+from gristmill.stages.text.modifiers import pii_finders
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier, raw
+from gristmill.stages.text.modifiers.pii_finders import Span
+
+if TYPE_CHECKING:
+    from gristmill.kernels.texts import Texts
+
+FINDERS: dict[str, Callable[[str], Iterable[Span]]] = {
+    "email": pii_finders.emails,
+    "iban": pii_finders.ibans,
+    "card": pii_finders.cards,
+    "ip": pii_finders.ip_addresses,
+    "phone": pii_finders.phones,
+}
+"""What can be found, by name; where two overlap, the first in this order counts."""
+
+# What must be in a text's UTF-8 for the finder to find anything. Each begins with one sign or class: those are fast.
+_NUMBERS = rb"[+(0-9][0-9 ()./\-\xc2\xa0]{5}"
+_SIGNS: dict[str, tuple[bytes, ...]] = {
+    "email": (rb"@",),
+    "iban": (rb"[A-Z][A-Z][0-9][0-9]",),
+    "card": (_NUMBERS,),
+    "ip": (_NUMBERS, rb":[0-9A-Fa-f]{0,4}:"),
+    "phone": (_NUMBERS,),
+}
+
+
+@register
+class PiiRedactor(DocumentModifier):
+    """Takes e-mail and IP addresses, telephone and card numbers and IBANs out of texts, and counts them.
+
+    - ``entities``: which of "email", "ip", "phone", "card", "iban".
+    - ``mode``: "replace" puts ``replacement`` there; "mask" puts ``mask_character`` for each letter and digit, so that
+      the text keeps its length.
+    - ``replacement``: a text in which ENTITY stands for the entity's name in capitals, or a mapping with a text for
+      each entity.
+    - ``public_ips_only``: leave addresses that mean nothing outside of a network, such as 127.0.0.1 and 192.168.0.1.
+
+    Found is what is surely meant: cards and IBANs by their check digits, issuer and country; IP addresses by range and
+    not as version numbers; telephone numbers by a country code, by national grouping, or behind a word such as "tel".
+    Digits are 0 to 9, IBANs are in capitals. It is no promise that nothing is left: names, streets and numbers in
+    unusual forms are.
+    """
+
+    def __init__(
+        self,
+        entities: Sequence[str] = ("email", "ip", "phone", "card", "iban"),
+        mode: Literal["replace", "mask"] = "replace",
+        replacement: str | Mapping[str, str] = "{{ENTITY}}",
+        mask_character: str = "*",
+        public_ips_only: bool = False,
+    ) -> None:
+        entities = [entities] if isinstance(entities, str) else list(entities)
+        unknown = [name for name in entities if name not in FINDERS]
+        if unknown or not entities:
+            wrong = ", ".join(map(repr, unknown)) or "nothing"
+            raise ValueError(f"PiiRedactor: entities may be {', '.join(map(repr, FINDERS))}, not {wrong}.")
+        if mode not in ("replace", "mask"):
+            raise ValueError(f"PiiRedactor: mode must be 'replace' or 'mask', not {mode!r}.")
+        if len(mask_character) != 1:
+            raise ValueError(f"PiiRedactor: mask_character must be one sign, not {mask_character!r}.")
+        if isinstance(replacement, Mapping) and (missing := [e for e in entities if e not in replacement]):
+            raise ValueError(f"PiiRedactor: replacement has no text for {', '.join(map(repr, missing))}.")
+        self.entities = [name for name in FINDERS if name in entities]
+        self.mode = mode
+        self.mask_character = mask_character
+        self.replacements = {
+            name: replacement.replace("ENTITY", name.upper()) if isinstance(replacement, str) else replacement[name]
+            for name in self.entities
+        }
+        self.public_ips_only = public_ips_only
+
+    def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
+        signs = dict.fromkeys(sign for name in self.entities for sign in _SIGNS[name])
+        searches = [re.compile(sign).search for sign in signs]
+        found = (any(search(text) for search in searches) for text in raw(texts))
+        return np.fromiter(found, dtype=bool, count=len(texts))
+
+    def find(self, text: str) -> list[tuple[int, int, str]]:
+        """What is found, from left to right and without overlaps: where it begins, where it ends, what it is."""
+        taken: list[tuple[int, int, str]] = []
+        for name in self.entities:
+            finder = FINDERS[name]
+            if name == "ip" and self.public_ips_only:
+                finder = partial(pii_finders.ip_addresses, public_only=True)
+            for start, end in finder(text):
+                at = bisect_left(taken, (start, end, name))
+                if (at and taken[at - 1][1] > start) or (at < len(taken) and taken[at][0] < end):
+                    continue
+                taken.insert(at, (start, end, name))
+        return taken
+
+    def modify_document(self, text: str) -> str:
+        found = self.find(text)
+        if not found:
+            return text
+        parts = []
+        done = 0
+        for start, end, name in found:
+            parts += [text[done:start], self._instead(text[start:end], name)]
+            done = end
+            self.count(f"redacted {name}")
+        return "".join([*parts, text[done:]])
+
+    def _instead(self, what: str, name: str) -> str:
+        if self.mode == "replace":
+            return self.replacements[name]
+        return "".join(self.mask_character if sign.isalnum() else sign for sign in what)

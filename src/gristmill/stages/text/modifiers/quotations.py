@@ -1,0 +1,48 @@
+"""Quotation marks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gristmill.stages.registry import register
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
+
+if TYPE_CHECKING:
+    from gristmill.kernels.texts import Texts
+
+SINGLE = re.compile("[\u2018-\u201b]")
+DOUBLE = re.compile("[\u201c-\u201f]")
+
+
+@register
+class QuotationRemover(DocumentModifier):
+    """Takes away the straight double quotes around a whole text.
+
+    A text of several lines keeps them if its first line ends with one: then that line is what is quoted.
+    """
+
+    def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
+        long = texts.ends - texts.starts > 2
+        quoted = long.copy()
+        quoted[long] = texts.data[texts.starts[long]] == ord('"')
+        quoted[long] &= texts.data[texts.ends[long] - 1] == ord('"')
+        return quoted
+
+    def modify_document(self, text: str) -> str:
+        if len(text) <= 2 or text[0] != '"' or text[-1] != '"':
+            return text
+        first, newline, _ = text.partition("\n")
+        return text if newline and first.endswith('"') else text[1:-1]
+
+
+@register
+class QuotationNormalizer(DocumentModifier):
+    """Makes curly and low quotation marks and apostrophes straight ones."""
+
+    trigger = rb"\xe2\x80[\x98-\x9f]"
+
+    def modify_document(self, text: str) -> str:
+        return DOUBLE.sub('"', SINGLE.sub("'", text))

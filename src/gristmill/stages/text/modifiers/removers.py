@@ -1,0 +1,91 @@
+"""Parts of texts that are taken away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gristmill.stages.registry import register
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
+
+URL = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
+
+
+@register
+class UrlRemover(DocumentModifier):
+    """Takes away what begins with http://, https:// or www., up to the next space."""
+
+    trigger = rb"://|[wW][wW][wW]\."
+
+    def modify_document(self, text: str) -> str:
+        text, number = URL.subn("", text)
+        self.count("removed url", number)
+        return text
+
+
+@register
+class LineRemover(DocumentModifier):
+    """Takes away each line that is, as a whole, one of ``patterns``; they are texts, not regular expressions."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        if isinstance(patterns, str):
+            raise TypeError(f"LineRemover takes a list of lines, not one text: use [{patterns!r}].")
+        self.lines = frozenset(patterns)
+        self.trigger = b"|".join(re.escape(line.encode()) for line in sorted(self.lines)) if self.lines else rb"(?!)"
+
+    def modify_document(self, text: str) -> str:
+        lines = text.split("\n")
+        kept = [line for line in lines if line not in self.lines]
+        if len(kept) == len(lines):
+            return text
+        self.count("removed line", len(lines) - len(kept))
+        return "\n".join(kept)
+
+
+@register
+class Slicer(DocumentModifier):
+    """Cuts a part out of a text, from ``left`` up to ``right``.
+
+    A number is a place as in Python's slices. A text is looked for: the first ``left``, the last ``right``, and a
+    document without it becomes empty; it stays in the result unless ``include_left`` or ``include_right`` is False.
+    """
+
+    def __init__(
+        self,
+        left: int | str | None = 0,
+        right: int | str | None = None,
+        include_left: bool = True,
+        include_right: bool = True,
+        strip: bool = True,
+    ) -> None:
+        self.left = left
+        self.right = right
+        self.include_left = include_left
+        self.include_right = include_right
+        self.strip = strip
+
+    def modify_document(self, text: str) -> str:
+        left, right = self.left, self.right
+        if isinstance(left, str):
+            found = text.find(left)
+            if found < 0:
+                return ""
+            left = found if self.include_left else found + len(left)
+        if isinstance(right, str):
+            found = text.rfind(right)
+            if found < 0:
+                return ""
+            right = found + len(right) if self.include_right else found
+        part = text[left:right]
+        return part.strip() if self.strip else part
+
+
+@register
+class FastTextLabelModifier(DocumentModifier):
+    """Makes a text a line of training data for fastText: the label, a space, the text without newlines and labels."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def modify_document(self, text: str) -> str:
+        return f"{self.label} {text.replace(chr(10), ' ').replace('__label__', ' ')}"

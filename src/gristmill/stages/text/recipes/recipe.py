@@ -1,0 +1,86 @@
+"""What a recipe is: rules in order, each with the words in which it was published."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from gristmill.stages.registry import known
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule: a registered filter or modifier with its arguments."""
+
+    key: str
+    """Its name in the recipe, by which it is changed and under which it stands in ledgers."""
+    name: str
+    """The registered name of the filter or modifier."""
+    arguments: Mapping[str, Any]
+    says: str
+    """The rule as it is published, in our words."""
+    note: str = ""
+    """Where it is published, if not where the recipe is; how it differs here, if it does."""
+
+    def make(self, changes: Mapping[str, Any]) -> Any:
+        """The filter, with other arguments where ``changes`` says so."""
+        cls = known()[self.name]
+        takes = list(inspect.signature(cls).parameters)
+        for argument in changes:
+            if argument not in takes:
+                raise ValueError(f"rule {self.key!r} has no {argument!r}{_near(argument, takes)}")
+        made = cls(**{**self.arguments, **changes})
+        made.name = self.key
+        return made
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Rules under a name. What a version says never changes; other rules are another version."""
+
+    name: str
+    version: int
+    summary: str
+    source: str
+    """Where it is published."""
+    rules: tuple[Rule, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        keys = [rule.key for rule in self.rules]
+        if len(set(keys)) != len(keys):
+            raise ValueError(f"recipe {self.name!r} has two rules of one name")
+
+    def make(self, changes: Mapping[str, Any]) -> list[Any]:
+        """The filters and modifiers in order.
+
+        ``changes`` are other arguments by ``rule.argument``, or a mapping of them by rule; a rule that is set to False
+        is left out.
+        """
+        by_rule: dict[str, dict[str, Any]] = {rule.key: {} for rule in self.rules}
+        skipped = set()
+        for name, value in changes.items():
+            key, dot, argument = name.partition(".")
+            if key not in by_rule:
+                raise ValueError(f"recipe {self.name!r} has no rule {key!r}{_near(key, list(by_rule))}")
+            if dot:
+                by_rule[key][argument] = value
+            elif isinstance(value, Mapping):
+                by_rule[key].update(value)
+            elif value is False:
+                skipped.add(key)
+            else:
+                raise ValueError(
+                    f"set: {key!r} wants a mapping of arguments, or false to leave the rule out, not {value!r}"
+                )
+        made = [rule.make(by_rule[rule.key]) for rule in self.rules if rule.key not in skipped]
+        if not made:
+            raise ValueError(f"recipe {self.name!r} has no rules left")
+        return made
+
+
+def _near(name: str, names: list[str]) -> str:
+    close = get_close_matches(name, names, 1)
+    return f". Did you mean {close[0]!r}?" if close else f". There are: {', '.join(names)}."

@@ -1,0 +1,111 @@
+"""Segments put together again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.registry import register
+from gristmill.tasks import DocumentBatch
+
+
+@register
+class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Joins the segments of a document, those with the same ``document_id_field``, in the order of their numbers.
+
+    The joined document has the other fields, and the identity, of the first of its segments, and the place of the
+    first of them in the batch. The ledger counts the other segments as merged. Segments without a document's id are
+    joined with none.
+
+    With ``max_length`` documents are joined only as long as the sum of their ``length_field``, and one separator's
+    length between each two, is at most that; what does not fit begins the next document, and these are numbered anew.
+    A segment that is longer itself stays alone. ``length_field`` then holds the sum.
+
+    Joined is what is in one batch. The segments that a `DocumentSplitter` makes stay in one batch; a stage between
+    that fails on a batch may have it cut in parts, and segments in different parts are not joined.
+    """
+
+    split_on_failure = False
+
+    def __init__(
+        self,
+        separator: str = "\n\n",
+        text_field: str = "text",
+        segment_id_field: str = "segment_id",
+        document_id_field: str = "id",
+        drop_segment_id_field: bool = True,
+        max_length: int | None = None,
+        length_field: str | None = None,
+    ) -> None:
+        if (max_length is None) != (length_field is None):
+            raise ValueError("DocumentJoiner: max_length and length_field are given both or not at all.")
+        self.separator = separator
+        self.text_field = text_field
+        self.segment_id_field = segment_id_field
+        self.document_id_field = document_id_field
+        self.drop_segment_id_field = drop_segment_id_field
+        self.max_length = max_length
+        self.length_field = length_field
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        needed = [self.text_field, self.segment_id_field, self.document_id_field, self.length_field]
+        return ["data"], [name for name in needed if name is not None]
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        made = [self.text_field, None if self.drop_segment_id_field else self.segment_id_field, self.length_field]
+        return ["data"], [name for name in made if name is not None]
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        import pyarrow as pa
+
+        table = task.data
+        groups, lengths = self._groups(table)
+        texts = table.column(self.text_field).to_pylist()
+        joined = [self._text([texts[row] for row in rows]) for _, rows in groups]
+        firsts = pa.array([rows[0] for _, rows in groups], type=pa.int64())
+        columns = {name: table.column(name).take(firsts) for name in table.column_names}
+        columns[self.text_field] = pa.array(joined, type=pa.large_string())
+        if self.length_field is not None:
+            columns[self.length_field] = pa.array(lengths, type=table.column(self.length_field).type)
+        if self.drop_segment_id_field:
+            del columns[self.segment_id_field]
+        elif self.max_length is not None:
+            kind = table.column(self.segment_id_field).type
+            columns[self.segment_id_field] = pa.array([number for number, _ in groups]).cast(kind)
+        merged = table.num_rows - len(groups)
+        task.data = pa.table(columns)
+        task.account.merged += merged
+        return task
+
+    def _text(self, segments: list[str | None]) -> str | None:
+        if len(segments) == 1:
+            return segments[0]
+        return self.separator.join(segment or "" for segment in segments)
+
+    def _groups(self, table: Any) -> tuple[list[tuple[int, list[int]]], list[Any]]:
+        """The rows that become one, with the number of each such group in its document, and the groups' lengths."""
+        numbers = table.column(self.segment_id_field).to_pylist()
+        by_document: dict[Any, list[int]] = {}
+        for row, document in enumerate(table.column(self.document_id_field).to_pylist()):
+            by_document.setdefault((document,) if document is not None else row, []).append(row)
+        for rows in by_document.values():
+            rows.sort(key=lambda row: (numbers[row] is None, numbers[row] or 0, row))
+        documents = list(by_document.values())
+        if self.max_length is None or self.length_field is None:
+            return [(0, rows) for rows in documents], []
+        lengths = table.column(self.length_field).to_pylist()
+        groups: list[tuple[int, list[int]]] = []
+        sums: list[Any] = []
+        for rows in documents:
+            number = 0
+            for row in rows:
+                length = lengths[row] or 0
+                longer = sums[-1] + length + len(self.separator) if number else 0
+                if number and longer <= self.max_length:
+                    groups[-1][1].append(row)
+                    sums[-1] = longer
+                else:
+                    groups.append((number, [row]))
+                    sums.append(length)
+                    number += 1
+        return groups, sums

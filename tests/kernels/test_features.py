@@ -1,0 +1,150 @@
+"""Every kernel against plain Python, on generated text in many scripts and on real text."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import text_reference as reference
+import text_samples as samples
+from hypothesis import given, settings
+
+from gristmill.kernels.features import contains, listed_words_of
+from gristmill.kernels.texts import Texts
+
+PHRASES = ("lorem ipsum", "terms of use", "privacy policy")
+URL = re.compile(r"https?://(?:[A-Za-z0-9$\-_@.&+/:=?#~!*(),]|%[0-9A-Fa-f]{2})+")
+
+
+def agree(strings: list[str], group: str) -> None:
+    found = getattr(Texts.of(strings), group)
+    for k, text in enumerate(strings):
+        wanted = getattr(reference, group)(text)
+        assert {name: int(getattr(found, name)[k]) for name in wanted} == wanted, text
+
+
+@pytest.mark.parametrize("group", ["chars", "symbols", "words", "lines", "paragraphs"])
+@settings(max_examples=150, deadline=None)
+@given(strings=samples.batches)
+def test_counts_are_those_of_plain_python(group, strings):
+    agree(strings, group)
+
+
+@pytest.mark.parametrize("group", ["chars", "symbols", "words", "lines", "paragraphs"])
+def test_counts_are_those_of_plain_python_on_real_text(group):
+    agree(samples.real(), group)
+
+
+def ngrams_agree(strings: list[str], largest: int) -> None:
+    found = Texts.of(strings).ngrams(largest)
+    for k, text in enumerate(strings):
+        for n in range(1, largest + 1):
+            assert found.top[k, n - 1] == reference.top(text, n), (n, text)
+            assert found.duplicate[k, n - 1] == reference.duplicate(text, n), (n, text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(strings=samples.batches)
+def test_repeated_ngrams_are_those_of_plain_python(strings):
+    ngrams_agree(strings, 12)
+
+
+def test_repeated_ngrams_are_those_of_plain_python_on_real_text():
+    ngrams_agree(samples.real(), 10)
+
+
+def test_ngrams_longer_than_usual_are_computed_when_they_are_asked_for():
+    texts = Texts.of(["a b c d e f g h i j k l m n " * 3])
+    assert texts.ngrams(2).largest < 14 <= texts.ngrams(14).largest
+    assert texts.ngrams(14).duplicate[0, 13] == reference.duplicate(texts[0], 14) > 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(strings=samples.batches)
+def test_listed_words_are_found(strings):
+    listed = ("the", "of", "你好", "été", "eightchr", "ninechars", "of")
+    count, distinct = listed_words_of(Texts.of(strings).words, listed)
+    for k, text in enumerate(strings):
+        among = [word for word in text.split() if word in listed]
+        assert (count[k], distinct[k]) == (len(among), len(set(among)))
+
+
+def test_a_list_of_words_takes_single_words_only():
+    with pytest.raises(ValueError, match="single words"):
+        listed_words_of(Texts.of(["a"]).words, ("two words",))
+
+
+@settings(max_examples=150, deadline=None)
+@given(strings=samples.batches)
+def test_boilerplate_is_found_by_paragraph(strings):
+    found = Texts.of(strings).boilerplate(PHRASES)
+    for k, text in enumerate(strings):
+        wanted = reference.boilerplate(text, PHRASES)
+        assert {name: int(getattr(found, name)[k]) for name in wanted} == wanted
+        assert bool(found.special[k]) == bool(reference.boilerplate(text, PHRASES[:1])["hits"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(strings=samples.batches)
+def test_addresses_are_found(strings):
+    found = Texts.of(strings).urls
+    for k, text in enumerate(strings):
+        urls = URL.findall(text)
+        assert found.chars[k] == sum(map(len, urls))
+        assert found.porn[k] == sum("porn" in url.lower() for url in urls)
+
+
+@settings(max_examples=100, deadline=None)
+@given(strings=samples.batches, wanted=samples.pieces)
+def test_strings_are_found_where_they_are_sought(strings, wanted):
+    texts = Texts.of(strings)
+    assert contains(texts, wanted, "any").tolist() == [wanted in text for text in strings]
+    assert contains(texts, wanted, "prefix").tolist() == [text.startswith(wanted) for text in strings]
+    assert contains(texts, wanted, "suffix").tolist() == [text.endswith(wanted) for text in strings]
+
+
+@settings(max_examples=60, deadline=None)
+@given(strings=samples.batches)
+def test_what_was_computed_goes_along_with_the_documents_that_stay(strings):
+    mask = np.array([k % 2 == 0 for k in range(len(strings))], dtype=bool)
+    before = Texts.of(strings)
+    groups = ("chars", "symbols", "words", "lines", "paragraphs", "urls")
+    for group in groups:
+        getattr(before, group)
+    before.boilerplate(PHRASES), before.ngrams(10)
+    after, fresh = before.select(mask), Texts.of([text for text, kept in zip(strings, mask, strict=True) if kept])
+    assert set(after._computed) == {*groups, ("boilerplate", PHRASES), "ngrams"}
+    for group in groups:
+        for name, value in vars(getattr(fresh, group)).items():
+            if name not in ("first", "last", "hashes", "lengths"):
+                assert getattr(getattr(after, group), name).tolist() == value.tolist()
+    assert after.ngrams(10).top.tolist() == fresh.ngrams(10).top.tolist()
+    del after._computed["ngrams"]  # again, from the words that were taken along
+    assert after.ngrams(10).duplicate.tolist() == fresh.ngrams(10).duplicate.tolist()
+
+
+@settings(max_examples=150, deadline=None)
+@given(strings=samples.batches)
+def test_bytes_around_a_text_do_not_matter(strings):
+    """A text's values are those it has alone, whatever stands before and behind it in the buffer."""
+    together = Texts.of(strings)
+    for k, text in enumerate(strings):
+        alone = Texts.of([text])
+        assert together.words.hashes[together.words.first[k] : together.words.last[k]].tolist() == (
+            alone.words.hashes.tolist()
+        )
+        assert together.lines.end_marks[k] == alone.lines.end_marks[0]
+
+
+def test_bytes_that_are_no_utf8_crash_nothing_and_stay_inside():
+    random = np.random.default_rng(7)
+    bad = [b"\xf0\x9f", b"\x80\x80\x80\x80\x80", b"a \xe2\x80", b"\xff\xfe.", b"\xf5\xbf\xbf\xbf", b"\xc2", b"\xe3\x80"]
+    bad += [random.integers(0, 256, size, dtype=np.uint8).tobytes() for size in range(1, 200, 3)]
+    for one in bad:
+        data = np.frombuffer(one + b"\x80\x80\x80\x80", np.uint8)  # would continue a character that is cut off
+        texts = Texts(data, np.array([0]), np.array([len(one)]))
+        assert 0 < texts.chars.count[0] <= len(one)
+        assert texts.words.chars[0] + texts.chars.spaces[0] == texts.chars.count[0]
+        assert texts.lines.count[0] <= len(one)
+        texts.paragraphs, texts.symbols, texts.urls, texts.ngrams(10), texts.boilerplate(PHRASES)
