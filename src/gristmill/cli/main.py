@@ -76,6 +76,12 @@ def _reader_has_gone() -> int:
     return FAILED
 
 
+def _explain(args: argparse.Namespace) -> int:
+    from gristmill.cli.explain import explain_document
+
+    return _print(explain_document(args.output, args.id, args.pipeline, args.id_field))
+
+
 def _simulate(args: argparse.Namespace) -> int:
     from gristmill.cli.simulate import simulate_loads
 
@@ -91,6 +97,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "plan": _plan,
     "init": _init,
     "stages": _stages,
+    "explain": _explain,
     "simulate": _simulate,
 }
 
@@ -135,6 +142,16 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--profile", metavar="FILE", help="what an earlier run has measured, to begin with a good balance")
     run.add_argument("--save-profile", metavar="FILE", help="write what this run has measured, for --profile")
     run.add_argument("--save-load", metavar="FILE", help="write this run as a load for the simulator")
+
+    explain = commands.add_parser(
+        "explain",
+        help="replay one document and show each stage's verdict",
+        description="Replay one document of a finished or unfinished run, and show what each stage saw and decided.",
+    )
+    explain.add_argument("output", metavar="OUTPUT", help="the folder that the run has written to")
+    explain.add_argument("id", metavar="ID", help="what the document has in its id field, or FILE#POSITION")
+    explain.add_argument("--id-field", default="id", metavar="FIELD", help="the field with the id (default: id)")
+    explain.add_argument("--pipeline", metavar="TARGET", help="the pipeline, where the output does not remember it")
 
     plan = commands.add_parser(
         "plan",

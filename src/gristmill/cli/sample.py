@@ -17,7 +17,7 @@ MODULES = (
     *("subprocess", "tarfile", "tempfile", "textwrap", "threading", "timeit", "tokenize", "trace", "traceback"),
     *("turtle", "typing", "unittest", "uuid", "warnings", "weakref", "xml", "zipfile", "zipimport"),
 )
-LEAST_WORDS = 25
+LEAST_WORDS = 40
 FILES = 2
 
 

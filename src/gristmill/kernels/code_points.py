@@ -18,6 +18,8 @@ PIECE = 1 << 20
 """Bytes that are looked at together: what a document costs in memory does not grow with it beyond this."""
 
 LIMIT = 0x110000
+LAST_LETTER = 0x33479
+"""The last code point that Unicode 17 gives to a letter: none is looked for in the planes beyond."""
 
 
 def table_of(codes: Iterable[int]) -> Array:
@@ -53,7 +55,7 @@ def occurrences(texts: Texts, byte: int) -> Array:
 @functools.cache
 def alphabetic() -> Array:
     """Letters and letter-like numbers of all scripts, and the vowel signs that stand on or beside them."""
-    return table_of(code for code in range(LIMIT) if _is_alphabetic(chr(code)))
+    return table_of(code for code in range(LAST_LETTER + 1) if _is_alphabetic(chr(code)))
 
 
 @functools.cache

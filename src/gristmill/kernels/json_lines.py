@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from gristmill.kernels.vector import WIDTH, backslash_mask, copy_bytes, first_bit, string_mask
+from gristmill.kernels.vector import (
+    WIDTH,
+    backslash_mask,
+    copy_bytes,
+    escape_mask,
+    first_bit,
+    line_feed_mask,
+    string_mask,
+)
 
 FINE = 0
 UNSURE = 1
@@ -412,6 +420,115 @@ def unescape(data, starts, ends):
             at += 1
     edges[starts.size] = at
     return out[:at], edges
+
+
+@_jit
+def _next_to_escape(data, i, end):
+    last = data.size - WIDTH
+    while i < end:
+        if i <= last:
+            mask = escape_mask(data, i)
+            if mask == 0:
+                i += WIDTH
+                continue
+            i += first_bit(mask)
+            return i if i < end else end
+        c = data[i]
+        if c in (_QUOTE, _BACKSLASH) or c < 32:
+            return i
+        i += 1
+    return end
+
+
+@_jit
+def _short_escape(c):
+    """The letter of a control character's escape; 0 if it has none."""
+    if c == 10:
+        return 110
+    if c == 9:
+        return 116
+    if c == 13:
+        return 114
+    if c == 8:
+        return 98
+    if c == 12:
+        return 102
+    return 0
+
+
+@_jit
+def escape(data, starts, ends):
+    """UTF-8 texts as JSON strings with their quotes, end to end, and their edges."""
+    size = 2 * starts.size
+    for row in range(starts.size):
+        i, end = starts[row], ends[row]
+        size += end - i
+        while True:
+            i = _next_to_escape(data, i, end)
+            if i >= end:
+                break
+            size += 1 if data[i] >= 32 or _short_escape(data[i]) else 5
+            i += 1
+    out = np.empty(size, dtype=np.uint8)
+    edges = np.empty(starts.size + 1, dtype=np.int64)
+    at = 0
+    for row in range(starts.size):
+        edges[row] = at
+        out[at] = _QUOTE
+        at += 1
+        i, end = starts[row], ends[row]
+        while True:
+            stop = _next_to_escape(data, i, end)
+            copy_bytes(out, at, data, i, stop - i)
+            at += stop - i
+            if stop >= end:
+                break
+            c = np.int64(data[stop])
+            out[at] = _BACKSLASH
+            short = c if c >= 32 else _short_escape(c)
+            if short:
+                out[at + 1] = short
+                at += 2
+            else:
+                out[at + 1] = 117
+                out[at + 2] = 48
+                out[at + 3] = 48
+                out[at + 4] = 48 + (c >> 4)
+                low = c & 15
+                out[at + 5] = 48 + low if low < 10 else 87 + low
+                at += 6
+            i = stop + 1
+        out[at] = _QUOTE
+        at += 1
+    edges[starts.size] = at
+    return out, edges
+
+
+@_jit
+def line_feeds(data):
+    """Where line feeds stand."""
+    found = np.empty(data.size // 512 + 16, dtype=np.int64)
+    count = 0
+    i = 0
+    last = data.size - WIDTH
+    while i < data.size:
+        if i <= last:
+            mask = line_feed_mask(data, i)
+            if mask == 0:
+                i += WIDTH
+                continue
+            i += first_bit(mask)
+        elif data[i] != 10:
+            i += 1
+            continue
+        if count == found.size:
+            more = np.empty(2 * count, dtype=np.int64)
+            more[:count] = found
+            found = more
+        found[count] = i
+        count += 1
+        i += 1
+    return found[:count]
 
 
 @_jit

@@ -43,13 +43,34 @@ def string_mask(typing_context: Any, data: Any, index: Any) -> Any:
     return types.uint32(data, types.intp), generate
 
 
+def _mask_of(byte: int) -> Any:
+    """Bit ``j`` is set if byte ``index + j`` is this one."""
+
+    @intrinsic
+    def mask(typing_context: Any, data: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            chunk = _load(context, builder, signature, args)
+            return builder.bitcast(builder.icmp_unsigned("==", chunk, _all(byte)), ir.IntType(32))
+
+        return types.uint32(data, types.intp), generate
+
+    return mask
+
+
+backslash_mask = _mask_of(ord("\\"))
+line_feed_mask = _mask_of(ord("\n"))
+
+
 @intrinsic
-def backslash_mask(typing_context: Any, data: Any, index: Any) -> Any:
-    """Bit ``j`` is set if byte ``index + j`` is a backslash."""
+def escape_mask(typing_context: Any, data: Any, index: Any) -> Any:
+    """Bit ``j`` is set if byte ``index + j`` is a quote, a backslash or a control character."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         chunk = _load(context, builder, signature, args)
-        return builder.bitcast(builder.icmp_unsigned("==", chunk, _all(ord("\\"))), ir.IntType(32))
+        mask = builder.icmp_unsigned("<", chunk, _all(32))
+        for byte in b'"\\':
+            mask = builder.or_(mask, builder.icmp_unsigned("==", chunk, _all(byte)))
+        return builder.bitcast(mask, ir.IntType(32))
 
     return types.uint32(data, types.intp), generate
 

@@ -165,13 +165,15 @@ class _Compared(StageTally):
 
 
 def _rows_of(table: pa.Table, given: list[Any], wanted: Counter[Any]) -> pa.Table:
+    import pyarrow as pa
+
     left = Counter(wanted)
     rows = []
     for row, ident in enumerate(given):
         if left[ident] > 0:
             left[ident] -= 1
             rows.append(row)
-    return table.take(rows)
+    return table.take(pa.array(rows, pa.int64()))
 
 
 def _name_made(task: DocumentBatch, prefix: str) -> None:

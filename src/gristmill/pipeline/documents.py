@@ -7,21 +7,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
+
 from gristmill import __version__
 from gristmill.backends.base import Plan
 from gristmill.errors import PlanError
-from gristmill.ledger.commits import CommitLog
+from gristmill.ledger.commits import RUN, CommitLog
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import Output
 from gristmill.pipeline.fingerprint import describe_stage
 from gristmill.stages.core import ProcessingStage
+from gristmill.storage import Folder
 from gristmill.tasks import FileBlock, Task
 
 
-def with_ledger(plan: Plan, blocks: Sequence[Task[Any]], fresh: bool) -> tuple[Plan, list[Task[Any]]]:
+def with_ledger(
+    plan: Plan, stages: Sequence[ProcessingStage[Any, Any]], text: str | None, blocks: Sequence[Task[Any]], fresh: bool
+) -> tuple[Plan, list[Task[Any]]]:
     """The plan with a ledger for the documents of these blocks, and the blocks that are not done yet.
 
-    Raises `OutputChanged` if the output folder holds what another pipeline or another input has made.
+    ``text`` is the pipeline as YAML, kept with the output so that documents can be explained. Raises `OutputChanged`
+    if the output folder holds what another pipeline or another input has made.
     """
     output = output_of(plan)
     if output is None:
@@ -29,7 +35,7 @@ def with_ledger(plan: Plan, blocks: Sequence[Task[Any]], fresh: bool) -> tuple[P
     check_apart(output, blocks)
     log = CommitLog(output.folder)
     ledger = RunLedger(log)
-    for block, entry in log.open(fingerprint(plan, blocks), fresh):
+    for block, entry in log.open({**fingerprint(plan, stages[0], blocks), "pipeline": text}, fresh):
         ledger.resume(block, entry)
     left = [block for block in blocks if int(block.task_id) not in ledger.blocks]
     return replace(plan, ledger=ledger, output=output), left
@@ -65,9 +71,9 @@ def same_storage(one: str, other: str) -> bool:
     return protocol(one) == protocol(other)
 
 
-def fingerprint(plan: Plan, blocks: Sequence[Task[Any]]) -> dict[str, Any]:
+def fingerprint(plan: Plan, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> dict[str, Any]:
     """What the output is a function of: stages, input files, and how they are cut."""
-    reader: Any = plan.steps[0].stages[0]
+    versions = getattr(reader, "versions", list)
     cut = hashlib.blake2b(digest_size=16)
     for block in blocks:
         cut.update(repr(block.data).encode())
@@ -75,6 +81,17 @@ def fingerprint(plan: Plan, blocks: Sequence[Task[Any]]) -> dict[str, Any]:
         "gristmill": __version__,
         "name": plan.name,
         "stages": [describe_stage(stage) for stage in stages_of(plan)],
-        "inputs": [list(pair) for pair in reader.versions()] if hasattr(reader, "versions") else [],
+        "inputs": [list(pair) for pair in versions()],
         "blocks": cut.hexdigest(),
     }
+
+
+def remembered(output: str) -> str | None:
+    """The pipeline, as YAML, that has written to a folder; None if it could not be written as YAML."""
+    folder = Folder(output)
+    try:
+        run = orjson.loads(folder.read(RUN))
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it") from None
+    text: str | None = run.get("pipeline")
+    return text

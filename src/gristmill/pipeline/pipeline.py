@@ -63,6 +63,12 @@ class Pipeline:
         """
         return config.dump(self.name, self.description, self.stages, self.executor)
 
+    def _as_yaml(self) -> str | None:
+        try:
+            return self.to_yaml()
+        except PlanError:
+            return None
+
     def add_stage(self, stage: ProcessingStage[Any, Any]) -> Self:
         """Add a stage at the end; anything that is not a stage is a `PlanError`. Calls can be chained."""
         check_stage(stage)
@@ -116,7 +122,7 @@ class Pipeline:
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = make_plan(self.name, self.stages, source, fuse)
         if blocks is not None:
-            plan, tasks = with_ledger(plan, blocks, fresh)
+            plan, tasks = with_ledger(plan, self.stages, self._as_yaml(), blocks, fresh)
         if executor is None:
             from gristmill.backends.local import LocalExecutor
 

@@ -50,6 +50,7 @@ def test_comment_ratios_of_other_languages_leave_out_the_signs():
     one = GeneralCommentToCodeFilter("text/x-c++", min_comment_to_code_ratio=0.5)
     assert one.score_document("ab/*cd*/") == pytest.approx(2 / 8)
     assert one.score_document("/*abcdef*/") == pytest.approx(0.6)
+    assert one.score_document("/*a*//*b*/") == pytest.approx(len("a b") / 10)
     assert verdicts(one, ["ab/*cd*/", "/*abcdef*/", "/* broken"]) == [False, True, True]
 
 

@@ -23,11 +23,11 @@ class Reference(HTMLParser):
         self.unseen -= tag in ("script", "style") and self.unseen > 0
 
     def handle_data(self, data):
-        self.length += 0 if self.unseen else len(data)
+        self.length += 0 if self.unseen else 1 if data.isspace() else len(data)
 
 
 def by_python(source: str) -> int:
-    parser = Reference()
+    parser = Reference()  # gives the whole text between two tags at once
     parser.feed(source)
     parser.close()
     return parser.length

@@ -28,7 +28,7 @@ class Shout(DocumentModifier):
 
 
 class Vowels(DocumentModifier):
-    trigger = b"[aeiou]"
+    triggers = (b"[aeiou]",)
 
     def modify_batch(self, texts):
         self.count("texts seen", len(texts))

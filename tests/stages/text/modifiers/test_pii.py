@@ -188,16 +188,17 @@ def test_no_text_with_something_in_it_is_passed_over_unread(texts):
 
 def seconds(modify, text: str) -> float:
     best = float("inf")
-    for _ in range(3):
+    for n in range(1, 4):
         start = time.process_time()
-        modify(text)
+        modify(text[:-n])
         best = min(best, time.process_time() - start)
     return best
 
 
 HOSTILE = [
     "a", "a.", "a@", "@", "a@a.", "a@a.a-", "1", "1 ", "1.", "1-", "(", "+", "+1", "+1 (", "1111 ", "0 ", "00 1 ",
-    ":", "a:", "1:", "::1", "AB12", "DE89", "DE12 ", "1.1.1.1", "1.1.1.1.", "tel 1", "4111 1111 1111 ", ".", "é@", "文.",
+    ":", "a:", "1:", "::1", "AB12", "DE89", "DE12 ", "1.1.1.1", "1.1.1.1.", "tel 1", "4111 1111 1111 ",
+    ".", "é@", "文.",
 ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def test_batches_that_no_reader_made_are_counted_too():
 
 
 def test_ids_that_are_there_are_replaced_only_if_asked():
-    with pytest.raises(ValueError, match="'id' already.*overwrite=True"):
+    with pytest.raises(ValueError, match=r"'id' already.*overwrite=True"):
         AddId("id").process(batch(id=[1, 2, 3]))
     assert ids(AddId("id", start_index=0, overwrite=True).process(batch(id=[1, 2, 3]))) == ["12_0", "12_1", "12_2"]
 

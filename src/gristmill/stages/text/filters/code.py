@@ -55,7 +55,8 @@ class _CommentRatio(DocumentFilter):
 class PythonCommentToCodeFilter(_CommentRatio):
     """Keep Python of which a share between the bounds is comments (with their ``#``) and docstrings (without quotes).
 
-    Code that does not compile is read like any other; NeMo Curator gives it the score 0. An empty file has the score 0.
+    Code that does not compile is read like any other; NeMo Curator gives it the score 0, and leaves out the docstrings
+    of ``async`` functions. An empty file has the score 0.
     """
 
     def __init__(self, min_comment_to_code_ratio: float = 0.01, max_comment_to_code_ratio: float = 0.85) -> None:
@@ -67,7 +68,7 @@ class PythonCommentToCodeFilter(_CommentRatio):
 
 @register
 class GeneralCommentToCodeFilter(_CommentRatio):
-    """Keep code of which a share between the bounds is comments, the signs that mark them not counted.
+    """Keep code of which a share between the bounds is comments, without the signs that mark them, joined by spaces.
 
     ``language`` is a name or a MIME type: ``"rust"``, ``"text/x-c++"``. Signs within strings begin no comment. A
     comment that does not end is one to the end of the file; NeMo Curator gives such a file the score 9999, and knows
@@ -165,8 +166,8 @@ class XMLHeaderFilter(DocumentFilter):
 class HTMLBoilerplateFilter(DocumentFilter):
     """Keep HTML of which at least ``min_lang_content_ratio``, and ``min_lang_content_num_chars`` characters, is text.
 
-    Text is what is left without tags, comments, scripts and styles, with the space between. Pages with less text than
-    that have the score 0.
+    Text is what is left without tags, comments, scripts and styles; space between two tags counts as one character,
+    however much it is. Pages with less text than that have the score 0.
     """
 
     name = "html_boilerplate"

@@ -58,8 +58,8 @@ def comments(source: str, syntax: Syntax) -> Iterator[tuple[int, int]]:
 
 
 def comment_length(source: str, syntax: Syntax) -> int:
-    """How many characters of the source are comments, the signs that mark them not counted."""
-    return sum(end - start for start, end in comments(source, syntax))
+    """How many characters the comments of the source have, without the signs that mark them, joined by spaces."""
+    return max(sum(end - start + 1 for start, end in comments(source, syntax)) - 1, 0)
 
 
 @functools.cache

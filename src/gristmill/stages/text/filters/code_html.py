@@ -16,5 +16,16 @@ MARKUP = re.compile(
 
 
 def text_length(source: str) -> int:
-    """How many characters a reader of the page may see, references such as ``&amp;`` as the one that they stand for."""
-    return len(html.unescape(MARKUP.sub("", source)))
+    """How many characters a reader of the page may see.
+
+    References such as ``&amp;`` are the character that they stand for; nothing but space between two tags is one space.
+    """
+    length = position = 0
+    for match in MARKUP.finditer(source):
+        length += _seen(source[position : match.start()])
+        position = match.end()
+    return length + _seen(source[position:])
+
+
+def _seen(text: str) -> int:
+    return min(len(text), 1) if not text or text.isspace() else len(html.unescape(text))

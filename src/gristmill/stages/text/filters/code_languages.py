@@ -58,7 +58,8 @@ NESTING = Syntax((SLASHES,), (SLASH_STAR,), (TRIPLE_DOUBLE, DOUBLE, ONE_CHARACTE
 JAVASCRIPT = Syntax((SLASHES, r"\A#!"), (SLASH_STAR,), (REGEX, DOUBLE, SINGLE, BACKTICK))
 HASHES = Syntax((HASH,), (), (TRIPLE_DOUBLE, TRIPLE_SINGLE, DOUBLE, SINGLE))
 SHELL = Syntax((SPACED_HASH,), (), (ESCAPED, _plain_string("'"), _long_string('"')), heredocs=True)
-MARKUP = Syntax((), (("<!--", "-->"),), (r"<!\[CDATA\[(?:.*?\]\]>|.*)",))
+HTML = Syntax((), (("<!--", "-->"),), ())
+XML = Syntax((), (("<!--", "-->"),), (r"<!\[CDATA\[(?:.*?\]\]>|.*)",))
 LISP = Syntax((";",), ((r"#\|", r"\|#"),), (ESCAPED, _long_string('"')), nested=True)
 PERCENT = Syntax(("%",), (), (ESCAPED,))
 
@@ -83,7 +84,7 @@ SYNTAXES: dict[str, Syntax] = {
         (_long_string('"'), rf"(?<!\w){ONE_CHARACTER}"),
         nested=True,
     ),
-    "html": MARKUP,
+    "html": HTML,
     "ini": Syntax((r"^[ \t]*+[#;]",), (), ()),
     "java": JAVA,
     "javascript": JAVASCRIPT,
@@ -118,7 +119,7 @@ SYNTAXES: dict[str, Syntax] = {
     "typescript": JAVASCRIPT,
     "visualbasic": Syntax(("'", r"(?i:^[ \t]*+rem\b)"), (), (_doubled_string('"'),)),
     "yaml": Syntax((SPACED_HASH,), (), (DOUBLE, r"(?<=[\s\[,:{-])" + _doubled_string("'"))),
-    "xml": MARKUP,
+    "xml": XML,
     "zig": Syntax((SLASHES,), (), (r"\\\\[^\n]*+", DOUBLE, SINGLE)),
 }
 
@@ -133,11 +134,12 @@ ALIASES = {
     **dict.fromkeys(("py", "script.python", "python3", "cython", "starlark"), "python"),
     **dict.fromkeys(("c#", "cs", "c-sharp"), "csharp"),
     **dict.fromkeys(("f#", "fs", "f-sharp"), "fsharp"),
-    **dict.fromkeys(("htm", "xhtml", "svg", "xhtml+xml", "markdown", "md"), "html"),
+    **dict.fromkeys(("htm", "xhtml", "xhtml+xml", "markdown", "md"), "html"),
     **dict.fromkeys(("scheme", "racket", "emacs-lisp", "common-lisp", "elisp", "clj"), "lisp"),
     **dict.fromkeys(("less", "sass"), "scss"),
     **dict.fromkeys(("vb", "vb.net", "visual-basic", "vba"), "visualbasic"),
     **dict.fromkeys(("mysql", "postgresql", "plsql", "sqlite", "tsql"), "sql"),
+    **dict.fromkeys(("svg", "xsd", "xsl"), "xml"),
     **dict.fromkeys(("latex",), "tex"),
     **dict.fromkeys(("golang",), "go"),
     **dict.fromkeys(("rs",), "rust"),

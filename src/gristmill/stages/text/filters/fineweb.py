@@ -19,7 +19,9 @@ Scores = np.ndarray[Any, Any]
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines that are not blank, as they are."""
+    """The lines that are not blank, without their ends, be they Unix's or Windows'."""
+    if "\r\n" in text:
+        text = text.replace("\r\n", "\n")
     return [line for line in text.split("\n") if line and not line.isspace()]
 
 
@@ -107,7 +109,7 @@ def _repeated(text: str) -> float:
     if len(seen) == len(lines):
         return 0.0
     repeated = sum(map(len, lines)) - sum(map(len, seen))
-    return repeated / (len(text) - text.count("\n"))
+    return repeated / (len(text) - text.count("\n") - text.count("\r\n"))
 
 
 @register

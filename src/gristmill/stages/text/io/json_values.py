@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill.stages.text.io import json_columns
-from gristmill.stages.text.io.raw_lines import Scanned, strings
+from gristmill.stages.text.io.raw_lines import Edges, Scanned, strings
 
 Array = np.ndarray[Any, Any]
 
@@ -25,7 +25,7 @@ def one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
 
 
-def dumped(field: pa.Field, array: pa.Array) -> list[bytes]:
+def dumped(field: pa.Field, array: pa.Array) -> Edges:
     """Each value as JSON. Not a number and infinite is null, dates and times are ISO 8601."""
     kind = array.type
     if _holds_bytes(kind):
@@ -39,6 +39,18 @@ def dumped(field: pa.Field, array: pa.Array) -> list[bytes]:
         array = array.cast(pa.string())
     elif pa.types.is_duration(kind):
         array = array.cast(pa.int64())
+    if pa.types.is_string(array.type):
+        array = array.cast(pa.large_string())
+    if pa.types.is_large_string(array.type) and not array.null_count and not json_columns.is_json(field):
+        from gristmill.kernels import json_lines
+
+        texts = Edges.of_column(array)
+        data, edges = json_lines.escape(texts.data, texts.starts, texts.ends)
+        return Edges(data, edges[:-1], edges[1:])
+    return Edges.of_list(_dumped_values(field, array))
+
+
+def _dumped_values(field: pa.Field, array: pa.Array) -> list[bytes]:
     values = array.to_pylist()
     if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type):
         return orjson.dumps(values)[1:-1].split(b",") if values else []

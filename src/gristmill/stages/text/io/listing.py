@@ -23,6 +23,8 @@ class File:
 
     path: str
     size: int
+    version: str = ""
+    """What changes when the content does, as far as the storage tells: an ETag, or the time of the last change."""
 
 
 def list_files(
@@ -142,7 +144,9 @@ class _Listing:
 
     def _file(self, entry: Any) -> File:
         name = entry["name"]
-        return File(name if self.is_local else self.storage.unstrip_protocol(name), int(entry["size"] or 0))
+        path = name if self.is_local else self.storage.unstrip_protocol(name)
+        version = next((str(entry[key]) for key in ("ETag", "mtime", "LastModified") if entry.get(key)), "")
+        return File(path, int(entry["size"] or 0), version)
 
     def _check_readable(self, given: str, path: str) -> None:
         if self.is_local and not os.access(path, os.R_OK):

@@ -27,10 +27,24 @@ class Edges:
         return self.data[self.starts[i] : self.ends[i]].tobytes()
 
     @classmethod
+    def of_list(cls, texts: Sequence[bytes]) -> Edges:
+        edges = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum([len(text) for text in texts], out=edges[1:])
+        return cls(as_bytes(b"".join(texts)), edges[:-1], edges[1:])
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @classmethod
     def of_column(cls, column: pa.Array | pa.ChunkedArray) -> Edges:
         """The bytes of a large_binary or large_string column, not copied if it is in one piece."""
         if isinstance(column, pa.ChunkedArray):
             column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [_empty(column)])
+        if column.type not in (pa.large_binary(), pa.large_string()):  # it has been through pandas
+            column = column.cast(pa.large_binary())
+        if not len(column):  # its buffers may be missing
+            nothing = np.zeros(0, np.int64)
+            return cls(as_bytes(None), nothing, nothing)
         _, offsets, data = column.buffers()
         edges = np.frombuffer(offsets, dtype=np.int64, count=len(column) + 1, offset=8 * column.offset)
         return cls(as_bytes(data), np.ascontiguousarray(edges[:-1]), np.ascontiguousarray(edges[1:]))
@@ -42,10 +56,8 @@ def _empty(column: pa.ChunkedArray) -> pa.Array:
 
 def as_bytes(buffer: Any) -> Array:
     """A buffer as an array that nobody writes to: the kernels are compiled for this kind of array only."""
-    if buffer is None or len(memoryview(buffer)) == 0:
-        array = np.zeros(0, dtype=np.uint8)
-    else:
-        array = np.frombuffer(buffer, dtype=np.uint8)
+    empty = buffer is None or len(memoryview(buffer)) == 0
+    array = np.zeros(0, dtype=np.uint8) if empty else np.frombuffer(buffer, dtype=np.uint8)
     array.flags.writeable = False
     return array
 

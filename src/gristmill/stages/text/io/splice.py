@@ -22,11 +22,11 @@ class Change:
     name: str
     rows: Array
     """The rows, in order."""
-    values: list[bytes]
+    values: Edges
     """The JSON text for each of them."""
 
 
-class _Pieces:
+class RowsOfPieces:
     """Pieces of a buffer that others can be added to, for rows by columns of pieces."""
 
     def __init__(self, data: Array, rows: int) -> None:
@@ -36,14 +36,12 @@ class _Pieces:
         self.starts: list[Array] = []
         self.ends: list[Array] = []
 
-    def store(self, texts: Sequence[bytes]) -> tuple[Array, Array]:
+    def store(self, texts: Edges) -> tuple[Array, Array]:
         """Add texts to the buffer, and say where they are."""
-        edges = np.zeros(len(texts) + 1, dtype=np.int64)
-        np.cumsum([len(text) for text in texts], out=edges[1:])
-        edges += self._size
-        self._parts.append(as_bytes(b"".join(texts)))
-        self._size = int(edges[-1])
-        return edges[:-1], edges[1:]
+        begin = self._size
+        self._parts.append(texts.data)
+        self._size += texts.data.size
+        return texts.starts + begin, texts.ends + begin
 
     def add(self, starts: Array, ends: Array) -> None:
         """The next piece of each row."""
@@ -52,15 +50,14 @@ class _Pieces:
 
     def add_constant(self, text: bytes, where: Array) -> None:
         """The same piece in the rows for which ``where`` is true, nothing in the others."""
-        start, end = self.store([text])
+        start, end = self.store(Edges.of_list([text]))
         self.add(np.where(where, start[0], 0), np.where(where, end[0], 0))
 
     def joined(self) -> tuple[Array, Array]:
         """All rows end to end, and where they begin and end."""
         from gristmill.kernels import json_lines
 
-        data = self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)
-        data.flags.writeable = False
+        data = as_bytes(self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts))
         columns = len(self.starts)
         starts, ends = (np.stack(x, axis=1).astype(np.int64).ravel() for x in (self.starts, self.ends))
         out, edges = json_lines.gather(data, starts, ends)
@@ -74,7 +71,7 @@ def binary_array(out: Array, edges: Array) -> pa.Array:
 def project(scanned: Scanned, changes: Sequence[Change] = ()) -> pa.Array:
     """Lines that hold the scanned keys only, in their order, values as they stand or as changes say."""
     rows = len(scanned.lines.starts)
-    pieces = _Pieces(scanned.lines.data, rows)
+    pieces = RowsOfPieces(scanned.lines.data, rows)
     by_name = {change.name: change for change in changes}
     empty = np.ones(rows, dtype=bool)
     pieces.add_constant(b"{", empty)
@@ -98,9 +95,10 @@ def splice(scanned: Scanned, changes: Sequence[Change]) -> pa.Array:
     Every change must be of a key that was scanned.
     """
     rows = len(scanned.lines.starts)
-    pieces = _Pieces(scanned.lines.data, rows)
+    pieces = RowsOfPieces(scanned.lines.data, rows)
     closing = np.abs(scanned.closing)
-    replaced = [_replaced(scanned, change, pieces, closing) for change in changes]
+    stored = [pieces.store(change.values) for change in changes]
+    replaced = [_replaced(scanned, change, *where, closing) for change, where in zip(changes, stored, strict=True)]
     at = scanned.lines.starts
     if replaced:
         # columns may stand in any order in a line: replacements are made from left to right, row by row
@@ -113,12 +111,12 @@ def splice(scanned: Scanned, changes: Sequence[Change]) -> pa.Array:
             at = tos[:, k]
     pieces.add(at, closing)
     empty = scanned.closing <= 0
-    for change in changes:
+    for change, (first, stop) in zip(changes, stored, strict=True):
         missing = scanned.spans[:, scanned.keys.index(change.name), 0] < 0
         new = np.zeros(rows, dtype=bool)
         new[change.rows] = missing[change.rows]
         starts, ends = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
-        starts[change.rows], ends[change.rows] = pieces.store(change.values)
+        starts[change.rows], ends[change.rows] = first, stop
         pieces.add_constant(b",", new & ~empty)
         pieces.add_constant(orjson.dumps(change.name) + b":", new)
         pieces.add(np.where(new, starts, 0), np.where(new, ends, 0))
@@ -127,17 +125,21 @@ def splice(scanned: Scanned, changes: Sequence[Change]) -> pa.Array:
     return binary_array(*pieces.joined())
 
 
-def _replaced(scanned: Scanned, change: Change, pieces: _Pieces, closing: Array) -> tuple[Array, Array, Array, Array]:
+def _replaced(
+    scanned: Scanned, change: Change, first: Array, stop: Array, closing: Array
+) -> tuple[Array, Array, Array, Array]:
     """From where to where each line is replaced, and the piece that comes there: nothing at its end, if not at all."""
     span = scanned.spans[:, scanned.keys.index(change.name)]
     mask = np.zeros(len(closing), dtype=bool)
     mask[change.rows] = span[change.rows, 0] >= 0
-    froms, tos = np.where(mask, span[:, 0], closing), np.where(mask, span[:, 1], closing)
     starts, ends = np.zeros(len(closing), dtype=np.int64), np.zeros(len(closing), dtype=np.int64)
-    kept = mask[change.rows]
-    texts = [text for text, there in zip(change.values, kept, strict=True) if there]
-    starts[mask], ends[mask] = pieces.store(texts)
-    return froms, tos, starts, ends
+    starts[change.rows], ends[change.rows] = first, stop
+    return (
+        np.where(mask, span[:, 0], closing),
+        np.where(mask, span[:, 1], closing),
+        np.where(mask, starts, 0),
+        np.where(mask, ends, 0),
+    )
 
 
 def concat_lines(parts: Sequence[Edges]) -> pa.Array:

@@ -54,11 +54,13 @@ class BoilerPlateStringModifier(DocumentModifier):
         for paragraph in paragraphs:
             low = paragraph.lower()
             if PLACEHOLDER in low:
+                self.count("emptied document")
                 return ""
             is_policy.append(any(phrase in low for phrase in POLICY))
         if not any(is_policy):
             return text
         if not self.remove_if_at_top_or_bottom:
+            self.count("emptied document")
             return ""
         if all(is_policy):
             return text

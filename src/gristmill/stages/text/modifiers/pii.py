@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gristmill.stages.registry import register
-from gristmill.stages.text.modifiers import pii_finders
-from gristmill.stages.text.modifiers.document_modifier import DocumentModifier, raw
+from gristmill.stages.text.modifiers import pii_finders, pii_signs
+from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 from gristmill.stages.text.modifiers.pii_finders import Span
 
 if TYPE_CHECKING:
@@ -26,16 +25,6 @@ FINDERS: dict[str, Callable[[str], Iterable[Span]]] = {
     "phone": pii_finders.phones,
 }
 """What can be found, by name; where two overlap, the first in this order counts."""
-
-# What must be in a text's UTF-8 for the finder to find anything. Each begins with one sign or class: those are fast.
-_NUMBERS = rb"[+(0-9][0-9 ()./\-\xc2\xa0]{5}"
-_SIGNS: dict[str, tuple[bytes, ...]] = {
-    "email": (rb"@",),
-    "iban": (rb"[A-Z][A-Z][0-9][0-9]",),
-    "card": (_NUMBERS,),
-    "ip": (_NUMBERS, rb":[0-9A-Fa-f]{0,4}:"),
-    "phone": (_NUMBERS,),
-}
 
 
 @register
@@ -84,15 +73,12 @@ class PiiRedactor(DocumentModifier):
         self.public_ips_only = public_ips_only
 
     def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
-        signs = dict.fromkeys(sign for name in self.entities for sign in _SIGNS[name])
-        searches = [re.compile(sign).search for sign in signs]
-        found = (any(search(text) for search in searches) for text in raw(texts))
-        return np.fromiter(found, dtype=bool, count=len(texts))
+        return pii_signs.candidates(texts, self.entities)
 
-    def find(self, text: str) -> list[tuple[int, int, str]]:
+    def find(self, text: str, entities: Sequence[str] | None = None) -> list[tuple[int, int, str]]:
         """What is found, from left to right and without overlaps: where it begins, where it ends, what it is."""
         taken: list[tuple[int, int, str]] = []
-        for name in self.entities:
+        for name in self.entities if entities is None else entities:
             finder = FINDERS[name]
             if name == "ip" and self.public_ips_only:
                 finder = partial(pii_finders.ip_addresses, public_only=True)
@@ -104,7 +90,19 @@ class PiiRedactor(DocumentModifier):
         return taken
 
     def modify_document(self, text: str) -> str:
-        found = self.find(text)
+        return self._without(text, self.find(text))
+
+    def modify_batch(self, texts: Sequence[str]) -> list[str]:
+        from gristmill.kernels.texts import Texts
+
+        raw = Texts.of(texts)
+        possible = {name: pii_signs.candidates(raw, [name]).tolist() for name in self.entities}
+        return [
+            self._without(text, self.find(text, [name for name in self.entities if possible[name][i]]))
+            for i, text in enumerate(texts)
+        ]
+
+    def _without(self, text: str, found: list[tuple[int, int, str]]) -> str:
         if not found:
             return text
         parts = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from gristmill.stages.text.modifiers.pii_numbers import IBAN_LENGTHS, is_card, is_iban, is_international
 
@@ -27,11 +28,17 @@ FILES = frozenset(_ENDINGS.split())
 """What stands behind the last dot in names of files, such as logo@2x.png."""
 
 DIGITS = frozenset("0123456789")
+HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 NUMBERS = re.compile(r"[+(0-9][0-9 ()./\-\u00a0]{5,}")
 """Where telephone numbers, cards and IPv4 addresses can be."""
 V4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
-V6 = re.compile(r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:.]+")
+V6 = re.compile(r":[0-9A-Fa-f:.]+")
+"""But for the first group."""
 V6_LONGEST = 45
+ADDRESS = re.compile(
+    r"(?i)\b(?:ip|ipv4|addr|address|addresses|host|server|dns|ping|gateway|via|route|network|subnet)\b"
+)
+PORT = re.compile(r":[0-9]|/[0-9]{1,2}\b")
 VERSION = re.compile(r"(?i)\b(?:version|ver|release|build|firmware|driver|rev|revision|section|chapter|oid)\b[.:=# ]*$")
 
 CARD = re.compile(
@@ -56,6 +63,12 @@ CUE = re.compile(
     r"téléphone|telefone|móvil|celular|mobil|tlf|тел|телефон|sms)\b|☎|📞|电话|電話|전화)"
     r"[^0-9\n]{0,12}$"
 )
+
+
+@lru_cache(maxsize=1)
+def _clusters(text: str) -> tuple[Span, ...]:
+    """Of the text that was asked for last, since several finders ask for the same."""
+    return tuple(found.span() for found in NUMBERS.finditer(text))
 
 
 def emails(text: str) -> Iterator[Span]:
@@ -92,19 +105,36 @@ def _is_file(domain: str) -> bool:
 def ip_addresses(text: str, public_only: bool = False) -> Iterator[Span]:
     """IPv4 and IPv6 addresses. Version numbers and what has more or fewer parts are none."""
     if text.count(".") >= 3:
-        for found in V4.finditer(text):
-            if _stands_alone(text, *found.span()) and _is_v4(found[0], public_only):
-                before = text[max(0, found.start() - 16) : found.start()]
-                if not VERSION.search(before) and not (before[-1:] == "-" and before[-2:-1].isalpha()):
-                    yield found.span()
+        for at, end in _clusters(text):
+            for found in V4.finditer(text, at, end):
+                span = found.span()
+                if _stands_alone(text, *span) and _is_v4(found[0], public_only) and not _is_version(text, *span):
+                    yield span
     if "::" in text or text.count(":") >= 7:
         for found in V6.finditer(text):
             # a full stop or colon of the sentence is not of the address, but "::" is
-            address = found[0].rstrip(".")
+            start = found.start()
+            while start > max(0, found.start() - 4) and text[start - 1] in HEXADECIMAL:
+                start -= 1
+            address = text[start : found.end()].rstrip(".")
             address = address[:-1] if address.endswith(":") and not address.endswith("::") else address
-            start, end = found.start(), found.start() + len(address)
+            end = start + len(address)
             if _stands_alone(text, start, end) and _is_v6(address, public_only):
                 yield start, end
+
+
+def _is_version(text: str, start: int, end: int) -> bool:
+    """Whether four numbers are rather a version or a section, by what stands before them or because they are small.
+
+    Of addresses one in 500 has such small numbers; of versions nearly all have.
+    """
+    before = text[max(0, start - 40) : start]
+    if VERSION.search(before) or (before[-1:] == "-" and before[-2:-1].isalpha()):
+        return True
+    parts = [int(part) for part in text[start:end].split(".")]
+    if parts[0] >= 10 or max(parts) >= 100 or len(set(parts)) == 1:
+        return False
+    return not (ADDRESS.search(before) or PORT.match(text, end))
 
 
 def _is_v4(text: str, public_only: bool) -> bool:
@@ -128,8 +158,7 @@ def _is_v6(text: str, public_only: bool) -> bool:
 
 def cards(text: str) -> Iterator[Span]:
     """Numbers of payment cards: plain, or in the groups in which they are printed; check digit and issuer fit."""
-    for cluster in NUMBERS.finditer(text):
-        at, end = cluster.span()
+    for at, end in _clusters(text):
         if end - at < 13:
             continue
         while found := CARD.search(text, at, end):
@@ -165,12 +194,12 @@ def phones(text: str) -> Iterator[Span]:
     International ones with a country code that exists; American, French and other national ones in groups as they
     are usually written; anything of 7 to 15 digits behind a word such as "tel" or "call".
     """
-    for cluster in NUMBERS.finditer(text):
-        at, end = cluster.span()
+    for first, end in _clusters(text):
+        at = first
         # no digit may stand between the cue and the number: only the first of them can have one
         cued = CUE.search(text, max(0, at - 30), at) is not None
         while at < end - 6:
-            span = _phone_at(text, at, end, cued and at == cluster.start())
+            span = _phone_at(text, at, end, cued and at == first)
             if span is None:
                 at = _next_number(text, at, end)
             else:
@@ -183,9 +212,10 @@ def _phone_at(text: str, at: int, end: int, cued: bool) -> Span | None:
         return None
     for pattern, fits, sure in PHONE_FORMS:
         found = pattern.match(text, at, end)
-        if found and _ends_there(text, found.end()) and fits(_digits(found[0])):
-            if sure or cued or not _among_numbers(text, *found.span()):
-                return found.span()
+        if not found or not _ends_there(text, found.end()) or not fits(_digits(found[0])):
+            continue
+        if sure or cued or not _among_numbers(text, *found.span()):
+            return found.span()
     if cued:
         found = CUED.match(text, at, end)
         if found and _ends_there(text, found.end()):

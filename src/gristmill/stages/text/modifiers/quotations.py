@@ -42,7 +42,7 @@ class QuotationRemover(DocumentModifier):
 class QuotationNormalizer(DocumentModifier):
     """Makes curly and low quotation marks and apostrophes straight ones."""
 
-    trigger = rb"\xe2\x80[\x98-\x9f]"
+    triggers = (rb"\xe2\x80[\x98-\x9f]",)
 
     def modify_document(self, text: str) -> str:
         return DOUBLE.sub('"', SINGLE.sub("'", text))

@@ -15,7 +15,7 @@ URL = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
 class UrlRemover(DocumentModifier):
     """Takes away what begins with http://, https:// or www., up to the next space."""
 
-    trigger = rb"://|[wW][wW][wW]\."
+    triggers = (rb"://", rb"[wW][wW][wW]\.")
 
     def modify_document(self, text: str) -> str:
         text, number = URL.subn("", text)
@@ -31,7 +31,7 @@ class LineRemover(DocumentModifier):
         if isinstance(patterns, str):
             raise TypeError(f"LineRemover takes a list of lines, not one text: use [{patterns!r}].")
         self.lines = frozenset(patterns)
-        self.trigger = b"|".join(re.escape(line.encode()) for line in sorted(self.lines)) if self.lines else rb"(?!)"
+        self.triggers = tuple(re.escape(line.encode()) for line in sorted(self.lines))
 
     def modify_document(self, text: str) -> str:
         lines = text.split("\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Any, Literal
 
@@ -13,6 +14,9 @@ FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 NOT_PLAIN = rb"[\x80-\xff\x00-\x08\x0b\x0e-\x1f\x7f&]"
 """ASCII without these is what ftfy leaves as it is, line ends aside."""
+ODD = re.compile(r"[^\t\n\f\r -%'-~]")
+ODD_LINE_BREAKS = re.compile(r"[^\t\n\f -%'-~]")
+"""The same in text."""
 
 
 @register
@@ -45,22 +49,32 @@ class UnicodeReformatter(DocumentModifier):
         _check_form(normalization)
         options = {name: value for name, value in locals().items() if name != "self"}
         self.options: dict[str, Any] = options
-        self.trigger = NOT_PLAIN + (rb"|\r" if fix_line_breaks else b"")
+        self.triggers = (NOT_PLAIN, rb"\r") if fix_line_breaks else (NOT_PLAIN,)
 
     def preload(self) -> None:
         _ftfy()
 
     def modify_document(self, text: str) -> str:
         ftfy = _ftfy()
-        fixed: str = ftfy.fix_text(text, config=ftfy.TextFixerConfig(explain=False, **self.options))
-        return fixed
+        config = ftfy.TextFixerConfig(explain=False, **self.options)
+        odd = ODD_LINE_BREAKS if self.options["fix_line_breaks"] else ODD
+        # ftfy repairs line by line, with one memory: from the first "<" on, "auto" leaves entities alone. Lines of
+        # plain ASCII, most of most texts, it would look at in vain.
+        lines = text.split("\n")
+        for n, line in enumerate(lines):
+            if "<" in line and config.unescape_html == "auto":
+                config = config._replace(unescape_html=False)
+            if odd.search(line):
+                end = "\n" if n < len(lines) - 1 else ""
+                lines[n] = ftfy.fix_text(line + end, config=config).removesuffix(end)
+        return "\n".join(lines)
 
 
 @register
 class UnicodeNormalizer(DocumentModifier):
     """Puts text into a normal form: "NFC" composes letters and accents, "NFKC" also unifies variants ("ﬁ", "①")."""
 
-    trigger = rb"[\x80-\xff]"
+    triggers = (rb"[\x80-\xff]",)
 
     def __init__(self, form: Form = "NFC") -> None:
         if form is None:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gristmill.stages.registry import register
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
+if TYPE_CHECKING:
+    from gristmill.kernels.texts import Texts
+
 MANY_NEWLINES = re.compile(r"\n{3,}")
 MANY_WINDOWS_NEWLINES = re.compile(r"(?:\r\n){3,}")
 OTHER_NEWLINES = re.compile("\r\n?|[\x85\u2028\u2029]")
-BLANKS = re.compile(r"[^\S\n]+")
+OTHER_BLANKS = re.compile(r"[^\S\n ]")
+SPACES = re.compile(r" {2,}")
 
 
 @register
 class NewlineNormalizer(DocumentModifier):
     """Leaves at most two newlines in a row, so one empty line; the same for Windows line ends."""
 
-    trigger = rb"\n\n\n|\r\n\r\n\r\n"
+    triggers = (rb"\n\n\n", rb"\r\n\r\n\r\n")
 
     def modify_document(self, text: str) -> str:
         return MANY_WINDOWS_NEWLINES.sub("\r\n\r\n", MANY_NEWLINES.sub("\n\n", text))
@@ -31,15 +38,21 @@ class WhitespaceNormalizer(DocumentModifier):
     others and the text becomes one line. Not for code: indentation is lost.
     """
 
-    trigger = rb"[\t\r\v\f\x1c-\x1f\x80-\xff]|  |\n[ ]|[ ]\n|\A\s|\s\Z"
-
     def __init__(self, keep_newlines: bool = True) -> None:
         self.keep_newlines = keep_newlines
-        if not keep_newlines:
-            self.trigger = rb"[\t\n\r\v\f\x1c-\x1f\x80-\xff]|  |\A\s|\s\Z"
+        newlines = (rb"\n ", rb" \n") if keep_newlines else (rb"\n",)
+        self.triggers = (rb"  ", *newlines, rb"[\t\r\v\f\x1c-\x1f\x80-\xff]")
+
+    def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
+        found = super().candidates(texts)
+        some = texts.ends > texts.starts
+        ends = np.concatenate([texts.starts[some], texts.ends[some] - 1])
+        found[some] |= np.isin(texts.data[ends], [ord(" "), ord("\n")]).reshape(2, -1).any(axis=0)
+        return found
 
     def modify_document(self, text: str) -> str:
         if not self.keep_newlines:
             return " ".join(text.split())
-        text = BLANKS.sub(" ", OTHER_NEWLINES.sub("\n", text))
+        text = OTHER_BLANKS.sub(" ", OTHER_NEWLINES.sub("\n", text))
+        text = SPACES.sub(" ", text) if "  " in text else text
         return text.replace(" \n", "\n").replace("\n ", "\n").strip()

@@ -59,12 +59,19 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     def source(self) -> list[FileBlock] | None:
         if self.file_paths is None:
             return None
-        blocks = numbered(self._groups(list_files(self.file_paths, self.extensions, self.options)))
+        files = list_files(self.file_paths, self.extensions, self.options)
+        blocks = numbered(self._groups(files))
         self.__dict__["_listed"] = blocks
+        self.__dict__["_versions"] = [(file.path, f"{file.size} bytes, {file.version}") for file in files]
         return blocks
+
+    def versions(self) -> list[tuple[str, str]]:
+        """The files that `source` has found, each with what changes when its content does."""
+        return list(self.__dict__.get("_versions", ()))
 
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         clone = copy.copy(self)
+        clone.__dict__.pop("_versions", None)
         clone.columns = self._needed(after)
         listed = self.__dict__.pop("_listed", None)  # what `source` found is of use once: files come and go
         if not before:

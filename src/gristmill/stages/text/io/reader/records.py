@@ -59,11 +59,13 @@ class Records:
 
     def add(self, path: str, data: Any, offset: int) -> None:
         """The lines in ``data``, which begins with a line, ``offset`` bytes into the file."""
+        from gristmill.kernels import json_lines
+
         array = as_bytes(data)
         if array.size == 0:
             self.account.read[path] += 0
             return
-        feeds = np.flatnonzero(array == 10)
+        feeds = json_lines.line_feeds(array)
         ends = feeds if feeds.size and feeds[-1] == array.size - 1 else np.append(feeds, array.size)
         starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1] + 1])
         positions = starts + offset

@@ -80,7 +80,7 @@ class JsonlWriter(FileWriter):
         visible = self._visible(table)
         if RAW not in table.column_names:
             names = visible if self.fields is None else [name for name in self.fields if name in visible]
-            return made(table.select(names))
+            return joined(made(table.select(names)))
         raw = one_chunk(table.column(RAW))
         trusted: set[str] = set()
         if raw.null_count:  # made by a stage: all that they are is in the columns

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
 from gristmill.stages.text.io import json_columns, json_values, splice
-from gristmill.stages.text.io.raw_lines import Edges, scan_valid
+from gristmill.stages.text.io.raw_lines import Edges, as_bytes, scan_valid
 
 
 def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[str] | None) -> Edges:
@@ -36,20 +37,21 @@ def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[st
     return Edges.of_column(splice.splice(scanned, changes)) if changes else lines
 
 
-def made(table: pa.Table) -> bytes:
+def made(table: pa.Table) -> Edges:
     """Lines from columns alone, nulls included."""
-    columns = []
-    for name, field in zip(table.column_names, table.schema, strict=True):
-        label = orjson.dumps(name) + b":"
-        values = json_values.dumped(field, json_values.one_chunk(table.column(name)))
-        columns.append([label + value for value in values])
-    if not columns:
-        return b"{}\n" * table.num_rows
-    return b"".join(b"{" + b",".join(members) + b"}\n" for members in zip(*columns, strict=True))
+    rows = table.num_rows
+    lines = splice.RowsOfPieces(np.zeros(0, dtype=np.uint8), rows)
+    everywhere = np.ones(rows, dtype=bool)
+    for number, (name, field) in enumerate(zip(table.column_names, table.schema, strict=True)):
+        lines.add_constant((b"," if number else b"{") + orjson.dumps(name) + b":", everywhere)
+        lines.add(*lines.store(json_values.dumped(field, json_values.one_chunk(table.column(name)))))
+    lines.add_constant(b"}" if table.num_columns else b"{}", everywhere)
+    out, edges = lines.joined()
+    return Edges(as_bytes(out), edges[:-1], edges[1:])
 
 
 def joined(lines: Edges) -> Any:
     """All lines, each with a line feed behind it."""
     from gristmill.kernels import json_lines
 
-    return memoryview(json_lines.join_lines(lines.data, lines.starts, lines.ends))
+    return memoryview(json_lines.join_lines(as_bytes(lines.data), lines.starts, lines.ends))

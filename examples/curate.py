@@ -1,0 +1,95 @@
+"""Curates the documentation that is on this machine: what Python's modules and packages say of themselves, and licences.
+
+The corpus is made on the spot, nothing is downloaded. Documents that read like English prose stay; what does not is
+set aside with the rule that it broke. Run it twice, and the second run has nothing left to do; kill it in the middle,
+and the next one goes on from there.
+
+    python examples/curate.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+import sysconfig
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from gristmill.pipeline import Pipeline
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
+from gristmill.stages.text.modifiers import Modify, NewlineNormalizer, PiiRedactor
+from gristmill.stages.text.recipes import recipe
+
+DOCUMENTS_PER_FILE = 2000
+LARGEST = 4 << 20
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Docstrings of everything in Python's library and in the packages that are installed, and their text files."""
+    places = sysconfig.get_paths()
+    for root in (Path(places["stdlib"]), Path(places["purelib"])):
+        for path in sorted(root.rglob("*")):
+            if path.suffix in (".txt", ".md", ".rst") or "LICENSE" in path.name or path.name == "METADATA":
+                yield str(path), path.read_text("utf-8", "replace")[:LARGEST]
+            elif path.suffix == ".py" and ("site-packages" not in path.parts or root != Path(places["stdlib"])):
+                yield from docstrings(path)
+
+
+def docstrings(path: Path) -> Iterator[tuple[str, str]]:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # libraries test parsers with files that are broken on purpose
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                yield f"{path}:{getattr(node, 'name', 'module')}", text
+
+
+def make_corpus(folder: Path) -> int:
+    """Write the texts as JSON lines; how many they are."""
+    warnings.simplefilter("ignore")  # of modules with odd escapes
+    folder.mkdir(parents=True)
+    lines: list[str] = []
+    count = 0
+    for count, (source, text) in enumerate(texts(), 1):
+        lines.append(json.dumps({"id": f"doc-{count:06}", "source": source, "text": text}, ensure_ascii=False))
+        if len(lines) == DOCUMENTS_PER_FILE:
+            write(folder, count, lines)
+    write(folder, count + 1, lines)
+    return count
+
+
+def write(folder: Path, count: int, lines: list[str]) -> None:
+    data = "".join(line + "\n" for line in lines).encode("utf-8", "backslashreplace")
+    (folder / f"docs-{count // DOCUMENTS_PER_FILE:03}.jsonl").write_bytes(data)
+    lines.clear()
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.gettempdir()) / "gristmill-demo"
+    source, output = folder / "input", folder / "output"
+    if not source.exists():
+        print(f"gathering the documentation on this machine into {source}", flush=True)
+        print(f"{make_corpus(source):,} documents, {sum(f.stat().st_size for f in source.iterdir()) / 1e6:.0f} MB")
+    pipeline = Pipeline(
+        "curate",
+        stages=[
+            JsonlReader(file_paths=str(source)),
+            recipe("gopher-quality"),
+            recipe("gopher-repetition"),
+            Modify([NewlineNormalizer(), PiiRedactor()]),
+            JsonlWriter(path=str(output)),
+        ],
+    )
+    result = pipeline.run()
+    print(result.summary())
+    print(f"\nwhy a document went:  gristmill explain {output} doc-000001")
+
+
+if __name__ == "__main__":
+    main()

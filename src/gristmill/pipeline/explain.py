@@ -1,0 +1,183 @@
+"""One document replayed through a pipeline: what each stage saw, decided and made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from gristmill.errors import PipelineError, PlanError
+from gristmill.kernels.features import Features
+from gristmill.kernels.texts import Texts
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.text.filters.score_filter import texts_of
+from gristmill.tasks import DocumentBatch, FileBlock, FileRange, Task
+from gristmill.tasks.document import HIDDEN, ID
+
+Stage = ProcessingStage[Any, Any]
+
+
+@dataclass
+class Finding:
+    """What one filter says of the document."""
+
+    name: str
+    score: Any
+    rule: str
+    keep: bool
+    reason: str = ""
+
+
+@dataclass
+class StageReport:
+    """What one stage did to the document."""
+
+    name: str
+    verdict: str
+    """"kept", "dropped: <reason>", "changed: <columns>", "became <n> documents"."""
+    findings: list[Finding] = field(default_factory=list)
+    features: dict[str, float] = field(default_factory=dict)
+    changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Columns that differ: before and after."""
+    counted: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Explanation:
+    """The way of one document."""
+
+    document: str
+    fields: dict[str, Any]
+    stages: list[StageReport]
+
+    @property
+    def kept(self) -> bool:
+        return not any(stage.verdict.startswith("dropped") for stage in self.stages)
+
+
+def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explanation:
+    """Replay the document with this id through the stages of a planned pipeline, reader first.
+
+    ``ident`` is ``<source file>#<position>``, or what the document has in ``id_field``. Stages behind one that
+    drops the document see it all the same, so that all that speaks against it is shown.
+    """
+    batch = find(stages[0], ident, id_field)
+    told = {name: value for name, value in batch.data.to_pylist()[0].items() if name not in HIDDEN}
+    explanation = Explanation(str(batch.data.column(ID)[0]), told, [])
+    for stage in stages[1:]:
+        if hasattr(stage, "render"):
+            break
+        report, batch = _replay(stage, batch)
+        explanation.stages.append(report)
+        if batch.num_items == 0:
+            break
+    return explanation
+
+
+def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:
+    """The document with this id, as the reader gives it. Raises `PipelineError` if there is none."""
+    blocks = reader.source()
+    if not blocks:
+        raise PlanError(f"{reader.name!r} reads nothing, so no document can be looked up in it")
+    reader.preload()
+    place, _, position = ident.rpartition("#")
+    paths = {part.path for block in blocks if isinstance(block, FileBlock) for part in block.data}
+    if place in paths and position.isdecimal():
+        found = _at(reader, blocks, place, ident, int(position))
+    else:
+        found = _search(reader, blocks, ident, id_field)
+    if found is None:
+        raise PipelineError(
+            f"no document {ident!r}: give what it has in {id_field!r}, or its file and position, as in "
+            f"{next(iter(sorted(paths)), 'file.jsonl')}#0"
+        )
+    return found
+
+
+def _at(reader: Stage, blocks: Sequence[Task[Any]], path: str, ident: str, position: int) -> DocumentBatch | None:
+    for block in blocks:
+        for part in block.data:
+            plain = part.path == path and part.start <= position < part.stop
+            if plain and not path.endswith(".parquet"):
+                near = FileBlock([FileRange(path, position, position + 1)], task_id=block.task_id)
+                if (found := _among(reader, near, ID, ident)) is not None:
+                    return found
+    return _search(reader, [b for b in blocks if any(part.path == path for part in b.data)], ident, ID)
+
+
+def _search(reader: Stage, blocks: Sequence[Task[Any]], ident: str, column: str) -> DocumentBatch | None:
+    for block in blocks:
+        if (found := _among(reader, block, column, ident)) is not None:
+            return found
+    return None
+
+
+def _among(reader: Stage, block: Task[Any], column: str, ident: str) -> DocumentBatch | None:
+    result = reader.process(block)
+    for batch in [result] if isinstance(result, Task) else list(result or ()):
+        if column in batch.data.column_names:
+            values = [str(value) for value in batch.data.column(column).to_pylist()]
+            if ident in values:
+                return DocumentBatch(batch.data.slice(values.index(ident), 1), task_id=block.task_id)
+    return None
+
+
+def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBatch]:
+    stage.preload()
+    stage.setup()
+    before = batch.data
+    report = StageReport(stage.name, "kept")
+    text_field: str = getattr(stage, "text_field", "")
+    filters = [one for one in getattr(stage, "filters", ()) if isinstance(one, DocumentFilter)]
+    if filters and text_field in before.column_names:
+        texts = texts_of(batch, text_field)
+        report.findings = [_finding(one, texts) for one in filters]
+        report.features = dict(_features(texts))
+    try:
+        result = stage.process(DocumentBatch(before, task_id=batch.task_id))
+    finally:
+        stage.teardown()
+    results = [result] if isinstance(result, Task) else list(result or ())
+    accounts = [account for task in results if (account := task.take_account()) is not None]
+    for account in accounts:
+        report.counted.update(account.counters)
+    dropped = [reason for account in accounts for part in account.dropped for reason in part.reasons]
+    after = [task for task in results if isinstance(task, DocumentBatch)]
+    rows = sum(task.num_items for task in after)
+    if not rows:
+        report.verdict = f"dropped: {dropped[0] if dropped else 'unspecified'}"
+        return report, batch
+    if rows > 1:
+        report.verdict = f"became {rows} documents"
+    now = next(task for task in after if task.num_items)
+    report.changes = _changes(before.to_pylist()[0], now.data.to_pylist()[0])
+    if report.changes and rows == 1:
+        report.verdict = f"changed: {', '.join(report.changes)}"
+    return report, DocumentBatch(now.data.slice(0, 1), task_id=batch.task_id)
+
+
+def _finding(one: DocumentFilter, texts: Texts) -> Finding:
+    scores = one.score_batch(texts)
+    keep = bool(one.keep_batch(scores)[0])
+    reasons = "" if keep else one.reasons(scores)
+    return Finding(one.name, scores[0], one.rule(), keep, reasons if isinstance(reasons, str) else reasons[0])
+
+
+def _features(texts: Texts) -> Iterator[tuple[str, float]]:
+    """What was computed of the one text that there is."""
+    for key, value in texts._computed.items():
+        if not isinstance(value, Features):
+            continue
+        group = key if isinstance(key, str) else str(key[0]) if isinstance(key, tuple) else str(key)
+        for one in fields(value):
+            array = getattr(value, one.name)
+            if not one.metadata.get("shared") and isinstance(array, np.ndarray) and array.ndim == 1 and len(array):
+                yield f"{group}.{one.name}", array[0].item()
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    names = [name for name in after if name not in HIDDEN]
+    return {name: (before.get(name), after[name]) for name in names if before.get(name) != after[name]}
