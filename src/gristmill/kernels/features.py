@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from gristmill.kernels import compile as compiling
 from gristmill.kernels.unicode import tables
 
 if TYPE_CHECKING:
@@ -18,8 +20,30 @@ NGRAMS = 10
 """N-grams up to this long are counted together: the longest that Gopher's rules ask for."""
 
 
+KERNELS = {
+    "chars": ("char_kernels", "count_classes"),
+    "symbols": ("char_kernels", "count_symbols"),
+    "words": ("word_kernels", "split_words"),
+    "listed_words": ("word_kernels", "count_listed"),
+    "lines": ("line_kernels", "split_lines"),
+    "paragraphs": ("line_kernels", "split_lines"),
+    "ngrams": ("ngram_kernels", "repeated_ngrams"),
+    "urls": ("search_kernels", "find_urls"),
+    "boilerplate": ("search_kernels", "find_phrases"),
+    "contains": ("search_kernels", "find_bytes"),
+}
+"""The kernel behind each group of features: its module and its name."""
 SHARED = {"shared": True}
 """Marks a field that is not one value for each document, and stays whole when documents are selected."""
+
+
+def preload(groups: Iterable[str]) -> None:
+    """Load the kernels behind some groups of features; the first time ever they are compiled."""
+    kernels = {KERNELS[group] for group in groups}
+    if kernels:
+        tables()
+        modules = "gristmill.kernels"
+        compiling.preload([getattr(importlib.import_module(f"{modules}.{m}"), name) for m, name in sorted(kernels)])
 
 
 @dataclass(frozen=True)
@@ -73,6 +97,15 @@ class Words(Features):
     last: Array
     hashes: Array = field(metadata=SHARED)
     lengths: Array = field(metadata=SHARED)
+
+
+@dataclass(frozen=True)
+class ListedWords(Features):
+    """Words that are on a list."""
+
+    count: Array
+    distinct: Array
+    """How many of the list there are."""
 
 
 @dataclass(frozen=True)
@@ -130,14 +163,14 @@ class Urls(Features):
 
 @dataclass(frozen=True)
 class Boilerplate(Features):
-    """Paragraphs with one of some phrases; the first of the phrases is counted for itself."""
+    """Paragraphs with one of some phrases."""
 
     paragraphs: Array
     hits: Array
     leading: Array
     """Hits with nothing but hits before them."""
     trailing: Array
-    special: Array
+    """Hits with nothing but hits behind them."""
 
 
 def chars_of(texts: Texts) -> Chars:
@@ -162,7 +195,7 @@ def words_of(texts: Texts) -> Words:
     out = np.zeros((4, len(texts)), np.int64)
     first = np.zeros(len(texts) + 1, np.int64)
     hashes, lengths = split_words(texts.data, texts.starts, texts.ends, *tables(), out, first)
-    return Words(out[0], out[1], out[2], out[3], first[:-1], first[1:], hashes, lengths)
+    return Words(out[0], out[1], out[2], out[3], first[:-1], first[1:], hashes[: first[-1]], lengths[: first[-1]])
 
 
 def lines_of(texts: Texts) -> tuple[Lines, Paragraphs]:
@@ -182,8 +215,7 @@ def ngrams_of(words: Words, largest: int) -> NGrams:
     return NGrams(top.T, duplicate.T)
 
 
-def listed_words_of(words: Words, listed: Sequence[str]) -> tuple[Array, Array]:
-    """For each document how many of its words are on a list, and how many of the list are among its words."""
+def listed_words_of(words: Words, listed: Sequence[str]) -> ListedWords:
     from gristmill.kernels.texts import Texts
     from gristmill.kernels.word_kernels import count_listed
 
@@ -192,7 +224,7 @@ def listed_words_of(words: Words, listed: Sequence[str]) -> tuple[Array, Array]:
         raise ValueError("a list of words holds single words, without white space.")
     out = np.zeros((2, len(words.count)), np.int64)
     count_listed(words.hashes, words.first, words.last, entries.hashes, out)
-    return out[0], out[1]
+    return ListedWords(*out)
 
 
 def urls_of(texts: Texts) -> Urls:
@@ -204,12 +236,14 @@ def urls_of(texts: Texts) -> Urls:
 
 
 def boilerplate_of(texts: Texts, phrases: Sequence[str]) -> Boilerplate:
-    """``phrases`` in lower case; letters beyond ASCII must be as they are in the text."""
+    """``phrases`` in lower case, at least four bytes each; letters beyond ASCII match in that case only."""
     from gristmill.kernels.search_kernels import find_phrases
 
     encoded = [phrase.encode() for phrase in phrases]
+    if min(map(len, encoded)) < 4:
+        raise ValueError("phrases must have at least four bytes.")
     edges = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    out = np.zeros((5, len(texts)), np.int64)
+    out = np.zeros((4, len(texts)), np.int64)
     joined = np.frombuffer(b"".join(encoded), np.uint8)
     find_phrases(texts.data, texts.starts, texts.ends, *tables(), joined, edges, out)
     return Boilerplate(*out)
@@ -221,7 +255,8 @@ def contains(texts: Texts, wanted: str, position: str) -> Array:
 
     where = {"prefix": kernels.PREFIX, "suffix": kernels.SUFFIX, "any": kernels.ANYWHERE}[position]
     out = np.zeros(len(texts), np.bool_)
-    kernels.find_bytes(texts.data, texts.starts, texts.ends, np.frombuffer(wanted.encode(), np.uint8), where, out)
+    sought = np.array(list(wanted.encode("utf-8", "surrogatepass")), np.uint8)
+    kernels.find_bytes(texts.data, texts.starts, texts.ends, sought, where, out)
     return out
 
 

@@ -79,7 +79,8 @@ def distinct(data, begins, ends, hashes, chars, count, table):  # type: ignore[n
     size = 8
     while size < 2 * count:
         size *= 2
-    table[:size] = -1
+    for k in range(size):
+        table[k] = -1
     found = 0
     found_chars = 0
     for p in range(count):

@@ -74,7 +74,8 @@ def repeated_ngrams(hashes, lengths, first, last, largest, top, duplicate):  # t
             size = 16
             while size < 4 * candidates:
                 size *= 2
-            table[:size] = -1
+            for k in range(size):
+                table[k] = -1
             for k in range(candidates):
                 key = keys[k]
                 slot = np.int64((key * M1) >> np.uint64(32)) & (size - 1)

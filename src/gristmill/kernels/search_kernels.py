@@ -116,8 +116,7 @@ def find_phrases(data, starts, ends, blocks, classes, phrases, edges, out):  # t
     """Paragraphs that hold one of some phrases, in any case of ASCII letters.
 
     Phrase ``k`` is ``phrases[edges[k]:edges[k + 1]]``, in lower case and at least four bytes long. ``out``:
-    paragraphs; those with a phrase; those of them without a paragraph free of phrases before; the same behind;
-    occurrences of phrase 0.
+    paragraphs; those with a phrase; those of them without a paragraph free of phrases before; the same behind.
     """
     begins = np.zeros(1 << _BITS, np.bool_)
     for k in range(len(edges) - 1):
@@ -129,7 +128,6 @@ def find_phrases(data, starts, ends, blocks, classes, phrases, edges, out):  # t
         hits = 0
         leading = 0
         trailing = 0
-        special = 0
         open_ = False
         hit = False
         while i < end:
@@ -146,7 +144,6 @@ def find_phrases(data, starts, ends, blocks, classes, phrases, edges, out):  # t
                         for k in range(len(edges) - 1):
                             if starts_here(data, j, i, phrases, edges[k], edges[k + 1]):
                                 hit = True
-                                special += k == 0
             if open_ and (blank or i >= end - 1):
                 # The paragraph ends here, or what is left is one newline at most.
                 open_ = False
@@ -162,4 +159,3 @@ def find_phrases(data, starts, ends, blocks, classes, phrases, edges, out):  # t
         out[1, d] = hits
         out[2, d] = leading
         out[3, d] = trailing
-        out[4, d] = special

@@ -95,6 +95,10 @@ class Texts:
     def words(self) -> features.Words:
         return self.computed("words", lambda: features.words_of(self))
 
+    def listed_words(self, listed: tuple[str, ...]) -> features.ListedWords:
+        """The words among ``listed``, each of which is a single word, in just this case."""
+        return self.computed(("listed", listed), lambda: features.listed_words_of(self.words, listed))
+
     @property
     def lines(self) -> features.Lines:
         self._split_lines()

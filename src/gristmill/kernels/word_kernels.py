@@ -109,6 +109,7 @@ def split_words(data, starts, ends, blocks, classes, out, first):  # type: ignor
     """For each document ``out``: words, characters in words, the longest word, words with a letter.
 
     Returns a hash and a length in characters for each word; those of document ``d`` begin at ``first[d]``.
+    Behind them there may be room that is not used.
     """
     documents = len(starts)
     size = 0
@@ -124,10 +125,11 @@ def split_words(data, starts, ends, blocks, classes, out, first):  # type: ignor
         if needed > room:
             room = max(2 * room, needed)
             more = np.empty(room, np.uint64)
-            more[:total] = hashes[:total]
-            hashes = more
             longer = np.empty(room, np.uint32)
-            longer[:total] = lengths[:total]
+            for w in range(total):
+                more[w] = hashes[w]
+                longer[w] = lengths[w]
+            hashes = more
             lengths = longer
         # A function of its own: the loop over words is slow where the arrays may be replaced.
         total, out[1, d], out[2, d], out[3, d] = split_document(
@@ -135,7 +137,7 @@ def split_words(data, starts, ends, blocks, classes, out, first):  # type: ignor
         )
         out[0, d] = total - first[d]
     first[documents] = total
-    return hashes[:total], lengths[:total]
+    return hashes, lengths
 
 
 @kernel(HASHES, INTS, INTS, HASHES, "Array(int64, 2, 'C')")

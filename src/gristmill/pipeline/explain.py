@@ -13,7 +13,9 @@ from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.filters.document_filter import DocumentFilter
-from gristmill.stages.text.filters.score_filter import texts_of
+from gristmill.stages.text.filters.score_filter import ScoreFilter, texts_of
+from gristmill.stages.text.modifiers import DocumentModifier, Modify
+from gristmill.stages.text.recipes.stage import RecipeStage
 from gristmill.tasks import DocumentBatch, FileBlock, FileRange, Task
 from gristmill.tasks.document import HIDDEN, ID
 
@@ -130,12 +132,14 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
     stage.setup()
     before = batch.data
     report = StageReport(stage.name, "kept")
-    text_field: str = getattr(stage, "text_field", "")
-    filters = [one for one in getattr(stage, "filters", ()) if isinstance(one, DocumentFilter)]
-    if filters and text_field in before.column_names:
-        texts = texts_of(batch, text_field)
-        report.findings = [_finding(one, texts) for one in filters]
-        report.features = dict(_features(texts))
+    seen = DocumentBatch(before, task_id=batch.task_id)
+    for one, text_field in _rules(stage):
+        if isinstance(one, DocumentModifier):
+            seen = Modify(one, text_field).process(seen)
+            continue
+        texts = texts_of(seen, text_field)
+        report.findings.append(_finding(one, texts))
+        report.features.update(_features(texts))
     try:
         result = stage.process(DocumentBatch(before, task_id=batch.task_id))
     finally:
@@ -157,6 +161,14 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
     if report.changes and rows == 1:
         report.verdict = f"changed: {', '.join(report.changes)}"
     return report, DocumentBatch(now.data.slice(0, 1), task_id=batch.task_id)
+
+
+def _rules(stage: Stage) -> Iterator[tuple[Any, str]]:
+    """The filters of a stage, and the modifiers between them, with the fields that they look at."""
+    if isinstance(stage, ScoreFilter):
+        yield from zip(stage.filters, stage.text_fields, strict=True)
+    elif isinstance(stage, RecipeStage):
+        yield from ((rule, stage.text_field) for rule in stage.rules)
 
 
 def _finding(one: DocumentFilter, texts: Texts) -> Finding:

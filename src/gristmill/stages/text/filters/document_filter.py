@@ -29,6 +29,9 @@ class DocumentFilter:
     name: str = ""
     """What it is called in ledgers: the class's name in lower case, without "Filter", unless it says otherwise."""
 
+    needs: tuple[str, ...] = ()
+    """The groups of features that it asks `Texts` for (see `kernels.features.KERNELS`): loaded before workers start."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" not in cls.__dict__:
@@ -44,16 +47,21 @@ class DocumentFilter:
     def keep_document(self, score: Any) -> bool:
         """Whether a document with this score stays."""
         self._one_of("keep_document", "keep_batch")
-        return bool(self.keep_batch(np.asarray([score]))[0])
+        scores = np.asarray([score])
+        if scores.ndim > 1:
+            scores = np.empty(1, dtype=object)
+            scores[0] = score
+        return bool(self.keep_batch(scores)[0])
 
     def score_batch(self, texts: Texts) -> np.ndarray[Any, Any]:
         """A score for each document."""
         self._one_of("score_document", "score_batch")
         scores = [self.score_document(text) for text in texts.strings()]
-        if all(isinstance(score, int | float | np.number | bool) for score in scores):
+        if scores and all(isinstance(score, int | float | np.number | np.bool_) for score in scores):
             return np.asarray(scores)
-        array = np.empty(len(scores), dtype=object)
-        array[:] = scores
+        array = np.empty(len(scores), dtype=object)  # of no scores the type is not known
+        for k, score in enumerate(scores):  # one by one: NumPy would take lists of numbers for a table
+            array[k] = score
         return array
 
     def keep_batch(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -74,7 +82,10 @@ class DocumentFilter:
         return ()
 
     def preload(self) -> None:
-        """Load what is slow to load and can be shared by all workers: kernels, tables. No threads, no CUDA."""
+        """Load what is slow to load and can be shared by all workers: models, tables. No threads, no CUDA.
+
+        The kernels that it `needs` are loaded without this.
+        """
 
     def setup(self) -> None:
         """In each worker, before the first document: open what cannot be shared."""

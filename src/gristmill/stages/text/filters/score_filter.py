@@ -7,31 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from gristmill.kernels.texts import Texts
+from gristmill.kernels import features
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
+from gristmill.stages.text.filters.adapters import Filters, as_filters
+from gristmill.stages.text.filters.columns import column_scores, numbers, texts_of, with_column
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.tasks import DocumentBatch
 
-Filters = DocumentFilter | Sequence[DocumentFilter]
-
-
-def texts_of(batch: DocumentBatch, field: str) -> Texts:
-    """The texts of a column, with all that was computed of them since the column was set."""
-    texts: Texts | None = batch.cache.get(field)
-    if texts is None:
-        texts = batch.cache[field] = Texts.of_column(batch.data.column(field))
-    return texts
+Array = np.ndarray[Any, Any]
 
 
 class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     filters: list[DocumentFilter]
-    text_field: str
 
     def parts(self) -> Sequence[object]:
         return [part for one in self.filters for part in (one, *one.parts())]
 
     def preload(self) -> None:
+        # All kernels together first, so that compiling them is said once.
+        features.preload({group for one in self.filters for group in one.needs})
         for one in self.filters:
             one.preload()
 
@@ -44,52 +39,56 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 class ScoreFilter(_FilterStage):
     """Scores documents by one filter or several, one after the other, and drops those that a filter does not keep.
 
-    ``score_field`` names the column for the scores (a list of names for several filters); ``keep_scores`` stores them
-    all under ``<filter>_score``. With ``invert`` exactly those documents stay that the filters would drop: those that
-    all of them keep go.
+        ScoreFilter([WordCountFilter(50), MeanWordLengthFilter()], keep_scores=True)
+
+    Each filter sees what those before it have left. ``text_field`` is one for all or one for each filter.
+    ``score_field`` names the column for the scores (a list of names for several filters, None for none);
+    ``keep_scores`` stores them all under ``<filter>_score``. With ``invert=True`` exactly those documents stay that
+    the filters would drop; a list of True and False turns single filters round, one after the other.
     """
 
     def __init__(
         self,
         filter_obj: Filters,
-        text_field: str = "text",
+        text_field: str | Sequence[str] = "text",
         score_field: str | Sequence[str | None] | None = None,
-        invert: bool = False,
+        invert: bool | Sequence[bool] = False,
         keep_scores: bool = False,
     ) -> None:
-        self.filters = list_of_filters(filter_obj)
-        self.text_field = text_field
-        self.score_fields = score_names(self.filters, score_field, keep_scores)
-        self.invert = invert
+        self.filters = as_filters(filter_obj)
+        self.text_fields = one_for_each(text_field, len(self.filters), "text_field")
+        self.score_fields = score_names(self.filters, score_field, keep_scores, self.text_fields)
+        # One that is turned round alone is the same either way.
+        self.invert_all = isinstance(invert, bool) and invert and len(self.filters) > 1
+        self.invert = one_for_each(invert, len(self.filters), "invert")
 
     def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], [self.text_field]
+        return ["data"], list(dict.fromkeys(self.text_fields))
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [name for name in self.score_fields if name]
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        if self.invert:
-            return self._inverted(task)
-        for one, field in zip(self.filters, self.score_fields, strict=True):
-            scores = one.score_batch(texts_of(task, self.text_field))
+        if self.invert_all:
+            return self._those_that_go(task)
+        for one, text, field, invert in zip(
+            self.filters, self.text_fields, self.score_fields, self.invert, strict=True
+        ):
+            scores = scores_of(one, task, text)
             if field:
                 task = with_column(task, field, scores)
-            mask = np.asarray(one.keep_batch(scores), dtype=bool)
-            if not mask.all():
-                gone = scores[~mask]
-                task = task.keep(mask, one.reasons(gone), numbers(gone))
+            task = drop(task, one, scores, invert)
         return task
 
-    def _inverted(self, task: DocumentBatch) -> DocumentBatch:
+    def _those_that_go(self, task: DocumentBatch) -> DocumentBatch:
         keep_all = np.ones(task.num_items, dtype=bool)
-        for one, field in zip(self.filters, self.score_fields, strict=True):
-            scores = one.score_batch(texts_of(task, self.text_field))
+        for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
+            scores = scores_of(one, task, text)
             if field:
                 task = with_column(task, field, scores)
-            keep_all &= np.asarray(one.keep_batch(scores), dtype=bool)
+            keep_all &= mask_of(one, scores)
         names = ", ".join(one.name for one in self.filters)
-        return task.keep(~keep_all, f"not {names}")
+        return task.keep(~keep_all, f"kept by all of {names}")
 
 
 @register
@@ -98,46 +97,48 @@ class Score(_FilterStage):
 
     def __init__(
         self,
-        score_fn: Filters | Callable[[str], Any],
+        score_fn: Filters | Callable[[str], Any] | Sequence[DocumentFilter | Callable[[str], Any]],
         score_field: str | Sequence[str | None],
-        text_field: str = "text",
+        text_field: str | Sequence[str] = "text",
     ) -> None:
-        if isinstance(score_fn, DocumentFilter | Sequence):
-            self.filters = list_of_filters(score_fn)
-        else:
-            self.filters = [_ByFunction(score_fn)]
-        self.text_field = text_field
-        self.score_fields = score_names(self.filters, score_field, False)
+        self.filters = as_filters(score_fn, function="score")
+        self.text_fields = one_for_each(text_field, len(self.filters), "text_field")
+        self.score_fields = score_names(self.filters, score_field, False, self.text_fields)
 
     def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], [self.text_field]
+        return ["data"], list(dict.fromkeys(self.text_fields))
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [name for name in self.score_fields if name]
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        for one, field in zip(self.filters, self.score_fields, strict=True):
+        for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
             if field:
-                task = with_column(task, field, one.score_batch(texts_of(task, self.text_field)))
+                task = with_column(task, field, scores_of(one, task, text))
         return task
 
 
 @register
 class Filter(_FilterStage):
-    """Drops documents by a score that is there already: by a filter's thresholds, or by a function of the score."""
+    """Drops documents by a score that is there already: by a filter's thresholds, or by a function of the score.
+
+        Filter(lambda score: score > 0.5, "quality")
+
+    Of several filters each has its field, in order. ``invert`` turns all of them round, or single ones.
+    """
 
     def __init__(
-        self, filter_fn: Filters | Callable[[Any], bool], filter_field: str | Sequence[str], invert: bool = False
+        self,
+        filter_fn: Filters | Callable[[Any], bool] | Sequence[DocumentFilter | Callable[[Any], bool]],
+        filter_field: str | Sequence[str],
+        invert: bool | Sequence[bool] = False,
     ) -> None:
-        if isinstance(filter_fn, DocumentFilter | Sequence):
-            self.filters = list_of_filters(filter_fn)
-        else:
-            self.filters = [_ByFunction(keep=filter_fn)]
-        fields = [filter_field] * len(self.filters) if isinstance(filter_field, str) else list(filter_field)
-        if len(fields) != len(self.filters):
-            raise ValueError(f"Filter wants one field for each of {len(self.filters)} filters, not {len(fields)}.")
-        self.filter_fields = fields
-        self.invert = invert
+        self.filters = as_filters(filter_fn, function="keep")
+        self.filter_fields = one_for_each(filter_field, len(self.filters), "filter_field")
+        self.invert = one_for_each(invert, len(self.filters), "invert")
+
+    def preload(self) -> None:
+        """Nothing: no document is scored."""
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(dict.fromkeys(self.filter_fields))
@@ -146,79 +147,82 @@ class Filter(_FilterStage):
         return ["data"], []
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        for one, field in zip(self.filters, self.filter_fields, strict=True):
-            scores = column_scores(task, field)
-            mask = np.asarray(one.keep_batch(scores), dtype=bool) ^ self.invert
-            gone = scores[~mask]
-            reasons = f"not {one.name}" if self.invert else one.reasons(gone)
-            task = task.keep(mask, reasons, numbers(gone))
+        for one, field, invert in zip(self.filters, self.filter_fields, self.invert, strict=True):
+            task = drop(task, one, column_scores(task, field), invert)
         return task
 
 
-class _ByFunction(DocumentFilter):
-    """A function of the text or of the score in a filter's clothes."""
-
-    def __init__(self, score: Callable[[str], Any] | None = None, keep: Callable[[Any], bool] | None = None) -> None:
-        self._score = score
-        self._keep = keep
-        self.name = getattr(score or keep, "__name__", "function")
-
-    def score_document(self, text: str) -> Any:
-        assert self._score is not None
-        return self._score(text)
-
-    def parts(self) -> Sequence[object]:
-        return [part for part in (self._score, self._keep) if part is not None]
-
-    def keep_document(self, score: Any) -> bool:
-        return self._keep is None or bool(self._keep(score))
+def scores_of(one: DocumentFilter, task: DocumentBatch, field: str) -> Array:
+    """A score for each document."""
+    scores = np.asarray(one.score_batch(texts_of(task, field)))
+    if scores.ndim < 1 or len(scores) != task.num_items:
+        raise ValueError(
+            f"score_batch of filter {one.name!r} gave scores of shape {scores.shape} for {task.num_items} documents: "
+            "it must give one score for each."
+        )
+    if scores.ndim > 1:  # a list of numbers for each document
+        rows = np.empty(len(scores), dtype=object)
+        for k, row in enumerate(scores.tolist()):
+            rows[k] = row
+        return rows
+    return scores
 
 
-def list_of_filters(given: Filters) -> list[DocumentFilter]:
-    filters = [given] if isinstance(given, DocumentFilter) else list(given)
-    for one in filters:
-        if isinstance(one, type):
-            raise TypeError(f"{one.__name__} is a class: give an instance, {one.__name__}(...).")
-        if not all(hasattr(one, method) for method in ("score_batch", "keep_batch")):
-            raise TypeError(f"{one!r} is not a filter: make it a subclass of DocumentFilter.")
-    if not filters:
-        raise ValueError("there is no filter in the list.")
-    return filters
+def mask_of(one: DocumentFilter, scores: Array) -> Array:
+    """Whether each document is kept."""
+    mask = np.asarray(one.keep_batch(scores), dtype=bool)
+    if mask.shape != (len(scores),):
+        raise ValueError(
+            f"keep_batch of filter {one.name!r} gave an array of shape {mask.shape} for {len(scores)} scores: "
+            "it must give one True or False for each."
+        )
+    return mask
+
+
+def drop(task: DocumentBatch, one: DocumentFilter, scores: Array, invert: bool) -> DocumentBatch:
+    """The documents whose scores are kept, or not kept; the others go with reason and score."""
+    mask = mask_of(one, scores) ^ invert
+    if mask.all():
+        return task
+    gone = scores[~mask]
+    return task.keep(mask, f"not {one.name}" if invert else one.reasons(gone), numbers(gone))
+
+
+def one_for_each(given: Any, count: int, argument: str) -> list[Any]:
+    """``given`` for each of the filters, or one each of a list."""
+    if isinstance(given, str | bool):
+        return [given] * count
+    values = list(given)
+    if len(values) != count:
+        raise ValueError(f"{argument} has {len(values)} values for {count} filters: give one, or one for each.")
+    return values
 
 
 def score_names(
-    filters: list[DocumentFilter], given: str | Sequence[str | None] | None, keep_scores: bool
+    filters: list[DocumentFilter],
+    given: str | Sequence[str | None] | None,
+    keep_scores: bool,
+    text_fields: Sequence[str],
 ) -> list[str | None]:
+    """The names of the columns for the scores; None for those that are not stored."""
+    if given is None and not keep_scores:
+        return [None] * len(filters)
     if given is None:
-        names: list[str | None] = [f"{one.name}_score" if keep_scores else None for one in filters]
+        names: list[str | None] = []
+        for one in filters:
+            name = f"{one.name}_score"
+            names.append(
+                name if name not in names else f"{name}_{sum(one.name == f.name for f in filters[: len(names) + 1])}"
+            )
         return names
     names = [given] if isinstance(given, str) else list(given)
     if len(names) != len(filters):
-        raise ValueError(f"there are {len(filters)} filters and {len(names)} names of score fields.")
+        raise ValueError(f"score_field has {len(names)} names for {len(filters)} filters: each has its own.")
+    stored = [name for name in names if name]
+    twice = {name for name in stored if stored.count(name) > 1}
+    if twice:
+        raise ValueError(f"score_field {min(twice)!r} is there twice: the second would overwrite the first.")
+    for name in stored:
+        if name in text_fields:
+            raise ValueError(f"score_field {name!r} is the field of the text, which the scores would overwrite.")
     return names
-
-
-def with_column(task: DocumentBatch, name: str, values: np.ndarray[Any, Any]) -> DocumentBatch:
-    """The same batch with a column more, or another one in its place; what is cached of other columns stays."""
-    import pyarrow as pa
-
-    table = task.data
-    array = pa.array(values.tolist() if values.dtype == object else values)
-    where = table.schema.get_field_index(name)
-    cache = {key: value for key, value in task.cache.items() if key != name}
-    task.data = table.append_column(name, array) if where < 0 else table.set_column(where, name, array)
-    task.cache.update(cache)
-    return task
-
-
-def column_scores(task: DocumentBatch, field: str) -> np.ndarray[Any, Any]:
-    column = task.data.column(field)
-    array: np.ndarray[Any, Any] = column.to_numpy()
-    return array
-
-
-def numbers(scores: np.ndarray[Any, Any]) -> list[float | None]:
-    """Scores as numbers where they are numbers."""
-    if scores.dtype != object:
-        return [float(score) for score in scores]
-    return [float(score) if isinstance(score, int | float) else None for score in scores]

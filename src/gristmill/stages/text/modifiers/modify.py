@@ -61,6 +61,9 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
             if isinstance(one, DocumentModifier):
                 one.preload()
 
+    def parts(self) -> Sequence[object]:
+        return self.modifiers
+
     def setup(self, worker_metadata: Any = None) -> None:
         for one in self.modifiers:
             if isinstance(one, DocumentModifier):

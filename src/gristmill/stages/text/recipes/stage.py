@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from gristmill.kernels import features
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import numbers, texts_of
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 from gristmill.stages.text.modifiers.modify import Modify
@@ -41,7 +43,12 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field] if any(isinstance(one, DocumentModifier) for one in self.rules) else []
 
+    def parts(self) -> Sequence[object]:
+        return self.rules
+
     def preload(self) -> None:
+        # All kernels together first, so that compiling them is said once.
+        features.preload({group for one in self.rules if isinstance(one, DocumentFilter) for group in one.needs})
         for one in self.rules:
             one.preload()
 

@@ -1,0 +1,68 @@
+"""What a user gives as a filter, made one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gristmill.stages.text.filters.document_filter import DocumentFilter
+
+Filters = DocumentFilter | Sequence[DocumentFilter]
+
+
+class ByFunction(DocumentFilter):
+    """A function of the text or of the score in a filter's clothes."""
+
+    def __init__(self, score: Callable[[str], Any] | None = None, keep: Callable[[Any], bool] | None = None) -> None:
+        self._score = score
+        self._keep = keep
+        self.name = getattr(score or keep, "__name__", "function")
+
+    def parts(self) -> Sequence[object]:
+        return [part for part in (self._score, self._keep) if part is not None]
+
+    def score_document(self, text: str) -> Any:
+        assert self._score is not None
+        return self._score(text)
+
+    def keep_document(self, score: Any) -> bool:
+        return self._keep is None or bool(self._keep(score))
+
+
+class ByMethods(DocumentFilter):
+    """An object with ``score_document`` and ``keep_document`` that is no `DocumentFilter`: another library's filter."""
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+        name = getattr(given, "name", "")
+        self.name = name if isinstance(name, str) and name else type(given).__name__
+
+    def parts(self) -> Sequence[object]:
+        return [self._given]
+
+    def score_document(self, text: str) -> Any:
+        return self._given.score_document(text)
+
+    def keep_document(self, score: Any) -> bool:
+        return bool(self._given.keep_document(score))
+
+
+def as_filters(given: Any, function: str = "") -> list[DocumentFilter]:
+    """A filter or a list of them, as a list. With ``function`` "score" or "keep" plain functions will do."""
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    if not several:
+        raise ValueError("there is no filter in the list.")
+    return [_as_filter(one, function) for one in several]
+
+
+def _as_filter(one: Any, function: str) -> DocumentFilter:
+    if isinstance(one, type):
+        raise TypeError(f"{one.__name__} is a class: give an instance, {one.__name__}(...).")
+    if isinstance(one, DocumentFilter):
+        return one
+    if all(callable(getattr(one, method, None)) for method in ("score_document", "keep_document")):
+        return ByMethods(one)
+    if function and callable(one):
+        return ByFunction(**{function: one})
+    wanted = "a DocumentFilter, or a function" if function else "a DocumentFilter"
+    raise TypeError(f"{one!r} is not a filter: give {wanted}.")

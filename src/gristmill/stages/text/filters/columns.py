@@ -1,0 +1,64 @@
+"""Between the columns of a batch and the arrays that filters work on."""
+
+from __future__ import annotations
+
+import numbers as abstract
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gristmill.kernels.texts import Texts
+
+if TYPE_CHECKING:
+    from gristmill.tasks import DocumentBatch
+
+Array = np.ndarray[Any, Any]
+
+
+def texts_of(batch: DocumentBatch, field: str) -> Texts:
+    """The texts of a column, with all that was computed of them since the column was set."""
+    import pyarrow as pa
+
+    texts: Texts | None = batch.cache.get(field)
+    if texts is None:
+        column = column_of(batch, field)
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+            raise TypeError(f"column {field!r} holds {kind}, not text: name the column of the text by text_field.")
+        texts = batch.cache[field] = Texts.of_column(column)
+    return texts
+
+
+def column_of(batch: DocumentBatch, field: str) -> Any:
+    if field not in batch.data.column_names:
+        raise KeyError(f"there is no column {field!r}; there are: {', '.join(batch.columns)}.")
+    return batch.data.column(field)
+
+
+def with_column(task: DocumentBatch, name: str, values: Array) -> DocumentBatch:
+    """The same batch with a column more, or another one in its place; what is cached of other columns stays."""
+    import pyarrow as pa
+
+    table = task.data
+    try:
+        array = pa.array(values.tolist() if values.dtype == object else values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise TypeError(f"the scores for column {name!r} do not fit into one column: {error}") from None
+    where = table.schema.get_field_index(name)
+    cache = {key: value for key, value in task.cache.items() if key != name}
+    task.data = table.append_column(name, array) if where < 0 else table.set_column(where, name, array)
+    task.cache.update(cache)
+    return task
+
+
+def column_scores(task: DocumentBatch, field: str) -> Array:
+    """The scores in a column; numbers that are missing are NaN, anything else that is missing is None."""
+    array: Array = column_of(task, field).to_numpy()
+    return array
+
+
+def numbers(scores: Array) -> list[float | None]:
+    """Scores as numbers where they are numbers."""
+    if scores.dtype.kind in "biuf":
+        return [float(score) for score in scores]
+    return [float(score) if isinstance(score, abstract.Real) else None for score in scores]

@@ -1,0 +1,75 @@
+"""Filters by how lines begin and end. A line ends with a newline; lines of white space alone do not count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gristmill.stages.registry import register
+from gristmill.stages.text.filters.thresholds import Array, AtMost, percent, ratio
+
+if TYPE_CHECKING:
+    from gristmill.kernels.texts import Texts
+
+
+@register
+class BulletsFilter(AtMost):
+    """Drops documents in which too many lines begin with a bullet (Gopher: 90%).
+
+    Bullets are NeMo Curator's, and the hyphen, the asterisk, the en dash and ``▶ ◀ ■ □ ▪ ▫`` besides: plain text has no
+    others. A document without lines scores 1 and is dropped.
+    """
+
+    name = "bullet_ratio"
+    needs = ("lines",)
+
+    def __init__(self, max_bullet_lines_ratio: float = 0.9) -> None:
+        self.most = max_bullet_lines_ratio
+
+    def score_batch(self, texts: Texts) -> Array:
+        return ratio(texts.lines.bullets, texts.lines.count, empty=1.0)
+
+    def rule(self) -> str:
+        return f"at most {percent(self.most)} of the lines begin with a bullet"
+
+
+@register
+class PunctuationFilter(AtMost):
+    """Drops documents in which too many lines do not end as a sentence does (after C4).
+
+    A sentence ends with ``. ? !``, an ellipsis or a quotation mark, or with their counterparts in other scripts; NeMo
+    Curator knows ``. ? ! " '``. A document without lines scores 1 and is dropped.
+    """
+
+    name = "punctuation"
+    needs = ("lines",)
+
+    def __init__(self, max_num_sentences_without_endmark_ratio: float = 0.85) -> None:
+        self.most = max_num_sentences_without_endmark_ratio
+
+    def score_batch(self, texts: Texts) -> Array:
+        lines = texts.lines
+        return ratio(lines.count - lines.end_marks, lines.count, empty=1.0)
+
+    def rule(self) -> str:
+        return f"at most {percent(self.most)} of the lines end without an end mark"
+
+
+@register
+class EllipsisFilter(AtMost):
+    """Drops documents in which too many lines end with an ellipsis (Gopher: 30%).
+
+    That is ``...``, U+2026 or U+22EF, bare or alone in round or square brackets. NeMo Curator takes lines that end with
+    "read more" or "-»" for such as well. A document without lines scores 1 and is dropped.
+    """
+
+    name = "ellipsis"
+    needs = ("lines",)
+
+    def __init__(self, max_num_lines_ending_with_ellipsis_ratio: float = 0.3) -> None:
+        self.most = max_num_lines_ending_with_ellipsis_ratio
+
+    def score_batch(self, texts: Texts) -> Array:
+        return ratio(texts.lines.ellipses, texts.lines.count, empty=1.0)
+
+    def rule(self) -> str:
+        return f"at most {percent(self.most)} of the lines end with an ellipsis"

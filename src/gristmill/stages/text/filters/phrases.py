@@ -1,0 +1,142 @@
+"""Filters by what is found in a document: addresses, stock phrases, a string."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from gristmill.kernels.features import contains
+from gristmill.stages.registry import register
+from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.text.filters.thresholds import Array, AtMost, percent, ratio
+
+if TYPE_CHECKING:
+    from gristmill.kernels.texts import Texts
+
+DUMMY_TEXT = "lorem ipsum"
+POLICY_PHRASES = (
+    "terms of use",
+    "privacy policy",
+    "privacy overview",
+    "cookie policy",
+    "cookies policy",
+    "uses cookies",
+    "use cookies",
+    "use of cookies",
+    # from the long notices of cookie banners that do not have one of the above in each paragraph
+    "necessary cookies are absolutely essential",
+    "cookies that may not be particularly necessary",
+    "without changing your cookie settings",
+)
+
+
+def _addresses(url_regex: re.Pattern[str] | str, text: str) -> list[str]:
+    return [found.group() for found in re.finditer(url_regex, text)]
+
+
+@register
+class UrlsFilter(AtMost):
+    """Drops documents in which too many characters belong to addresses.
+
+    An address is ``http://`` or ``https://`` with the ASCII characters behind it that may stand in one, or what
+    ``url_regex`` matches (which is slower). An empty document scores 1 and is dropped.
+    """
+
+    name = "urls_ratio"
+    needs = ("chars", "urls")
+
+    def __init__(self, max_url_to_text_ratio: float = 0.2, url_regex: re.Pattern[str] | str | None = None) -> None:
+        self.most = max_url_to_text_ratio
+        self.url_regex = re.compile(url_regex) if url_regex is not None else None
+
+    def score_batch(self, texts: Texts) -> Array:
+        if self.url_regex is None:
+            chars = texts.urls.chars
+        else:
+            found = (sum(map(len, _addresses(self.url_regex, text))) for text in texts.strings())
+            chars = np.fromiter(found, np.int64, len(texts))
+        return ratio(chars, texts.chars.count, empty=1.0)
+
+    def rule(self) -> str:
+        return f"at most {percent(self.most)} of the characters belong to addresses"
+
+
+@register
+class PornographicUrlsFilter(AtMost):
+    """Drops documents with an address that has "porn" in it, in either case: those score 1, all others 0.
+
+    NeMo Curator wants it in lower case. For ``url_regex`` see `UrlsFilter`.
+    """
+
+    needs = ("urls",)
+    most = 0
+
+    def __init__(self, url_regex: re.Pattern[str] | str | None = None) -> None:
+        self.url_regex = re.compile(url_regex) if url_regex is not None else None
+
+    def score_batch(self, texts: Texts) -> Array:
+        if self.url_regex is None:
+            return (texts.urls.porn > 0).astype(np.int64)
+        found = (any("porn" in url.lower() for url in _addresses(self.url_regex, text)) for text in texts.strings())
+        return np.fromiter(found, np.int64, len(texts))
+
+    def rule(self) -> str:
+        return 'no address has "porn" in it'
+
+
+@register
+class BoilerPlateStringFilter(AtMost):
+    """Drops documents in which too many paragraphs have a phrase such as "terms of use" or "uses cookies" (after C4).
+
+    One with "lorem ipsum" scores 1. Case does not matter. Without ``remove_if_at_top_or_bottom`` paragraphs with
+    such phrases do not count where there are only such before them, or only such behind them, unless the document
+    has no others; in NeMo Curator the argument has no effect. A document without paragraphs scores 1 and is dropped.
+    """
+
+    name = "boilerplate_string_ratio"
+    needs = ("boilerplate",)
+
+    def __init__(self, remove_if_at_top_or_bottom: bool = True, max_boilerplate_string_ratio: float = 0.4) -> None:
+        self.remove_if_at_top_or_bottom = remove_if_at_top_or_bottom
+        self.most = max_boilerplate_string_ratio
+
+    def score_batch(self, texts: Texts) -> Array:
+        dummy = texts.boilerplate((DUMMY_TEXT,)).hits > 0
+        found = texts.boilerplate(POLICY_PHRASES)
+        hits = found.hits
+        if not self.remove_if_at_top_or_bottom:
+            hits = np.where(hits < found.paragraphs, hits - found.leading - found.trailing, hits)
+        return np.where(dummy, 1.0, ratio(hits, found.paragraphs, empty=1.0))
+
+    def rule(self) -> str:
+        where = "" if self.remove_if_at_top_or_bottom else " between others"
+        return f'at most {percent(self.most)} of the paragraphs are boilerplate{where}, and none has "{DUMMY_TEXT}"'
+
+
+@register
+class SubstringFilter(DocumentFilter):
+    """Keeps documents that have a string at their beginning, at their end, or anywhere: those score 1, others 0.
+
+    As in Python every document has the empty string everywhere.
+    """
+
+    needs = ("contains",)
+
+    def __init__(self, substring: str, position: Literal["prefix", "suffix", "any"]) -> None:
+        if position not in ("prefix", "suffix", "any"):
+            raise ValueError(f"position of SubstringFilter is 'prefix', 'suffix' or 'any', not {position!r}.")
+        self.substring = substring
+        self.position = position
+
+    def score_batch(self, texts: Texts) -> Array:
+        return contains(texts, self.substring, self.position).astype(np.int64)
+
+    def keep_batch(self, scores: Array) -> Array:
+        kept: Array = scores == 1
+        return kept
+
+    def rule(self) -> str:
+        where = {"prefix": "begins with", "suffix": "ends with", "any": "contains"}[self.position]
+        return f"{where} {self.substring!r}"

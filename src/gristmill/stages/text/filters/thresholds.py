@@ -1,0 +1,56 @@
+"""Filters that keep what is on one side of a threshold, or between two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gristmill.stages.text.filters.document_filter import DocumentFilter
+
+Array = np.ndarray[Any, Any]
+
+
+class AtMost(DocumentFilter):
+    """Keeps scores up to ``most``."""
+
+    most: float
+
+    def keep_batch(self, scores: Array) -> Array:
+        return scores <= self.most
+
+
+class AtLeast(DocumentFilter):
+    """Keeps scores from ``least`` on."""
+
+    least: float
+
+    def keep_batch(self, scores: Array) -> Array:
+        return scores >= self.least
+
+
+class Between(DocumentFilter):
+    """Keeps scores from ``least`` to ``most``, and says on which side the others lie."""
+
+    least: float
+    most: float
+    below: str
+    above: str
+
+    def keep_batch(self, scores: Array) -> Array:
+        return (scores >= self.least) & (scores <= self.most)
+
+    def reasons(self, scores: Array) -> Sequence[str]:
+        # Not "score > most": one that is not a number at all is nearer to too little.
+        return [self.above if score > self.most else self.below for score in scores]
+
+
+def ratio(part: Array, whole: Array, empty: float) -> Array:
+    """``part / whole``, and ``empty`` where ``whole`` is 0."""
+    shares: Array = np.where(whole > 0, part / np.maximum(whole, 1), empty)
+    return shares
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:g}%"
