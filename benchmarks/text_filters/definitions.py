@@ -32,8 +32,8 @@ def mean_word_length(text: str, without_signs: bool = False) -> bool:
     return bool(words) and 3 <= mean(map(len, words)) <= 10
 
 
-def symbols_to_words(text: str, each: bool = False, whole_words: bool = False) -> bool:
-    """``each``: hashes and ellipses are bounded each for itself; ``whole_words``: only words count that are a sign."""
+def symbols_to_words(text: str, whole_words: bool = False) -> bool:
+    """``whole_words``: only words count that are a sign and nothing else, hashes and ellipses together."""
     words = text.split()
     if not words:
         return True
@@ -41,7 +41,7 @@ def symbols_to_words(text: str, each: bool = False, whole_words: bool = False) -
         found = sum(word in CURATOR_ELLIPSES or len(re.findall("#+", word)) > len(word) / 2 for word in words)
         return found / len(words) <= 0.1
     hashes, ellipses = text.count("#"), text.count("...") + text.count("…") + text.count("⋯")
-    return (max(hashes, ellipses) if each else hashes + ellipses) / len(words) <= 0.1
+    return max(hashes, ellipses) / len(words) <= 0.1
 
 
 def bullets(text: str, marks: tuple[str, ...] = BULLETS, blank_lines: bool = False) -> bool:

@@ -75,7 +75,6 @@ CURATOR: dict[str, list[Difference]] = {
 DATATROVE: dict[str, list[Difference]] = {
     "word_count": WITHOUT_SIGNS,
     "mean_word_length": WITHOUT_SIGNS,
-    "symbols_to_words": differences(each="bounds hashes and ellipses each for itself, not their sum"),
     "bullets": [Difference("only `•` and `-` are bullets", {"marks": d.DATATROVE_BULLETS}), *BLANK_LINES],
     "ellipsis": BLANK_LINES,
     "duplicate_lines": BLANK_LINES,

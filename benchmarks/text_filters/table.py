@@ -15,6 +15,7 @@ HEAD = (
     "after start-up s",
     "x first",
     "CPU s",
+    "x first",
     "peak PSS MB",
     "documents/s",
     "MB/s",
@@ -35,7 +36,7 @@ def markdown(runs: Mapping[str, Sequence[Measured]], documents: int, size: int) 
     for label, ones in runs.items():
         whole = [one for one in ones if one.ok]
         if not whole:
-            lines.append(f"| {label} | failed | | | | | | | | | |")
+            lines.append(f"| {label} | failed |{' |' * (len(HEAD) - 2)}")
             continue
         work = [one.work_s for one in whole if one.work_s is not None]
         speed = median(work) if work else median(one.wall_s for one in whole)
@@ -47,6 +48,7 @@ def markdown(runs: Mapping[str, Sequence[Measured]], documents: int, size: int) 
             spread(work),
             spread(ratios(ones, first, lambda one: one.work_s)),
             spread([one.cpu_s for one in whole]),
+            spread(ratios(ones, first, lambda one: one.cpu_s)),
             spread([one.peak_pss / 1e6 for one in whole]),
             f"{documents / speed:,.0f}",
             f"{size / speed / 1e6:,.1f}",

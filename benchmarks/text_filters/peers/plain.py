@@ -30,7 +30,7 @@ def keep(text: str) -> bool:
         return False
     if not 3 <= sum(map(len, words)) / n <= 10:
         return False
-    if (text.count("#") + text.count("...") + text.count("…")) / n > 0.1:
+    if max(text.count("#"), text.count("...") + text.count("…")) / n > 0.1:
         return False
     lines = [line for line in text.split("\n") if line]
     if sum(line.lstrip().startswith(BULLETS) for line in lines) / len(lines) > 0.9:
@@ -39,7 +39,7 @@ def keep(text: str) -> bool:
         return False
     if sum(1 for word in words if LETTER.search(word)) / n < 0.8:
         return False
-    if sum(word in STOP_WORDS for word in words) < 2:
+    if len(STOP_WORDS.intersection(words)) < 2:
         return False
     paragraphs = [paragraph for paragraph in BLANK_LINES.split(text) if paragraph]
     for parts in (lines, paragraphs):
