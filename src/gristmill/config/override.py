@@ -91,7 +91,7 @@ def _set_stage(items: list[Node], position: int, keys: list[str], value: Node, w
         body = entries[what]
         if isinstance(body.value, str):
             body = entries[what] = Node({"name": body}, body.where)
-        if keys[0] not in ("text_field", "set", "name"):
+        if keys[0] not in ("text_field", "set", "name", "keep_scores"):
             keys = ["set", ".".join(keys)]
     elif what not in entries or entries[what].value is None:
         entries[what] = Node({}, where)

@@ -12,8 +12,9 @@ from gristmill.errors import PipelineError, PlanError
 from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.text.filters.columns import texts_of
 from gristmill.stages.text.filters.document_filter import DocumentFilter
-from gristmill.stages.text.filters.score_filter import ScoreFilter, texts_of
+from gristmill.stages.text.filters.score_filter import ScoreFilter
 from gristmill.stages.text.modifiers import DocumentModifier, Modify
 from gristmill.stages.text.recipes.stage import RecipeStage
 from gristmill.tasks import DocumentBatch, FileBlock, FileRange, Task

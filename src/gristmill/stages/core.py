@@ -159,14 +159,14 @@ class ProcessingStage(ABC, Generic[In, Out]):
         """This stage, or a changed copy that makes use of knowing the others in its pipeline."""
         return self
 
-    def parts(self) -> Sequence[object]:
+    def made_of(self) -> Sequence[object]:
         """What it was given to do its work with and may be the user's: filters, say."""
         return ()
 
     def is_own(self) -> bool:
         """Whether all of its code is gristmill's: it then says of every document what becomes of it, and does not
         fail on one."""
-        return all(type(x).__module__.startswith("gristmill.stages.text.") for x in (self, *self.parts()))
+        return all(type(x).__module__.startswith("gristmill.stages.text.") for x in (self, *self.made_of()))
 
     def num_workers(self) -> int | None:
         """How many workers the stage has; None leaves it to the balancer."""

@@ -26,6 +26,15 @@ documents = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(documents)
 
 
+REASONS = {
+    "too few words": "word_count",
+    "too many words": "word_count",
+    "words too short on average": "mean_word_length",
+    "words too long on average": "mean_word_length",
+}
+"""Reasons that say more than the name of the rule."""
+
+
 def batch(texts: dict[str, str], field: str = "text") -> DocumentBatch:
     return DocumentBatch(data=pa.table({"name": list(texts), field: list(texts.values())}))
 
@@ -35,7 +44,8 @@ def verdicts(stage: RecipeStage, texts: dict[str, str], field: str = "text") -> 
     kept = stage.process(batch(texts, field))
     found: dict[str, str | None] = dict.fromkeys(kept.data.column("name").to_pylist())
     for dropped in kept.account.dropped:
-        found |= dict(zip(dropped.rows.column("name").to_pylist(), dropped.reasons, strict=True))
+        reasons = [REASONS.get(reason, reason) for reason in dropped.reasons]
+        found |= dict(zip(dropped.rows.column("name").to_pylist(), reasons, strict=True))
     assert set(found) == set(texts)
     return found
 
@@ -103,6 +113,14 @@ def test_scores_stand_beside_reasons():
     kept = recipe("fineweb").process(batch({"a": documents.DOCUMENTS["2 of 25 lines with ends"]}))
     (dropped,) = kept.account.dropped
     assert (dropped.reasons, dropped.scores) == (["line_punctuation"], [2 / 25])
+
+
+def test_scores_are_kept_when_asked_for():
+    stage = recipe("fineweb", keep_scores=True)
+    names = ["line_punctuation_score", "short_lines_score", "duplicate_line_chars_score", "newlines_score"]
+    assert stage.outputs() == (["data"], names)
+    kept = stage.process(batch({"a": documents.PROSE}))
+    assert [kept.data.column(name)[0].as_py() for name in names[:3]] == [1.0, 0.0, 0.0]
 
 
 def test_thresholds_are_changed_and_rules_left_out():

@@ -18,7 +18,7 @@ class ByFunction(DocumentFilter):
         self._keep = keep
         self.name = getattr(score or keep, "__name__", "function")
 
-    def parts(self) -> Sequence[object]:
+    def made_of(self) -> Sequence[object]:
         return [part for part in (self._score, self._keep) if part is not None]
 
     def score_document(self, text: str) -> Any:
@@ -37,7 +37,7 @@ class ByMethods(DocumentFilter):
         name = getattr(given, "name", "")
         self.name = name if isinstance(name, str) and name else type(given).__name__
 
-    def parts(self) -> Sequence[object]:
+    def made_of(self) -> Sequence[object]:
         return [self._given]
 
     def score_document(self, text: str) -> Any:

@@ -77,7 +77,7 @@ class DocumentFilter:
         """The rule with its thresholds, in words for people; empty where that is not known."""
         return ""
 
-    def parts(self) -> Sequence[object]:
+    def made_of(self) -> Sequence[object]:
         """What it was given that may be the user's code."""
         return ()
 

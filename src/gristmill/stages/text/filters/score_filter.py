@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from gristmill.kernels import features
+from gristmill.kernels.texts import Texts
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.adapters import Filters, as_filters
 from gristmill.stages.text.filters.columns import column_scores, numbers, texts_of, with_column
 from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.text.filters.sieve import Sieve
 from gristmill.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
@@ -21,8 +23,8 @@ Array = np.ndarray[Any, Any]
 class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     filters: list[DocumentFilter]
 
-    def parts(self) -> Sequence[object]:
-        return [part for one in self.filters for part in (one, *one.parts())]
+    def made_of(self) -> Sequence[object]:
+        return [part for one in self.filters for part in (one, *one.made_of())]
 
     def preload(self) -> None:
         # All kernels together first, so that compiling them is said once.
@@ -71,19 +73,22 @@ class ScoreFilter(_FilterStage):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         if self.invert_all:
             return self._those_that_go(task)
+        sieve = Sieve(task)
         for one, text, field, invert in zip(
             self.filters, self.text_fields, self.score_fields, self.invert, strict=True
         ):
-            scores = scores_of(one, task, text)
+            scores = scores_of(one, sieve.texts(text))
             if field:
-                task = with_column(task, field, scores)
-            task = drop(task, one, scores, invert)
-        return task
+                sieve.column(field, scores)
+            mask = mask_of(one, scores) ^ invert
+            if not mask.all():
+                sieve.drop(mask, reasons_of(one, scores[~mask], invert), numbers(scores[~mask]))
+        return sieve.batch()
 
     def _those_that_go(self, task: DocumentBatch) -> DocumentBatch:
         keep_all = np.ones(task.num_items, dtype=bool)
         for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
-            scores = scores_of(one, task, text)
+            scores = scores_of(one, texts_of(task, text))
             if field:
                 task = with_column(task, field, scores)
             keep_all &= mask_of(one, scores)
@@ -114,7 +119,7 @@ class Score(_FilterStage):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
             if field:
-                task = with_column(task, field, scores_of(one, task, text))
+                task = with_column(task, field, scores_of(one, texts_of(task, text)))
         return task
 
 
@@ -148,16 +153,19 @@ class Filter(_FilterStage):
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         for one, field, invert in zip(self.filters, self.filter_fields, self.invert, strict=True):
-            task = drop(task, one, column_scores(task, field), invert)
+            scores = column_scores(task, field)
+            mask = mask_of(one, scores) ^ invert
+            if not mask.all():
+                task = task.keep(mask, reasons_of(one, scores[~mask], invert), numbers(scores[~mask]))
         return task
 
 
-def scores_of(one: DocumentFilter, task: DocumentBatch, field: str) -> Array:
+def scores_of(one: DocumentFilter, texts: Texts) -> Array:
     """A score for each document."""
-    scores = np.asarray(one.score_batch(texts_of(task, field)))
-    if scores.ndim < 1 or len(scores) != task.num_items:
+    scores = np.asarray(one.score_batch(texts))
+    if scores.ndim < 1 or len(scores) != len(texts):
         raise ValueError(
-            f"score_batch of filter {one.name!r} gave scores of shape {scores.shape} for {task.num_items} documents: "
+            f"score_batch of filter {one.name!r} gave scores of shape {scores.shape} for {len(texts)} documents: "
             "it must give one score for each."
         )
     if scores.ndim > 1:  # a list of numbers for each document
@@ -179,13 +187,9 @@ def mask_of(one: DocumentFilter, scores: Array) -> Array:
     return mask
 
 
-def drop(task: DocumentBatch, one: DocumentFilter, scores: Array, invert: bool) -> DocumentBatch:
-    """The documents whose scores are kept, or not kept; the others go with reason and score."""
-    mask = mask_of(one, scores) ^ invert
-    if mask.all():
-        return task
-    gone = scores[~mask]
-    return task.keep(mask, f"not {one.name}" if invert else one.reasons(gone), numbers(gone))
+def reasons_of(one: DocumentFilter, gone: Array, invert: bool) -> str | Sequence[str]:
+    """Why documents with these scores go."""
+    return f"not {one.name}" if invert else one.reasons(gone)
 
 
 def one_for_each(given: Any, count: int, argument: str) -> list[Any]:

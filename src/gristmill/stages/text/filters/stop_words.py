@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,30 +16,23 @@ GOPHER_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
 @register
 class StopWordsFilter(DocumentFilter):
-    """Keep documents in which at least ``min_words`` different words of a list stand, in any case.
+    """Keep documents in which at least ``min_words`` different words of a list stand, as they are written there.
 
     The score is how many different ones there are.
     """
 
+    needs = ("words", "listed_words")
+
     def __init__(self, min_words: int = 2, words: Sequence[str] = GOPHER_WORDS) -> None:
         self.min_words = min_words
-        self.words = frozenset(word.lower() for word in words)
-        pattern = "|".join(map(re.escape, sorted(self.words)))
-        self._pattern = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)")
+        self.words = tuple(sorted(set(words)))
 
-    def score_document(self, text: str) -> int:
-        # Most documents are decided within their first lines; the rest is only looked at where they are not.
-        head = len(set(self._pattern.findall(text[:1000].lower())))
-        if head == len(self.words) or len(text) <= 1000:
-            return head
-        return len(set(self._pattern.findall(text.lower())))
+    def score_batch(self, texts: Texts) -> np.ndarray[Any, Any]:
+        return texts.listed_words(self.words).distinct
 
     def keep_batch(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         kept: np.ndarray[Any, Any] = scores >= self.min_words
         return kept
 
-    def score_batch(self, texts: Texts) -> np.ndarray[Any, Any]:
-        return np.fromiter(map(self.score_document, texts.strings()), dtype=np.int64, count=len(texts))
-
     def rule(self) -> str:
-        return f"at least {self.min_words} different words of: {', '.join(sorted(self.words))}"
+        return f"at least {self.min_words} different words of: {', '.join(self.words)}"

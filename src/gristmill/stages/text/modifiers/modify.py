@@ -61,7 +61,7 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
             if isinstance(one, DocumentModifier):
                 one.preload()
 
-    def parts(self) -> Sequence[object]:
+    def made_of(self) -> Sequence[object]:
         return self.modifiers
 
     def setup(self, worker_metadata: Any = None) -> None:

@@ -14,14 +14,17 @@ RECIPES: tuple[Recipe, ...] = (gopher.QUALITY, gopher.REPETITION, c4.C4, fineweb
 """Each name may be there in several versions; the last is the one that is meant by the name alone."""
 
 
-def recipe(name: str, text_field: str = "text", set: Mapping[str, Any] | None = None) -> RecipeStage:
+def recipe(
+    name: str, text_field: str = "text", set: Mapping[str, Any] | None = None, keep_scores: bool = False
+) -> RecipeStage:
     """One stage with all rules of a recipe, ``name`` or ``name@version``.
 
         recipe("gopher-quality", set={"word_count.min_words": 100, "stop_words": False})
 
-    ``set`` gives other arguments to rules; False leaves a rule out.
+    ``set`` gives other arguments to rules; False leaves a rule out. ``keep_scores`` stores the scores of all rules
+    beside the text.
     """
-    return RecipeStage(find_recipe(name), text_field, set)
+    return RecipeStage(find_recipe(name), text_field, set, keep_scores)
 
 
 def find_recipe(name: str) -> Recipe:

@@ -43,7 +43,7 @@ _CHAIN: tuple[tuple[str, str, dict[str, Any], str], ...] = (
         "boilerplate",
         "BoilerPlateStringFilter",
         {"remove_if_at_top_or_bottom": True, "max_boilerplate_string_ratio": 0.4},
-        "Boilerplate in at most 40 % of the paragraphs, and neither in the first nor in the last.",
+        "At most 40 % of the paragraphs are boilerplate: policies, cookies, terms of use; and no lorem ipsum.",
     ),
     (
         "duplicate_lines",

@@ -24,7 +24,7 @@ QUALITY = Recipe(
             "SymbolsToWordsFilter",
             {"max_symbol_to_word_ratio": 0.1},
             "No more than 0.1 hash signs, or ellipses, for each word.",
-            "The paper bounds either sign by itself. The filter counts both together, as NeMo Curator does.",
+            "Either sign by itself; NeMo Curator counts both together, and only where they stand alone.",
         ),
         Rule(
             "bullets",
@@ -46,8 +46,8 @@ QUALITY = Recipe(
         ),
         Rule(
             "stop_words",
-            "StopWordsFilter",
-            {"min_words": 2},
+            "CommonEnglishWordsFilter",
+            {"min_num_common_words": 2},
             "At least two different ones of: the, be, to, of, and, that, have, with.",
         ),
     ),

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
-import numpy as np
-
-from gristmill.kernels import features
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.text.filters.document_filter import DocumentFilter
-from gristmill.stages.text.filters.score_filter import numbers, texts_of
+from gristmill.stages.text.filters.score_filter import ScoreFilter
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 from gristmill.stages.text.modifiers.modify import Modify
 from gristmill.stages.text.recipes.recipe import Recipe
@@ -18,52 +15,60 @@ from gristmill.tasks import DocumentBatch
 
 
 class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Runs the rules of a recipe in order: what a rule does not keep is dropped with the rule as the reason."""
+    """Runs the rules of a recipe in order: what a rule does not keep is dropped.
 
-    def __init__(self, made_from: Recipe, text_field: str = "text", changes: Mapping[str, Any] | None = None) -> None:
+    ``keep_scores`` stores the score of each rule under ``<rule>_score``.
+    """
+
+    def __init__(
+        self,
+        made_from: Recipe,
+        text_field: str = "text",
+        changes: Mapping[str, Any] | None = None,
+        keep_scores: bool = False,
+    ) -> None:
         self.recipe = made_from
         self.name = made_from.name
         self.text_field = text_field
         self.changes = dict(changes or {})
+        self.keep_scores = keep_scores
         self.rules = made_from.make(self.changes)
+        self.inner: list[Modify | ScoreFilter] = []
+        for modifies, rules in groupby(self.rules, lambda rule: isinstance(rule, DocumentModifier)):
+            if modifies:
+                self.inner.append(Modify(list(rules), text_field))
+            else:
+                self.inner.append(ScoreFilter(list(rules), text_field, keep_scores=keep_scores))
 
     def described(self) -> str | dict[str, Any]:
         """What stands behind ``recipe:`` in YAML; the version is always there, so that it means the same later."""
-        name = f"{self.recipe.name}@{self.recipe.version}"
-        if not self.changes and self.text_field == "text":
-            return name
-        described: dict[str, Any] = {"name": name}
+        described: dict[str, Any] = {"name": f"{self.recipe.name}@{self.recipe.version}"}
         if self.text_field != "text":
             described["text_field"] = self.text_field
-        return described | ({"set": self.changes} if self.changes else {})
+        if self.changes:
+            described["set"] = self.changes
+        if self.keep_scores:
+            described["keep_scores"] = True
+        return described if len(described) > 1 else str(described["name"])
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field]
 
     def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], [self.text_field] if any(isinstance(one, DocumentModifier) for one in self.rules) else []
+        return ["data"], [name for part in self.inner for name in part.outputs()[1]]
 
-    def parts(self) -> Sequence[object]:
-        return self.rules
+    def made_of(self) -> Sequence[object]:
+        return [part for stage in self.inner for part in (stage, *stage.made_of())]
 
     def preload(self) -> None:
-        # All kernels together first, so that compiling them is said once.
-        features.preload({group for one in self.rules if isinstance(one, DocumentFilter) for group in one.needs})
-        for one in self.rules:
-            one.preload()
+        for part in self.inner:
+            part.preload()
 
     def setup(self, worker_metadata: Any = None) -> None:
-        for one in self.rules:
-            one.setup()
+        for part in self.inner:
+            part.setup()
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        for one in self.rules:
-            if isinstance(one, DocumentModifier):
-                task = Modify(one, self.text_field).process(task)
-                continue
-            scores = one.score_batch(texts_of(task, self.text_field))
-            mask = np.asarray(one.keep_batch(scores), dtype=bool)
-            if not mask.all():
-                gone = scores[~mask]
-                task = task.keep(mask, one.reasons(gone), numbers(gone))
+        for part in self.inner:
+            task = part.process(task)
         return task
