@@ -50,7 +50,7 @@ def bullets(text: str, marks: tuple[str, ...] = BULLETS, blank_lines: bool = Fal
 
 
 def ellipsis(text: str, marks: tuple[str, ...] = ELLIPSES, blank_lines: bool = False) -> bool:
-    return _share(line.rstrip().endswith(marks) for line in _lines(text, blank_lines)) <= 0.3
+    return _share(line.rstrip().lower().endswith(marks) for line in _lines(text, blank_lines)) <= 0.3
 
 
 def words_with_letters(text: str) -> bool:

@@ -53,7 +53,7 @@ OF_TEXT = differences(of_text="the share is of the whole text, not of the lines 
 CURATOR: dict[str, list[Difference]] = {
     "symbols_to_words": differences(whole_words=ONE_SIGN),
     "bullets": [Difference("`-`, `*`, `–` and squares are no bullets", {"marks": d.CURATOR_BULLETS})],
-    "ellipsis": [Difference('"read more" and `-»` are ellipses', {"marks": d.CURATOR_ELLIPSES})],
+    "ellipsis": [Difference('"read more" (in any case) and `-»` are ellipses', {"marks": d.CURATOR_ELLIPSES})],
     "stop_words": differences(occurrences="the same stop word twice is two; the paper asks for two of the words"),
     "duplicate_paragraphs": EMPTY_LINE,
     "duplicate_paragraph_chars": EMPTY_LINE,
