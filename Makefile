@@ -1,4 +1,4 @@
-# make demo: watch a pipeline balance itself.   make test: all checks and tests.
+# make demo: curate the documentation on this machine.   make test: all checks and tests.
 # make soak: 100,000 random pipelines with faults under the scheduler; SEEDS=0:5000 for others.
 # All need only Python 3.11 or later with pip; name another interpreter with PYTHON=python3.12
 
@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 .DEFAULT_GOAL := test
 
 demo: $(BASE)
-	@$(BIN)/python examples/balance.py
+	@$(BIN)/python examples/curate.py
 
 test: lint types imports pytest
 
