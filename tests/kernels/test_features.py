@@ -179,9 +179,13 @@ def test_bytes_that_are_no_utf8_crash_nothing_and_stay_inside():
     bad = [b"\xf0\x9f", b"\x80\x80\x80\x80\x80", b"a \xe2\x80", b"\xff\xfe.", b"\xf5\xbf\xbf\xbf", b"\xc2", b"\xe3\x80"]
     bad += [random.integers(0, 256, size, dtype=np.uint8).tobytes() for size in range(1, 200, 3)]
     for one in bad:
-        data = np.frombuffer(one + b"\x80\x80\x80\x80", np.uint8)  # would continue a character that is cut off
-        texts = Texts(data, np.array([0]), np.array([len(one)]))
-        assert 0 < texts.chars.count[0] <= len(one)
-        assert texts.words.chars[0] + texts.chars.spaces[0] == texts.chars.count[0]
-        assert texts.lines.count[0] <= len(one)
-        texts.paragraphs, texts.symbols, texts.urls, texts.ngrams(10), texts.boilerplate(PHRASES)
+        values = []
+        for behind in (b"\xa0\xa0\xa0\xa0", b"    "):  # the first would continue a character that is cut off
+            data = np.frombuffer(one + behind, np.uint8)
+            texts = Texts(data, np.array([0]), np.array([len(one)]))
+            assert 0 < texts.chars.count[0] <= len(one)
+            assert texts.words.chars[0] + texts.chars.spaces[0] == texts.chars.count[0]
+            texts.paragraphs, texts.symbols, texts.urls, texts.ngrams(10), texts.boilerplate(PHRASES)
+            groups = (texts.chars, texts.words, texts.lines, texts.paragraphs, texts.symbols)
+            values.append([array.tolist() for group in groups for array in vars(group).values()])
+        assert values[0] == values[1], one
