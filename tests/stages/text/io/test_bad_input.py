@@ -226,3 +226,10 @@ def test_rows_without_text_are_bad_records(work):
         ("c.parquet", 0, "no field 'text'"),
         ("d.parquet", 1, "not valid UTF-8: byte 0xff at 0 of the text"),
     ]
+
+
+def test_numbers_that_a_column_would_round_stay_as_they_stand(work):
+    [batch] = work.read(b'{"text": "a", "n": 1.5}\n{"text": "b", "n": 12345678901234567890123}\n')
+    assert batch.data.column("n").to_pylist() == ["1.5", "12345678901234567890123"]
+    [batch] = work.read(b'{"text": "a", "n": 1.5}\n{"text": "b", "n": 2}\n{"text": "c"}\n', "b.jsonl")
+    assert batch.data.column("n").to_pylist() == [1.5, 2.0, None]
