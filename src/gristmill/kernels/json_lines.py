@@ -7,8 +7,8 @@ caller asks a full parser.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from gristmill.kernels.compile import BYTES, INTS, helper, kernel
 from gristmill.kernels.json_strings import string_end
 from gristmill.kernels.vector import WIDTH, copy_bytes, first_bit, line_feed_mask
 
@@ -21,24 +21,22 @@ MAX_NUMBER_BYTES = 100
 _QUOTE, _BACKSLASH, _COMMA, _COLON = 34, 92, 44, 58
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
 
-_jit = njit(cache=True, nogil=True)
 
-
-@_jit
+@helper
 def _past_space(data, i, end):
     while i < end and (data[i] == 32 or data[i] == 9 or data[i] == 10 or data[i] == 13):
         i += 1
     return i
 
 
-@_jit
+@helper
 def _digits_end(data, i, end):
     while i < end and 48 <= data[i] <= 57:
         i += 1
     return i
 
 
-@_jit
+@helper
 def _number_end(data, i, end):
     """Behind a number; -1 if it is none, or one that may be too large for a double."""
     start = i
@@ -64,7 +62,7 @@ def _number_end(data, i, end):
     return i if i - start <= MAX_NUMBER_BYTES else -1
 
 
-@_jit
+@helper
 def _scalar_end(data, i, end):
     c = data[i]
     if c == _QUOTE:
@@ -86,7 +84,7 @@ def _scalar_end(data, i, end):
 _VALUE, _FIRST_VALUE, _FIRST_KEY, _KEY, _AFTER = 0, 1, 2, 3, 4
 
 
-@_jit
+@helper
 def _value_end(data, i, end):
     """Behind the value that begins at ``i``, with all that it holds; -1 if it is not valid, or too deep."""
     if data[i] != _OPEN and data[i] != _OPEN_LIST:
@@ -146,7 +144,7 @@ def _value_end(data, i, end):
     return -1
 
 
-@_jit
+@helper
 def _which_key(data, start, stop, keys, edges):
     """The number of a key, -1 if it is not among those that are wanted, -2 if an escape hides what it is."""
     for j in range(start, stop):
@@ -164,7 +162,7 @@ def _which_key(data, start, stop, keys, edges):
     return -1
 
 
-@_jit
+@helper
 def _scan_line(data, i, end, keys, edges, spans):
     """The place of the brace that closes the object, as a negative number if it holds nothing; 0 if unsure."""
     i = _past_space(data, i, end)
@@ -207,7 +205,7 @@ def _scan_line(data, i, end, keys, edges, spans):
     return 0
 
 
-@_jit
+@kernel(BYTES, INTS, INTS, BYTES, INTS)
 def scan(data, starts, ends, keys, edges):
     """For each line: `FINE` or `UNSURE`, where the values of the wanted keys stand, and where the object closes.
 
@@ -226,7 +224,7 @@ def scan(data, starts, ends, keys, edges):
     return status, spans, closing
 
 
-@_jit
+@kernel(BYTES)
 def line_feeds(data):
     """Where line feeds stand."""
     found = np.empty(data.size // 512 + 16, dtype=np.int64)
@@ -253,7 +251,7 @@ def line_feeds(data):
     return found[:count]
 
 
-@_jit
+@kernel(BYTES, BYTES, INTS, INTS)
 def gather(data, more, starts, ends):
     """The pieces of ``data``, or of ``more`` as if it stood behind it, end to end, and their edges."""
     edges = np.empty(starts.size + 1, dtype=np.int64)
@@ -271,7 +269,7 @@ def gather(data, more, starts, ends):
     return out, edges
 
 
-@_jit
+@kernel(BYTES, INTS, INTS)
 def join_lines(data, starts, ends):
     """The pieces of ``data``, each with a line feed behind it."""
     size = starts.size

@@ -6,16 +6,14 @@ Importing this loads Numba.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from gristmill.kernels.compile import BYTES, INTS, helper, kernel
 from gristmill.kernels.vector import WIDTH, backslash_mask, copy_bytes, escape_mask, first_bit, string_mask
 
 _QUOTE, _BACKSLASH = 34, 92
 
-_jit = njit(cache=True, nogil=True)
 
-
-@_jit
+@helper
 def _hex4(data, i, end):
     """The number of four hexadecimal digits, or -1."""
     if i + 4 > end:
@@ -34,7 +32,7 @@ def _hex4(data, i, end):
     return value
 
 
-@_jit
+@helper
 def _escape_end(data, i, end):
     """Behind the escape whose backslash is at ``i``, a pair of surrogates taken as one; -1 if it is none."""
     if i + 1 >= end:
@@ -55,7 +53,7 @@ def _escape_end(data, i, end):
     return -1
 
 
-@_jit
+@helper
 def _beyond_ascii_end(data, i, end):
     """Behind the characters beyond ASCII that begin at ``i``; -1 if they are not UTF-8."""
     while i < end:
@@ -88,7 +86,7 @@ def _beyond_ascii_end(data, i, end):
     return i
 
 
-@_jit
+@helper
 def string_end(data, i, end):
     """Behind the quote that closes the string whose first byte is at ``i``; -1 if there is none."""
     last = data.size - WIDTH
@@ -117,7 +115,7 @@ def string_end(data, i, end):
     return -1
 
 
-@_jit
+@helper
 def _write_utf8(out, at, code):
     if code < 0x80:
         out[at] = code
@@ -138,7 +136,7 @@ def _write_utf8(out, at, code):
     return at + 4
 
 
-@_jit
+@helper
 def _next_backslash(data, i, end):
     last = data.size - WIDTH
     while i < end:
@@ -155,7 +153,7 @@ def _next_backslash(data, i, end):
     return end
 
 
-@_jit
+@kernel(BYTES, INTS, INTS)
 def unescape(data, starts, ends):
     """The strings that stand between ``starts`` and ``ends`` (quotes not included, known to be valid), end to end."""
     room = 0
@@ -200,7 +198,7 @@ def unescape(data, starts, ends):
     return out[:at], edges
 
 
-@_jit
+@helper
 def _next_to_escape(data, i, end):
     last = data.size - WIDTH
     while i < end:
@@ -218,7 +216,7 @@ def _next_to_escape(data, i, end):
     return end
 
 
-@_jit
+@helper
 def _short_escape(c):
     """The letter of a control character's escape; 0 if it has none."""
     if c == 10:
@@ -234,7 +232,7 @@ def _short_escape(c):
     return 0
 
 
-@_jit
+@kernel(BYTES, INTS, INTS)
 def escape(data, starts, ends):
     """UTF-8 texts as JSON strings with their quotes, end to end, and their edges."""
     size = 2 * starts.size

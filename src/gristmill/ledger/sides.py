@@ -27,8 +27,8 @@ class Output(Protocol):
     excluded: bool | float
     extension: str
 
-    def render(self, table: pa.Table) -> bytes:
-        """The documents as a file's content."""
+    def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
+        """The documents as a file's content, with ``extra`` columns whatever the fields that are wanted."""
 
 
 class Sides:
@@ -57,7 +57,7 @@ class Sides:
             table = excluded_table(parts, self._output.excluded)
             if table is not None:
                 name = f"{EXCLUDED}/{self._name(task)}{self._output.extension}"
-                self._output.folder.write(name, self._output.render(table))
+                self._output.folder.write(name, self._output.render(table, (STAGE, REASON, SCORE)))
         for task, entries in self._bad.items():
             self._output.folder.write(f"{QUARANTINE}/{self._name(task)}.jsonl", json_lines(entries))
 

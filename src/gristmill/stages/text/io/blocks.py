@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from gristmill.errors import PlanError
+from gristmill.sizes import parse_size
 from gristmill.tasks import FileBlock, FileRange
 
 DEFAULT_BLOCKSIZE = 16 << 20
@@ -13,23 +13,13 @@ DEFAULT_BLOCKSIZE = 16 << 20
 MAX_BLOCKS = 1_000_000
 """Six digits of a file's name."""
 
-_UNITS = {"": 1, "B": 1}
-_UNITS |= {f"{prefix}{unit}": 1000**n for n, prefix in enumerate("KMGT", 1) for unit in ("", "B")}
-_UNITS |= {f"{prefix}IB": 1024**n for n, prefix in enumerate("KMGT", 1)}
-
 
 def bytes_of(size: int | str) -> int:
-    """A size as a number of bytes: 1000, "256MB" (of 1000), "16MiB" (of 1024)."""
-    if isinstance(size, int) and not isinstance(size, bool):
-        number = size
-    else:
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(size))
-        if not match or isinstance(size, bool) or match[2].upper() not in _UNITS:
-            raise ValueError(f'blocksize must be bytes or a text like "256MB" or "16MiB", not {size!r}.')
-        number = int(float(match[1]) * _UNITS[match[2].upper()])
-    if number < 1:
-        raise ValueError(f"blocksize must be at least one byte, not {size!r}.")
-    return number
+    """A size as a number of bytes, or in words, in units of 1024: 1000, "256MB"."""
+    try:
+        return parse_size(size)
+    except ValueError as error:
+        raise ValueError(f"blocksize: {error}.") from None
 
 
 def cut(size: int, blocksize: int) -> list[tuple[int, int]]:

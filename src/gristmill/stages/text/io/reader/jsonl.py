@@ -44,8 +44,11 @@ class JsonlReader(FileReader):
         self._tell(file_paths, files_per_partition, blocksize, fields, read_kwargs, text_field)
 
     def preload(self) -> None:
+        from gristmill.kernels import json_lines, json_strings
+        from gristmill.kernels.compile import preload
         from gristmill.stages.text.io.reader.records import Records, Wanted
 
+        preload([json_lines.line_feeds, json_lines.scan, json_lines.gather, json_strings.unescape])
         records = Records(Wanted())
         records.add("", b'{"text": "a\\n"}\n', 0)
         records.batch()
