@@ -77,20 +77,22 @@ def excluded_table(parts: Sequence[tuple[str, Dropped]], share: bool | float) ->
     """The dropped documents of a task with the reasons as columns, in the order of stages; None if there are none."""
     import pyarrow as pa
 
+    from gristmill.tasks.arrow import float_array, mask_array, string_array
+
     tables = []
     for stage, dropped in parts:
         rows = dropped.rows
         scores = dropped.scores if dropped.scores is not None else [None] * rows.num_rows
         added = {
-            STAGE: pa.array([stage] * rows.num_rows, pa.large_string()),
-            REASON: pa.array(list(dropped.reasons), pa.large_string()),
-            SCORE: pa.array(list(scores), pa.float64()),
+            STAGE: string_array([stage] * rows.num_rows),
+            REASON: string_array(dropped.reasons),
+            SCORE: float_array(scores),
         }
         for name, column in added.items():
             rows = rows.drop_columns([name]) if name in rows.column_names else rows
             rows = rows.append_column(name, column)
         if share is not True:
-            rows = rows.filter(pa.array(list(_sampled(rows, float(share)))))
+            rows = rows.filter(mask_array(list(_sampled(rows, float(share)))))
         if rows.num_rows:
             tables.append(rows)
     if not tables:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -67,6 +68,51 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
     }
     frame: pd.DataFrame = table.to_pandas(types_mapper=nullable.get)
     return frame
+
+
+def mask_array(mask: Any) -> pa.Array:
+    """Booleans of NumPy as an Arrow array. `pa.array` would import pandas, where there is one, to look at them."""
+    import numpy as np
+
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, pa.py_buffer(np.packbits(mask, bitorder="little"))])
+
+
+def mask_of(array: pa.Array) -> Any:
+    """An Arrow array of booleans as one of NumPy; what a null becomes is open. `to_numpy` would import pandas."""
+    import numpy as np
+
+    if not len(array):
+        return np.zeros(0, dtype=bool)
+    bits = np.unpackbits(np.frombuffer(array.buffers()[1], np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(bool)
+
+
+def int_array(values: Any) -> pa.Array:
+    """Integers of NumPy as an Arrow array, without pandas."""
+    import numpy as np
+
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
+
+
+def string_array(values: Sequence[str]) -> pa.Array:
+    """Texts as an Arrow array, without pandas."""
+    import numpy as np
+
+    encoded = [value.encode() for value in values]
+    edges = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(value) for value in encoded], out=edges[1:])
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers)
+
+
+def float_array(values: Sequence[float | None]) -> pa.Array:
+    """Numbers, or nulls, as an Arrow array, without pandas."""
+    import numpy as np
+
+    there = np.fromiter((value is not None for value in values), dtype=bool, count=len(values))
+    numbers = np.fromiter((0.0 if value is None else value for value in values), dtype=np.float64, count=len(values))
+    buffers = [pa.py_buffer(np.packbits(there, bitorder="little")), pa.py_buffer(numbers)]
+    return pa.Array.from_buffers(pa.float64(), len(values), buffers)
 
 
 def compact(table: pa.Table) -> pa.Table:

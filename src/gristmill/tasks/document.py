@@ -101,6 +101,8 @@ class DocumentBatch(Task[Any]):
         """
         import numpy as np
 
+        from gristmill.tasks import arrow
+
         mask = np.asarray(mask, dtype=bool)
         if mask.shape != (self.num_items,):
             raise ValueError(f"keep() wants one True or False for each of {self.num_items} rows, not {mask.shape}.")
@@ -109,7 +111,7 @@ class DocumentBatch(Task[Any]):
         if not lost:
             kept = self._with_data(self.data)
         else:
-            kept = self._with_data(self.data.filter(mask))
+            kept = self._with_data(self.data.filter(arrow.mask_array(mask)))
         if account is not None:
             kept.__dict__["_account"] = account
         kept.cache.update({key: value.select(mask) if lost else value for key, value in self.cache.items()})
@@ -117,7 +119,7 @@ class DocumentBatch(Task[Any]):
             reasons = [reason] * lost if isinstance(reason, str) else list(reason)
             if len(reasons) != lost or (scores is not None and len(scores) != lost):
                 raise ValueError(f"keep() wants one reason and score for each of the {lost} rows that are dropped.")
-            kept.account.dropped.append(Dropped(self.data.filter(~mask), reasons, scores))
+            kept.account.dropped.append(Dropped(self.data.filter(arrow.mask_array(~mask)), reasons, scores))
         return kept
 
     def slice(self, start: int, stop: int) -> Self:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, Scanned, strings, texts
+from gristmill.tasks.arrow import mask_of
 
 Array = np.ndarray[Any, Any]
 
@@ -86,7 +87,7 @@ def _other(value: Any) -> Any:
 def nothing(array: pa.Array) -> Array:
     """True where a value is null or not a number."""
     mask = array.is_null(nan_is_null=True) if pa.types.is_floating(array.type) else array.is_null()
-    result: Array = mask.to_numpy(zero_copy_only=False)
+    result: Array = mask_of(mask)
     return result
 
 
@@ -123,7 +124,8 @@ def changed(scanned: Scanned, key: int, field: pa.Field, array: pa.Array, is_tex
 
 
 def _equal(one: pa.Array, other: pa.Array) -> Array:
-    mask: Array = pc.equal(one, other).fill_null(False).to_numpy(zero_copy_only=False)
+    equal = pc.equal(one, other)
+    mask: Array = mask_of(equal) & mask_of(equal.is_valid())
     return mask
 
 

@@ -15,6 +15,7 @@ from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, Scanned, as_bytes, keys_of, scan
 from gristmill.stages.text.io.splice import concat_lines, project
 from gristmill.tasks import Account, BadRecord, DocumentBatch
+from gristmill.tasks.arrow import int_array, mask_array
 from gristmill.tasks.document import ID, RAW
 
 Array = np.ndarray[Any, Any]
@@ -26,8 +27,8 @@ BOM = b"\xef\xbb\xbf"
 
 def ids(path: str, positions: Any) -> pa.Array:
     """``<path>#<position>`` for each position."""
-    numbers = pa.array(positions, type=pa.int64()).cast(pa.large_string())
-    return pc.binary_join_element_wise(pa.scalar(path, pa.large_string()), numbers, pa.scalar("#", pa.large_string()))
+    numbers = int_array(positions).cast(pa.large_string())
+    return pc.binary_replace_slice(numbers, 0, 0, f"{path}#")
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Records:
             keep[row] = self._judge(scanned, row)
         identity = pa.concat_arrays([ids(*source) for source in self._sources] or [pa.array([], pa.large_string())])
         if not keep.all():
-            raw, identity = raw.filter(pa.array(keep)), identity.filter(pa.array(keep))
+            raw, identity = raw.filter(mask_array(keep)), identity.filter(mask_array(keep))
             scanned = scanned.only(keep)
         batch = DocumentBatch(data=self._table(raw, identity, scanned))
         order = {path: n for n, path in enumerate(self.account.read)}

@@ -51,13 +51,10 @@ class JsonlWriter(FileWriter):
         self.extension = ".jsonl" + EXTENSION.get(compression or "", "")
 
     def preload(self) -> None:
-        import pyarrow as pa
-
         from gristmill.kernels import json_lines, json_strings
         from gristmill.kernels.compile import preload
 
         preload([json_lines.scan, json_lines.gather, json_lines.join_lines, json_strings.escape])
-        self.render(pa.table({"text": ["a"], "new": [1], RAW: pa.array([b'{"text":"b"}'], type=pa.large_binary())}))
 
     def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
         return self._compressed(self._lines(table, self._written(extra)))

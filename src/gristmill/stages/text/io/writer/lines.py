@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from gristmill.stages.text.io import json_columns, json_values, splice
 from gristmill.stages.text.io.raw_lines import Edges, as_bytes, scan_valid
+from gristmill.tasks.arrow import int_array
 
 
 def edited(
@@ -33,7 +34,7 @@ def edited(
         field, array = table.schema.field(name), json_values.one_chunk(table.column(name))
         rows = json_values.changed(scanned, scanned.keys.index(name), field, array, name == text_field)
         if rows.size:
-            changes.append(splice.Change(name, rows, json_values.dumped(field, array.take(pa.array(rows)))))
+            changes.append(splice.Change(name, rows, json_values.dumped(field, array.take(int_array(rows)))))
     if fields is not None:
         return Edges.of_column(splice.project(scanned, changes))
     return Edges.of_column(splice.splice(scanned, changes)) if changes else lines
