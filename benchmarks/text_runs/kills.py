@@ -66,34 +66,33 @@ def play(source: str, work: str, kills: int, seed: int, options: dict[str, Any],
 
     whole = run(f"{work}/whole")
     print(f"undisturbed: {json.dumps(whole)}", flush=True)
+    expected = contents(Folder(f"{work}/whole", options)), ledger(f"{work}/whole", options)
     rng = random.Random(seed)
-    killed = 0
-    longest = whole["wall_s"] + 2
+    killed, output, equal, resumed = 0, 1, 0, 0
     while killed < kills:
-        process = subprocess.Popen(
-            [sys.executable, JOB, source, f"{work}/killed", *extra],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        time.sleep(rng.uniform(0.3, longest))
-        ended = process.poll() is not None
+        command = [sys.executable, JOB, source, f"{work}/killed-{output}", *extra]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rng.uniform(0.3, 1.2 + whole["wall_s"] * 0.7))
         process.send_signal(signal.SIGKILL)
-        process.wait()
-        if ended:  # too late: begin again
-            Folder(f"{work}/killed", options).remove()
-            longest = max(1.0, longest * 0.8)
+        if process.wait() == -signal.SIGKILL:
+            killed += 1
             continue
-        killed += 1
-        done = len([x for n in Folder(f"{work}/killed", options).names("_gristmill/commits") for x in [n]])
-        print(f"kill {killed}: {done} files of commits", flush=True)
-    last = run(f"{work}/killed")
-    print(f"finished: {json.dumps(last)}", flush=True)
-    same = contents(Folder(f"{work}/whole", options)) == contents(Folder(f"{work}/killed", options))
-    ledgers = [
-        json.loads(Folder(f"{work}/{x}", options).read("_gristmill/ledger.json"))["total"] for x in ("whole", "killed")
-    ]
-    print(f"{killed} kills; output identical: {same}; ledger equal and balanced: {ledgers[0] == ledgers[1]}")
-    return 0 if same and ledgers[0] == ledgers[1] else 1
+        # It had come to its end: the next kills are for another output.
+        equal += (contents(Folder(command[3], options)), ledger(command[3], options)) == expected
+        output += 1
+    last = run(f"{work}/killed-{output}")
+    resumed = last["resumed"]
+    equal += (
+        contents(Folder(f"{work}/killed-{output}", options)),
+        ledger(f"{work}/killed-{output}", options),
+    ) == expected
+    print(f"the last run, {resumed} blocks of which were done before it: {json.dumps(last)}")
+    print(f"{killed} kills of {output} jobs; {equal} of {output} outputs and ledgers are those of the undisturbed run")
+    return 0 if equal == output else 1
+
+
+def ledger(path: str, options: dict[str, Any]) -> Any:
+    return json.loads(Folder(path, options).read("_gristmill/ledger.json"))["total"]
 
 
 def main() -> int:
