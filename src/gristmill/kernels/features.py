@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
@@ -33,6 +34,8 @@ KERNELS = {
     "contains": ("search_kernels", "find_bytes"),
 }
 """The kernel behind each group of features: its module and its name."""
+SALT = np.uint64(int.from_bytes(os.urandom(8), "little"))
+"""Decides where entries stand in hash tables, and nothing else: texts made to meet in one place would be slow."""
 SHARED = {"shared": True}
 """Marks a field that is not one value for each document, and stays whole when documents are selected."""
 
@@ -202,7 +205,7 @@ def lines_of(texts: Texts) -> tuple[Lines, Paragraphs]:
     from gristmill.kernels.line_kernels import split_lines
 
     out = np.zeros((11, len(texts)), np.int64)
-    split_lines(texts.data, texts.starts, texts.ends, *tables(), out)
+    split_lines(texts.data, texts.starts, texts.ends, *tables(), SALT, out)
     return Lines(*out[:7]), Paragraphs(*out[7:])
 
 
@@ -211,7 +214,7 @@ def ngrams_of(words: Words, largest: int, gap: int) -> NGrams:
 
     top = np.zeros((largest, len(words.count)), np.int64)
     duplicate = np.zeros_like(top)
-    repeated_ngrams(words.hashes, words.lengths, words.first, words.last, largest, gap, top, duplicate)
+    repeated_ngrams(words.hashes, words.lengths, words.first, words.last, largest, gap, SALT, top, duplicate)
     return NGrams(top.T, duplicate.T)
 
 

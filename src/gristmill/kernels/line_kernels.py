@@ -7,6 +7,7 @@ import numpy as np
 from gristmill.kernels.compile import BYTES, CLASSES, INTS, STAGE_1, helper, kernel
 from gristmill.kernels.unicode import Class
 from gristmill.kernels.utf8 import (
+    M1,
     SEED,
     back,
     class_at,
@@ -74,7 +75,7 @@ def ends_with_ellipsis(data, start, end, blocks, classes):  # type: ignore[no-un
 
 
 @helper
-def distinct(data, begins, ends, hashes, chars, count, table):  # type: ignore[no-untyped-def]
+def distinct(data, begins, ends, hashes, chars, count, table, salt):  # type: ignore[no-untyped-def]
     """How many of the parts differ from all before them, and their characters. ``table`` has room for them twice."""
     size = 8
     while size < 2 * count:
@@ -84,7 +85,7 @@ def distinct(data, begins, ends, hashes, chars, count, table):  # type: ignore[n
     found = 0
     found_chars = 0
     for p in range(count):
-        place = np.int64(hashes[p] & np.uint64(size - 1))
+        place = np.int64(((hashes[p] ^ salt) * M1) >> np.uint64(32)) & (size - 1)
         length = ends[p] - begins[p]
         new = True
         while table[place] >= 0:
@@ -104,8 +105,8 @@ def distinct(data, begins, ends, hashes, chars, count, table):  # type: ignore[n
     return found, found_chars
 
 
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "Array(int64, 2, 'C')")
-def split_lines(data, starts, ends, blocks, classes, out):  # type: ignore[no-untyped-def]
+@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "uint64", "Array(int64, 2, 'C')")
+def split_lines(data, starts, ends, blocks, classes, salt, out):  # type: ignore[no-untyped-def]
     """``out[0:7]`` of lines: count, characters, bullets, ellipses, end marks, distinct, characters of those;
 
     ``out[7:11]`` of paragraphs: count, characters, distinct, characters of those.
@@ -178,11 +179,11 @@ def split_lines(data, starts, ends, blocks, classes, out):  # type: ignore[no-un
         out[2, d] = bullets
         out[3, d] = ellipses
         out[4, d] = marks
-        different, different_chars = distinct(data, line_from, line_to, line_hash, line_chars, lines, table)
+        different, different_chars = distinct(data, line_from, line_to, line_hash, line_chars, lines, table, salt)
         out[5, d] = different
         out[6, d] = different_chars
         out[7, d] = parts
         out[8, d] = paragraph_chars
-        different, different_chars = distinct(data, part_from, part_to, part_hash, part_chars, parts, table)
+        different, different_chars = distinct(data, part_from, part_to, part_hash, part_chars, parts, table, salt)
         out[9, d] = different
         out[10, d] = different_chars

@@ -34,11 +34,12 @@ def covered(places, firsts, count, wanted, n, edges, gap):  # type: ignore[no-un
     return chars
 
 
-@kernel(HASHES, LENGTHS, INTS, INTS, "int64", "int64", "Array(int64, 2, 'C')", "Array(int64, 2, 'C')")
-def repeated_ngrams(hashes, lengths, first, last, largest, gap, top, duplicate):  # type: ignore[no-untyped-def]
+@kernel(HASHES, LENGTHS, INTS, INTS, "int64", "int64", "uint64", "Array(int64, 2, 'C')", "Array(int64, 2, 'C')")
+def repeated_ngrams(hashes, lengths, first, last, largest, gap, salt, top, duplicate):  # type: ignore[no-untyped-def]
     """``top[n - 1]``: characters in the most frequent n-gram, ``duplicate[n - 1]``: in n-grams that stood before.
 
-    Words have ``gap`` characters between them. Both arrays must hold zeros when they are given.
+    Words have ``gap`` characters between them. ``salt`` changes where keys stand in the table, not what is found.
+    Both arrays must hold zeros when they are given.
     """
     most = 0
     for d in range(len(first)):
@@ -78,7 +79,7 @@ def repeated_ngrams(hashes, lengths, first, last, largest, gap, top, duplicate):
                 table[k] = -1
             for k in range(candidates):
                 key = keys[k]
-                slot = np.int64((key * M1) >> np.uint64(32)) & (size - 1)
+                slot = np.int64(((key ^ salt) * M1) >> np.uint64(32)) & (size - 1)
                 while table[slot] >= 0 and keys[table[slot]] != key:
                     slot = (slot + 1) & (size - 1)
                 if table[slot] < 0:

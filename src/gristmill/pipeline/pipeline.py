@@ -6,11 +6,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from gristmill import config
 from gristmill.backends.base import Executor, Plan
-from gristmill.config import ExecutorChoice, PipelineFile
 from gristmill.errors import PipelineFailed, PlanError
 from gristmill.pipeline.describe import describe_plan, describe_stages
 from gristmill.pipeline.documents import with_ledger
@@ -18,6 +16,9 @@ from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import EmptyTask, Task
+
+if TYPE_CHECKING:
+    from gristmill.config import ExecutorChoice, PipelineFile
 
 
 class Pipeline:
@@ -46,6 +47,8 @@ class Pipeline:
         ``overrides`` change what it says, as ``--set`` does: ``"ScoreFilter.text_field=body"``. Raises
         `PipelineFileError`, with all that is wrong by file and line.
         """
+        from gristmill import config
+
         return cls.of_file(config.load(source, overrides))
 
     @classmethod
@@ -61,6 +64,8 @@ class Pipeline:
         Stages and what they are made with must be registered (`gristmill.stages.registry.register`); a `PlanError`
         names those that are not.
         """
+        from gristmill import config
+
         return config.dump(self.name, self.description, self.stages, self.executor)
 
     def _as_yaml(self) -> str | None:
