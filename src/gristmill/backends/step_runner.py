@@ -15,10 +15,13 @@ from gristmill.ledger.sides import Output, Sides
 from gristmill.ledger.tally import LostIdentity, StageTally, Tally
 from gristmill.stages import core, function_definitions
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
-from gristmill.tasks import Task
+from gristmill.tasks import DocumentBatch, Task
+from gristmill.tasks.document import in_parts, joined
 
 _NOT_SHOWN = (os.path.dirname(__file__), core.__file__, function_definitions.__file__)
 """Where frames come from that say nothing to the author of a stage."""
+_PART_BYTES = 4 << 20
+"""How much of a batch goes through stages that treat documents one by one at a time."""
 _LONGEST_LINE = 500
 _LONGEST_DETAIL = 20_000
 
@@ -193,6 +196,13 @@ class StepRunner:
         """All that becomes of a task from a stage of the step on."""
         last = len(self.stages) - 1
         while True:
+            if self.stages[index].row_wise and isinstance(task, DocumentBatch):
+                index, task = self._by_rows(index, task)
+                if index > last:
+                    self.streams = False
+                    yield task
+                    return
+                continue
             self._enter(index)
             counts = self.counts[index]
             counts.tasks_in += 1
@@ -227,6 +237,48 @@ class StepRunner:
                 yield output
             else:
                 yield from self._flow(index + 1, output)
+
+    def _by_rows(self, first: int, task: DocumentBatch) -> tuple[int, DocumentBatch]:
+        """Take a batch through all stages from ``first`` on that treat documents one by one, in parts.
+
+        What they compute of documents is large, so it is kept for a part of the batch at a time. Gives the stage that
+        comes next and the batch for it.
+        """
+        end = first
+        while end < len(self.stages) and self.stages[end].row_wise:
+            end += 1
+        for counts in self.counts[first:end]:
+            counts.tasks_in += 1
+        parts = []
+        for part in in_parts(task, _PART_BYTES):
+            for index in range(first, end):
+                part = self._part(index, part)
+            parts.append(part)
+        for counts in self.counts[first:end]:
+            counts.tasks_done += 1
+            counts.tasks_out += 1
+        whole = parts[0] if len(parts) == 1 else joined(parts)
+        whole.task_id = task.task_id
+        return end, whole
+
+    def _part(self, index: int, part: DocumentBatch) -> DocumentBatch:
+        self._enter(index)
+        counts, ident = self.counts[index], part.task_id
+        counts.items_in += part.num_items
+        tally = self._tally_of(index, part)
+        start = time.perf_counter_ns()
+        result = self._guarded(index, lambda: self.stages[index].process(part))
+        counts.busy_ns += time.perf_counter_ns() - start
+        if not isinstance(result, DocumentBatch):
+            raise self._contract(index, f"is row_wise and returned a {type(result).__name__}")
+        if tally is not None:
+            self._tell(index, tally, result)
+            tally.end()
+        else:
+            result.take_account()
+        counts.items_out += result.num_items
+        result.task_id = ident
+        return result
 
     def _outputs(self, index: int, ident: str, result: Any, tally: StageTally | None) -> Iterator[Task[Any]]:
         """The tasks in what a stage returned for the task ``ident``, with their ids."""

@@ -83,6 +83,8 @@ class ProcessingStage(ABC, Generic[In, Out]):
 
     Set it to False where the items of a task belong together: the task is then given up as a whole.
     """
+    row_wise: bool = False
+    """Whether a batch of documents becomes one batch, each document by itself: a large one is then given in parts."""
     only_outputs: bool = False
     """Whether results hold no columns but those of `outputs`."""
 

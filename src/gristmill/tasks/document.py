@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -125,3 +125,21 @@ class DocumentBatch(Task[Any]):
     def slice(self, start: int, stop: int) -> Self:
         start, stop, _ = slice(start, stop).indices(self.num_items)
         return self._with_data(self.data.slice(start, max(stop - start, 0)))
+
+
+def in_parts(batch: DocumentBatch, size: int) -> Iterator[DocumentBatch]:
+    """The batch in parts of about ``size`` bytes, at least one; they share its memory."""
+    rows = batch.num_items
+    if batch.data.nbytes <= size or rows < 2:
+        yield batch
+        return
+    step = max(1, rows * size // batch.data.nbytes)
+    for start in range(0, rows, step):
+        yield batch.slice(start, min(rows, start + step))
+
+
+def joined(parts: Sequence[DocumentBatch]) -> DocumentBatch:
+    """The documents of all parts in one batch. A column that has a type only in some of the parts gets it in all."""
+    import pyarrow as pa
+
+    return parts[0]._with_data(pa.concat_tables([part.data for part in parts], promote_options="permissive"))

@@ -20,6 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    row_wise = True
     filters: list[DocumentFilter]
 
     def made_of(self) -> Sequence[object]:

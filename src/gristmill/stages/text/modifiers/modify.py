@@ -35,6 +35,8 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
     field that was there has changed, and what modifiers count themselves.
     """
 
+    row_wise = True
+
     def __init__(
         self,
         modifier_fn: Modifier | Sequence[Modifier],

@@ -20,6 +20,8 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     ``keep_scores`` stores the score of each rule under ``<rule>_score``.
     """
 
+    row_wise = True
+
     def __init__(
         self,
         made_from: Recipe,
