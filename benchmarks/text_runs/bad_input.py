@@ -85,7 +85,7 @@ def run(source: Path, output: Path, reader: type) -> None:
     for file, e in sorted(result.ledger.files.items()):
         name = Path(file).name
         told = "; ".join(entries.pop(name, []))
-        print(f"| {name} | {e.documents} | {e.kept} | {e.dropped.total()} | {e.errored.total()} | {told} |")
+        print(f"| {name} | {e.read} | {e.kept} | {e.dropped} | {e.errored} | {told} |")
     assert not entries, f"in quarantine but not in the ledger: {entries}"
 
 

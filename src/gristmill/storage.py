@@ -73,14 +73,19 @@ class Folder:
     def exists(self, name: str = "") -> bool:
         return bool(self.fs.exists(self.path(name)))
 
-    def names(self, folder: str = "") -> list[str]:
-        """Files directly in a folder within this one, by name, sorted; unfinished ones are left out."""
+    def names(self, folder: str = "", unfinished: bool = False) -> list[str]:
+        """Files directly in a folder within this one, by name, sorted; ``unfinished`` ones only if they are wanted."""
+        return sorted(name for name in self.sizes(folder) if unfinished or not name.startswith(TEMPORARY))
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """The size of each file directly in a folder within this one, by name."""
         try:
             found = self.fs.ls(self.path(folder), detail=True, refresh=True)
-        except FileNotFoundError:
-            return []
-        names = [posixpath.basename(x["name"].rstrip("/")) for x in found if x["type"] == "file"]
-        return sorted(name for name in names if name and not name.startswith(TEMPORARY))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        files = {posixpath.basename(x["name"].rstrip("/")): int(x["size"] or 0) for x in found if x["type"] == "file"}
+        files.pop("", None)
+        return files
 
     def remove(self, name: str = "") -> None:
         """Remove a file or a folder with all that is in it; no error if there is none."""

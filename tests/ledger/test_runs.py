@@ -66,7 +66,7 @@ def test_every_document_is_accounted_for(corpus, tmp_path):
     assert {d["excluded_stage"] for d in dropped} == {"ScoreFilter"} and dropped[0]["excluded_score"] < 50
     assert sorted(result.ledger.files) == [str(corpus / f"{name}.jsonl") for name in "abc"]
     for entry in result.ledger.files.values():
-        assert entry.documents == 200 and not entry.imbalance()
+        assert entry.read == 200 and entry.balances
 
 
 def test_bad_records_are_in_quarantine_with_file_position_and_reason(corpus, tmp_path):

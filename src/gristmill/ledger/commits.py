@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 
 from gristmill.errors import OutputChanged
-from gristmill.ledger.entry import Entry
+from gristmill.ledger.entry import Entry, block_of_file
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE
-from gristmill.storage import Folder
+from gristmill.storage import TEMPORARY, Folder
 
 RUN = "_gristmill/run.json"
 LEDGER = "_gristmill/ledger.json"
@@ -46,6 +46,7 @@ class CommitLog:
             self.clear()
         before = self._read_json(RUN)
         if before is None:
+            self._check_unused()
             self.folder.write(RUN, orjson.dumps(fingerprint, option=orjson.OPT_INDENT_2))
             return
         changes = differences(before, fingerprint)
@@ -56,25 +57,51 @@ class CommitLog:
                 f"{self.folder.url} holds the output of another run:{listed}{more}\n"
                 "Start over with --fresh, or run(fresh=True), which removes what is there; or write to another folder."
             )
+        there = self.folder.sizes()
+        done: set[int] = set()
         names = self.folder.names(COMMITS)
         lines: list[bytes] = []
         for name in names:
             for line in self.folder.read(f"{COMMITS}/{name}").splitlines(keepends=True):
                 commit = orjson.loads(line)
-                yield commit["block"], Entry.of_plain(commit)
-                if len(names) > _COMPACT:
-                    lines.append(line)
+                entry = Entry.of_plain(commit)
+                if any(there.get(file) != size for file, _, size in entry.files):
+                    continue  # what it has written is gone or damaged: it is done again
+                done.add(commit["block"])
+                yield commit["block"], entry
+                lines.append(line)
+        self._remove_rest(done)
         if len(names) > _COMPACT:
             self._write(lines)
             for name in names:
                 self.folder.remove(f"{COMMITS}/{name}")
 
+    def _check_unused(self) -> None:
+        """Nothing may be there that would be taken for a part of the output."""
+        self.folder.remove(COMMITS)  # of a run that was being removed
+        parts = [name for name in self.folder.names() if block_of_file(name) is not None]
+        if parts:
+            raise OutputChanged(
+                f"{self.folder.url} holds {parts[0]}"
+                + (f" and {len(parts) - 1} more" if len(parts) > 1 else "")
+                + ", but no log of a run that wrote it.\nRemove them, or write to another folder."
+            )
+
+    def _remove_rest(self, done: set[int]) -> None:
+        """Remove what was written for blocks that were not committed: the next attempt may be cut differently."""
+        for sub in ("", EXCLUDED, QUARANTINE):
+            for name in self.folder.names(sub, unfinished=True):
+                block = block_of_file(name.removeprefix(TEMPORARY))
+                if block is not None and (block not in done or name.startswith(TEMPORARY)):
+                    self.folder.remove(f"{sub}/{name}" if sub else name)
+
     def clear(self) -> None:
-        """Remove what an earlier run has left: what its log names and what it keeps beside that."""
+        """Remove what an earlier run has written: first that it did, at last what it was."""
         if not self.folder.exists(RUN):
             return
-        for name in (EXCLUDED, QUARANTINE, *(x for x in self.folder.names() if x.startswith("part-"))):
-            self.folder.remove(name)
+        self.folder.remove(COMMITS)
+        self.folder.remove(LEDGER)
+        self._remove_rest(set())
         self.folder.remove("_gristmill")
 
     def add(self, block: int, entry: Entry) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+MOST_REASONS = 1000
+"""Different reasons that are counted one by one, so that an account stays small whatever stages say."""
+OTHER = "other reasons"
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
 UNSPECIFIED = "unspecified"
 """The reason of documents that vanished without one."""
 
@@ -29,12 +34,18 @@ class Entry:
     files: list[tuple[str, int, int]] = field(default_factory=list)
     """What was written: name, documents, bytes."""
 
+    def err(self, reason: str, documents: int = 1) -> None:
+        """Count documents that could not be read or processed. What is particular to one of them is left out."""
+        self.errored[_NUMBER.sub("N", reason)] += documents
+
     def add(self, other: Entry) -> None:
         # `update`, not `+`: a file of no documents stays in the account
         self.read.update(other.read)
         self.errored.update(other.errored)
         self.dropped.update(other.dropped)
         self.counters.update(other.counters)
+        _cap(self.errored, MOST_REASONS, OTHER)
+        _cap(self.dropped, MOST_REASONS, ("", OTHER))
         self.made += other.made
         self.kept += other.kept
         self.merged += other.merged
@@ -45,10 +56,16 @@ class Entry:
         """All that were read."""
         return self.read.total()
 
+    def missing(self) -> int:
+        """Documents of which it is not said what became of them."""
+        return self.documents + self.made - self._ended()
+
+    def _ended(self) -> int:
+        return self.kept + self.dropped.total() + self.merged + self.errored.total()
+
     def imbalance(self) -> str:
         """What does not add up, in words; empty if all does."""
-        given = self.documents + self.made
-        ended = self.kept + self.dropped.total() + self.merged + self.errored.total()
+        given, ended = self.documents + self.made, self._ended()
         if given == ended and min(self.made, self.kept, self.merged) >= 0:
             return ""
         return (
@@ -83,16 +100,26 @@ class Entry:
         )
 
 
+def _cap(counts: Counter[Any], most: int, other: Any) -> None:
+    """Put the rarest together where there are too many."""
+    if len(counts) > most:
+        for key, n in counts.most_common()[most - 1 :]:
+            if key != other:
+                del counts[key]
+                counts[other] += n
+
+
 def _counter(items: Iterable[tuple[str, str, int]]) -> Counter[tuple[str, str]]:
     return Counter({(first, second): n for first, second, n in items})
 
 
-def total(entries: Iterable[Entry]) -> Entry:
-    """All of them together."""
-    whole = Entry()
-    for entry in entries:
-        whole.add(entry)
-    return whole
+_PART = re.compile(r"part-z*(\d+)")
+
+
+def block_of_file(name: str) -> int | None:
+    """The number of the block that a file of an output belongs to; None for a file of another kind."""
+    match = _PART.match(name)
+    return int(match[1]) if match else None
 
 
 def block_of(label: str) -> int:

@@ -19,8 +19,12 @@ def set_aside(
     stop: int,
     stage: str,
     error: str,
+    partly: bool,
 ) -> None:
-    """Account for a task, or a part of it, that was given up, and write its documents to quarantine."""
+    """Account for a task, or a part of it, that was given up, and write its documents to quarantine.
+
+    ``partly``: some of what became of it has gone on.
+    """
     reason = f"{stage}: {error.partition(chr(10))[0]}"
     records: list[BadRecord] = []
     if isinstance(task, FileBlock):
@@ -29,13 +33,11 @@ def set_aside(
         ledger.unread(label, [part.path for part in task.data])
     elif isinstance(task, DocumentBatch):
         rows = task.data.slice(start, stop - start) if stop else task.data
-        if ID not in rows.column_names:
-            return
-        for row in rows.to_pylist():
+        for row in rows.to_pylist() if ID in rows.column_names else ():
             file, _, position = str(row[ID]).rpartition("#")
             where = int(position) if position.isdecimal() else 0
             records.append(BadRecord(file or str(row[ID]), where, reason, row.get(RAW) or b""))
-    ledger.fail(label, reason, len(records))
+    ledger.fail(label, reason, len(records), partly)
     if output is not None and records:
         part = f"{start:08d}-{stop:08d}" if stop else "all"
         name = f"{QUARANTINE}/{part_of(label)}.failed-{part}.jsonl"

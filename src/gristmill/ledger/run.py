@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gristmill.ledger.commits import CommitLog
-from gristmill.ledger.entry import Entry, block_of, total
+from gristmill.ledger.entry import Entry, block_of
 
 
 class RunLedger:
@@ -21,8 +21,9 @@ class RunLedger:
     def __init__(self, log: CommitLog | None = None) -> None:
         self.log = log
         self.ignore_failures = False
-        self.files: dict[str, Entry] = {}
+        self.files: dict[str, FileAccount] = {}
         """By source file; files that are read in one block together are one."""
+        self._whole = Entry()
         self.blocks: set[int] = set()
         """Those that are done."""
         self.resumed = 0
@@ -32,6 +33,8 @@ class RunLedger:
         self._open: dict[int, Entry] = {}
         self._live: Counter[int] = Counter()
         self._spoilt: set[int] = set()
+        self._partly: dict[int, str] = {}
+        """Blocks of which a task was given up after a part of it had gone on, and why."""
 
     def resume(self, block: int, entry: Entry) -> None:
         """A block that an earlier run has committed."""
@@ -49,9 +52,18 @@ class RunLedger:
         """A block could not be read at all: it stands for one record of each of its files."""
         self._open.setdefault(block_of(label), Entry()).read.update(files)
 
-    def fail(self, label: str, reason: str, documents: int) -> None:
+    def spoil(self, label: str) -> None:
+        """It is not known what became of a block: it is not done."""
+        self._spoilt.add(block_of(label))
+
+    def fail(self, label: str, reason: str, documents: int, partly: bool = False) -> None:
+        """Documents of a block were given up; ``partly`` if some of them have gone on all the same."""
         block = block_of(label)
-        self._open.setdefault(block, Entry()).errored[reason] += documents
+        entry = self._open.setdefault(block, Entry())
+        if partly:
+            self._partly.setdefault(block, reason)
+        else:
+            entry.err(reason, documents)
         if not self.ignore_failures:
             self._spoilt.add(block)
 
@@ -64,10 +76,12 @@ class RunLedger:
             return
         del self._live[block]
         entry = self._open.pop(block, Entry())
+        if block in self._partly:
+            entry.err(self._partly.pop(block), max(0, entry.missing()))
         if block in self._spoilt:
             return
         self._count(block, entry)
-        if self.log is not None:
+        if self.log is not None and not entry.imbalance():
             self.log.add(block, entry)
 
     def _count(self, block: int, entry: Entry) -> None:
@@ -76,26 +90,49 @@ class RunLedger:
         self.blocks.add(block)
         if words := entry.imbalance():
             self.problems.append(f"block {block} of {_name(entry)}: {words}")
-        files = self.files.setdefault(_name(entry), Entry())
-        files.add(replace(entry, files=[]))
+        self._whole.add(replace(entry, files=[]))
+        self.files.setdefault(_name(entry), FileAccount()).add(entry)
 
     def total(self) -> Entry:
-        return total(self.files.values())
+        return self._whole
 
     def plain(self) -> dict[str, Any]:
         """All of it as plain values."""
-        files = {name: _without_files(entry) for name, entry in sorted(self.files.items())}
-        return {"blocks": len(self.blocks), "total": _without_files(self.total()), "files": files}
+        whole = self._whole.plain()
+        del whole["files"]
+        files = {name: account.plain() for name, account in sorted(self.files.items())}
+        return {"blocks": len(self.blocks), "total": whole, "files": files}
+
+
+@dataclass(slots=True)
+class FileAccount:
+    """What became of the documents of a source file, in numbers only: there may be millions of files."""
+
+    read: int = 0
+    made: int = 0
+    kept: int = 0
+    dropped: int = 0
+    merged: int = 0
+    errored: int = 0
+
+    def add(self, entry: Entry) -> None:
+        self.read += entry.documents
+        self.made += entry.made
+        self.kept += entry.kept
+        self.dropped += entry.dropped.total()
+        self.merged += entry.merged
+        self.errored += entry.errored.total()
+
+    @property
+    def balances(self) -> bool:
+        return self.read + self.made == self.kept + self.dropped + self.merged + self.errored
+
+    def plain(self) -> dict[str, int]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def _name(entry: Entry) -> str:
-    names = list(entry.read)
+    names = sorted(entry.read)
     if not names:
         return "no file"
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _without_files(entry: Entry) -> dict[str, Any]:
-    plain = entry.plain()
-    del plain["files"]
-    return plain
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]} ({len(names)} files)"

@@ -18,6 +18,8 @@ QUARANTINE = "quarantine"
 STAGE, REASON, SCORE = "excluded_stage", "excluded_reason", "excluded_score"
 """The columns that an excluded document has beside its own."""
 _LONGEST_RAW = 1 << 16
+_MOST_BAD_BYTES = 4 << 20
+"""Of bad records that wait to be written."""
 
 
 class Output(Protocol):
@@ -42,6 +44,8 @@ class Sides:
         self._step = step
         self._dropped: dict[str, list[tuple[str, Dropped]]] = {}
         self._bad: dict[str, list[dict[str, Any]]] = {}
+        self._bad_bytes = 0
+        self._bad_files: dict[str, int] = {}
 
     def dropped(self, task: str, stage: str, dropped: Dropped) -> None:
         if self._output.excluded is False or not dropped.rows.num_rows:
@@ -49,17 +53,40 @@ class Sides:
         self._dropped.setdefault(task, []).append((stage, dropped))
 
     def bad(self, task: str, stage: str, records: Sequence[BadRecord]) -> None:
-        if records:
-            self._bad.setdefault(task, []).extend(quarantine_entry(stage, record) for record in records)
+        for record in records:
+            waiting = self._bad.setdefault(task, [])
+            waiting.append(quarantine_entry(stage, record))
+            self._bad_bytes += len(record.raw) + 256
+            if self._bad_bytes > _MOST_BAD_BYTES:  # of a long stream: they are not gathered to its end
+                self._write_bad(task)
 
     def write(self) -> None:
         for task, parts in self._dropped.items():
-            table = excluded_table(parts, self._output.excluded)
-            if table is not None:
-                name = f"{EXCLUDED}/{self._name(task)}{self._output.extension}"
-                self._output.folder.write(name, self._output.render(table, (STAGE, REASON, SCORE)))
-        for task, entries in self._bad.items():
-            self._output.folder.write(f"{QUARANTINE}/{self._name(task)}.jsonl", json_lines(entries))
+            for content, suffix in self._rendered(parts):
+                name = f"{EXCLUDED}/{self._name(task)}{suffix}{self._output.extension}"
+                self._output.folder.write(name, content)
+        for task in list(self._bad):
+            self._write_bad(task)
+
+    def _rendered(self, parts: Sequence[tuple[str, Dropped]]) -> Iterator[tuple[bytes, str]]:
+        """The content of files, each with what its name has more than the task's."""
+        tables = list(excluded_tables(parts, self._output.excluded))
+        notes = (STAGE, REASON, SCORE)
+        if not tables:
+            return
+        if ".jsonl" in self._output.extension:  # compressed or not, one behind the other is a file again
+            yield b"".join(bytes(self._output.render(table, notes)) for table in tables), ""
+            return
+        for n, table in enumerate(joined(tables)):
+            yield self._output.render(table, notes), f".{n}" if n else ""
+
+    def _write_bad(self, task: str) -> None:
+        entries = self._bad.pop(task)
+        number = self._bad_files.get(task, 0)
+        self._bad_files[task] = number + 1
+        suffix = f".{number:05d}" if number else ""
+        self._output.folder.write(f"{QUARANTINE}/{self._name(task)}{suffix}.jsonl", json_lines(entries))
+        self._bad_bytes = 0
 
     def _name(self, task: str) -> str:
         name = part_of(task)
@@ -73,13 +100,10 @@ def part_of(task: str) -> str:
     return part_name(task, "")
 
 
-def excluded_table(parts: Sequence[tuple[str, Dropped]], share: bool | float) -> pa.Table | None:
-    """The dropped documents of a task with the reasons as columns, in the order of stages; None if there are none."""
-    import pyarrow as pa
-
+def excluded_tables(parts: Sequence[tuple[str, Dropped]], share: bool | float) -> Iterator[pa.Table]:
+    """The dropped documents of a task with the reasons as columns, in the order of stages."""
     from gristmill.tasks.arrow import float_array, mask_array, string_array
 
-    tables = []
     for stage, dropped in parts:
         rows = dropped.rows
         scores = dropped.scores if dropped.scores is not None else [None] * rows.num_rows
@@ -94,10 +118,17 @@ def excluded_table(parts: Sequence[tuple[str, Dropped]], share: bool | float) ->
         if share is not True:
             rows = rows.filter(mask_array(list(_sampled(rows, float(share)))))
         if rows.num_rows:
-            tables.append(rows)
-    if not tables:
-        return None
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
+            yield rows
+
+
+def joined(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """All in one table, unless a column has types between them that do not go together."""
+    import pyarrow as pa
+
+    try:
+        return [pa.concat_tables(tables, promote_options="permissive")]
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return list(tables)
 
 
 def _sampled(rows: pa.Table, share: float) -> Iterator[bool]:

@@ -99,7 +99,8 @@ class StageTally:
     def _note(self, account: Account) -> None:
         entry, name = self._entry, self._stage.name
         entry.read.update(account.read)
-        entry.errored.update(record.reason for record in account.bad)
+        for record in account.bad:
+            entry.err(record.reason)
         for key, n in account.counters.items():
             entry.counters[name, key] += n
         entry.files += [(file.name, file.rows, file.size) for file in account.written]
@@ -158,7 +159,7 @@ class _Compared(StageTally):
             return
         merged = min(self._merged, gone.total())
         self._entry.merged += merged
-        self._entry.made += (self._found - there).total()
+        self._entry.made += (self._found + self._said - there).total()
         lost = _rows_of(table, given, gone).slice(merged)
         if lost.num_rows:
             self._drop(Dropped(lost, [UNSPECIFIED] * lost.num_rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ def with_ledger(
     output = output_of(plan)
     if output is None:
         return replace(plan, ledger=RunLedger()), list(blocks)
-    check_apart(output, blocks)
+    check_apart(output, blocks, getattr(stages[0], "file_paths", None))
     log = CommitLog(output.folder)
     ledger = RunLedger(log)
     for block, entry in log.open({**fingerprint(plan, stages[0], blocks), "pipeline": text}, fresh):
@@ -42,26 +43,28 @@ def with_ledger(
 
 
 def output_of(plan: Plan) -> Output | None:
-    """The stage that writes documents: the last one, if it does."""
-    last: Any = plan.steps[-1].stages[-1]
-    return last if hasattr(last, "render") and hasattr(last, "folder") else None
+    """The stage that writes documents, if there is one."""
+    found: list[Any] = [stage for stage in stages_of(plan) if hasattr(stage, "render") and hasattr(stage, "folder")]
+    return found[0] if found else None
 
 
 def stages_of(plan: Plan) -> list[ProcessingStage[Any, Any]]:
     return [stage for step in plan.steps for stage in step.stages]
 
 
-def check_apart(output: Output, blocks: Sequence[Task[Any]]) -> None:
+def check_apart(output: Output, blocks: Sequence[Task[Any]], given: Any) -> None:
     """Refuse to write into a folder that is read from: the next run would take its own output for input."""
-    root = output.folder.path().rstrip("/") + "/"
+    folder = output.folder
+    root = folder.path().rstrip("/") + "/"
+    words = "write to another folder than the input's."
     for block in blocks:
         for part in block.data if isinstance(block, FileBlock) else ():
-            path = output.folder.fs._strip_protocol(part.path)
-            if path.startswith(root) and same_storage(part.path, output.folder.url):
-                raise PlanError(
-                    f"{output.folder.url} is to be written to, but {part.path} in it is read: "
-                    "write to another folder than the input's."
-                )
+            if same_storage(part.path, folder.url) and folder.fs._strip_protocol(part.path).startswith(root):
+                raise PlanError(f"{folder.url} is to be written to, but {part.path} in it is read: {words}")
+    for path in [given] if isinstance(given, str | os.PathLike) else list(given or ()):
+        place = os.fspath(path)
+        if same_storage(place, folder.url) and root.startswith(folder.fs._strip_protocol(place).rstrip("/") + "/"):
+            raise PlanError(f"{folder.url} is to be written to, but all that is in {place} is read: {words}")
 
 
 def same_storage(one: str, other: str) -> bool:

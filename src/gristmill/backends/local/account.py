@@ -46,6 +46,10 @@ class Account:
         for i, (tasks_in, _, done, *_) in enumerate(counts):
             left[i] += tasks_in - done
 
+    def has_part(self, unit: int) -> bool:
+        """Whether a part of what a unit makes has gone on."""
+        return unit in self._open
+
     def add_last(self, step: int, unit: int, counts: Sequence[Sequence[int]]) -> None:
         """What a unit did since the last report, now that it has ended."""
         self.add(step, counts)

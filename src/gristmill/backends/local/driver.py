@@ -79,6 +79,8 @@ class Driver:
         self.aborted = ""
         self.interrupted = False
         self.planning = Planning()
+        self._failed: tuple[int, Task[Any] | None] = (-1, None)
+        """The task of which parts were given up last."""
         self._do: dict[type, Callable[[Any], None]] = {
             c.Dispatch: self._dispatch,
             c.Release: self._release,
@@ -230,11 +232,26 @@ class Driver:
         name = self.plan.steps[x.step].stages[stage].name
         failure = failure_of(label, x.start, x.stop, name, x.items, x.error, detail, x.story)
         if self.plan.ledger is not None:
-            task = unpack(self.store.payload(x.data))
-            set_aside(self.plan.ledger, self.plan.output, label, task, x.start, x.stop, name, x.error)
+            self._set_aside(x, label, name)
         self.account.fail(x.step, stage, failure, x.task, counts)
         text = f"{name}: task {failure.task_id} failed: {x.error.partition(chr(10))[0]}"
         self.failure_lines.say(name, text, time.monotonic())
+
+    def _set_aside(self, x: c.Quarantine, label: str, stage: str) -> None:
+        """Account for documents of a task that is given up."""
+        assert self.plan.ledger is not None
+        if self._failed[0] != x.data:  # parts of one task come one after the other
+            try:
+                self._failed = (x.data, unpack(self.store.payload(x.data)))
+            except Exception as error:  # unpickling runs the user's code; what is in the task is then not known
+                self.view.message(f"task {label} cannot be loaded: {type(error).__name__}: {error}")
+                self._failed = (x.data, None)
+        task = self._failed[1]
+        if task is None:
+            self.plan.ledger.spoil(label)
+            return
+        partly = self.account.has_part(x.task)
+        set_aside(self.plan.ledger, self.plan.output, label, task, x.start, x.stop, stage, x.error, partly)
 
     def _pull(self, x: c.Pull) -> None:
         self.source.ask(x.count)

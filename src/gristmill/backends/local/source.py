@@ -60,7 +60,7 @@ class Source:
                     break
                 if not isinstance(task, Task):
                     raise PipelineError(f"initial task {self.taken} is a {type(task).__name__}, not a Task")
-                done.append(put(task.task_id if task.named else str(self.taken), task))
+                done.append(put(task.task_id if task.named and task.task_id else str(self.taken), task))
                 self.taken += 1
         except KeyboardInterrupt:
             raise

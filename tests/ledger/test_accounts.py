@@ -1,0 +1,195 @@
+"""What could go wrong with accounts, and with going on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.ledger.conftest import written
+from tests.ledger.test_runs import curate, run
+
+from gristmill.errors import OutputChanged, PipelineFailed, PlanError
+from gristmill.ledger.commits import CommitLog
+from gristmill.ledger.entry import MOST_REASONS, Entry, block_of, block_of_file
+from gristmill.pipeline import Pipeline
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.function_definitions import processing_stage
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
+from gristmill.storage import Folder
+from gristmill.tasks import DocumentBatch, FileBlock, FileRange
+from gristmill.tasks.document import ID
+
+
+@pytest.fixture
+def eight(tmp_path: Path) -> Path:
+    path = tmp_path / "eight.jsonl"
+    path.write_text("".join(json.dumps({"id": i, "text": f"text {i}"}) + "\n" for i in range(8)))
+    return path
+
+
+def through(source: Path, out: Path, *stages: ProcessingStage) -> Pipeline:
+    return Pipeline("small", stages=[JsonlReader(str(source)), *stages, JsonlWriter(str(out))])
+
+
+def kept(out: Path) -> list[int]:
+    return [json.loads(line)["id"] for path in sorted(out.glob("part-*")) for line in path.read_bytes().splitlines()]
+
+
+def test_what_a_failed_attempt_has_written_is_gone_when_the_next_succeeds(eight, tmp_path):
+    trouble = tmp_path / "trouble"
+    trouble.touch()
+
+    @processing_stage(name="moody")
+    def moody(task: DocumentBatch) -> DocumentBatch:
+        if trouble.exists() and 5 in task.data.column("id").to_pylist():
+            raise ValueError("not today")
+        return task
+
+    out = tmp_path / "out"
+    with pytest.raises(PipelineFailed):
+        run(through(eight, out, moody), max_attempts=1)
+    assert len(list(out.glob("part-*"))) > 1
+    trouble.unlink()
+    result = run(through(eight, out, moody))
+    assert kept(out) == list(range(8)) and result.ledger.total().kept == 8
+    assert not (out / "quarantine").exists() or not list((out / "quarantine").iterdir())
+
+
+def test_a_block_whose_file_is_gone_or_cut_short_is_done_again(corpus, tmp_path):
+    out = tmp_path / "out"
+    run(curate(corpus, out))
+    before = written(out)
+    (out / "part-000000.jsonl").unlink()
+    (out / "part-000001.jsonl").write_bytes(b"{}")
+    result = run(curate(corpus, out))
+    assert written(out) == before and result.ledger.resumed == len(result.ledger.blocks) - 2
+
+
+def test_starting_over_that_is_stopped_in_the_middle_does_not_look_like_done(corpus, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    run(curate(corpus, out))
+    before = written(out)
+    removed: list[str] = []
+    remove = Folder.remove
+
+    def stop_soon(self: Folder, name: str = "") -> None:
+        if len(removed) > 3:
+            raise KeyboardInterrupt
+        removed.append(name)
+        remove(self, name)
+
+    monkeypatch.setattr(Folder, "remove", stop_soon)
+    with pytest.raises(KeyboardInterrupt):
+        CommitLog(Folder(out)).clear()
+    monkeypatch.undo()
+    result = run(curate(corpus, out))
+    assert result.ledger.resumed == 0 and written(out) == before
+
+
+def test_files_of_unknown_origin_are_not_mixed_with_ours(corpus, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "part-000007.jsonl").write_text("{}\n")
+    with pytest.raises(OutputChanged, match="no log"):
+        run(curate(corpus, tmp_path / "out"))
+
+
+def test_an_output_below_the_input_is_refused(corpus):
+    with pytest.raises(PlanError, match="write to another folder"):
+        run(curate(corpus, corpus / "out"))
+
+
+@processing_stage(name="thrice")
+def thrice(task: DocumentBatch) -> DocumentBatch:
+    table = pa.concat_tables([task.data] * 3)
+    ids = [None if row >= task.num_items else ident for row, ident in enumerate(table.column(ID).to_pylist())]
+    where = table.column_names.index(ID)
+    task.data = table.set_column(where, ID, pa.array(ids, pa.large_string()))
+    return task
+
+
+@processing_stage(name="thrice_and_less")
+def thrice_and_less(task: DocumentBatch) -> DocumentBatch:
+    task.data = pa.concat_tables([task.data] * 3)
+    return task.keep([row % 3 == 0 for row in range(task.num_items)], reason="too many")
+
+
+def test_documents_that_a_users_stage_makes_are_counted(eight, tmp_path):
+    whole = run(through(eight, tmp_path / "out", thrice)).ledger.total()
+    assert (whole.documents, whole.made, whole.kept) == (8, 16, 24)
+    whole = run(through(eight, tmp_path / "less", thrice_and_less)).ledger.total()
+    assert (whole.documents, whole.made, whole.kept, whole.dropped.total()) == (8, 16, 8, 16)
+
+
+class Halfway(ProcessingStage[DocumentBatch, DocumentBatch]):
+    split_on_failure = False
+
+    def process(self, task: DocumentBatch):
+        for row in range(task.num_items):
+            if row == 6:
+                raise ValueError("tired")
+            yield DocumentBatch(task.data.slice(row, 1).replace_schema_metadata({"big": "x" * 100_000}))
+
+
+def test_of_a_task_that_is_given_up_halfway_what_has_gone_on_counts_once(eight, tmp_path):
+    stage = Halfway().with_(max_attempts=1)
+    result = run(through(eight, tmp_path / "out", stage), ignore_failures=True, object_store_memory="1MB")
+    whole = result.ledger.total()
+    assert whole.kept == len(kept(tmp_path / "out")) and whole.kept + whole.errored.total() == 8
+    assert not result.ledger.problems
+
+
+def test_blocks_without_names_get_their_place_as_name(eight, tmp_path):
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(eight.read_bytes())
+    tasks = [FileBlock([FileRange(str(path), 0, path.stat().st_size)]) for path in (eight, other)]
+    stages = [JsonlReader(str(eight)), JsonlWriter(str(tmp_path / "out"))]
+    Pipeline("given", stages=stages).run(initial_tasks=tasks)
+    assert len(kept(tmp_path / "out")) == 16
+
+
+@processing_stage(name="as_text")
+def as_text(task: DocumentBatch) -> DocumentBatch:
+    column = task.data.column("id")
+    task = task.keep([i != 1 for i in column.to_pylist()], reason="one")
+    where = task.data.column_names.index("id")
+    ids = [f"n{i}" for i in task.data.column("id").to_pylist()]
+    task.data = task.data.set_column(where, "id", pa.array(ids))
+    return task
+
+
+@processing_stage(name="no_twos")
+def no_twos(task: DocumentBatch) -> DocumentBatch:
+    return task.keep([i != "n2" for i in task.data.column("id").to_pylist()], reason="two")
+
+
+def test_documents_dropped_before_and_after_a_column_changed_its_type(eight, tmp_path):
+    run(through(eight, tmp_path / "out", as_text, no_twos))
+    lines = [
+        json.loads(x) for path in (tmp_path / "out" / "excluded").iterdir() for x in path.read_bytes().splitlines()
+    ]
+    assert [(line["id"], line["excluded_reason"]) for line in lines] == [(1, "one"), ("n2", "two")]
+
+
+def test_many_bad_records_make_a_small_account(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(b"".join(b'{"text": "%s\xff"}\n' % (b"x" * (i % 300)) for i in range(3000)))
+    result = run(through(path, tmp_path / "out"))
+    whole = result.ledger.total()
+    assert whole.errored.total() == 3000 and len(whole.errored) == 1
+    entries = sum(len(p.read_bytes().splitlines()) for p in (tmp_path / "out" / "quarantine").iterdir())
+    assert entries == 3000
+
+
+def test_reasons_beyond_all_bounds_are_put_together():
+    whole = Entry()
+    for n in range(5):
+        whole.add(Entry(dropped={("stage", f"reason {n}-{i}"): 1 for i in range(600)}))  # type: ignore[arg-type]
+    assert whole.dropped.total() == 3000 and len(whole.dropped) <= MOST_REASONS
+
+
+def test_blocks_are_known_by_labels_and_files():
+    assert [block_of(x) for x in ("12", "12.3", "12[4:5]", "12.0.1[2:3]")] == [12] * 4
+    assert block_of_file("part-000012.00003.jsonl") == block_of_file("part-000012-00000004-00000005.jsonl") == 12
+    assert block_of_file("part-z1234567.jsonl") == 1234567 and block_of_file("readme.md") is None
