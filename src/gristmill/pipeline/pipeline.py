@@ -126,15 +126,15 @@ class Pipeline:
         blocks = self.stages[0].source() if initial_tasks is None and self.stages else None
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = make_plan(self.name, self.stages, source, fuse)
-        if blocks is not None:
-            plan, tasks = with_ledger(plan, self.stages, self._as_yaml(), blocks, fresh)
         if executor is None:
             from gristmill.backends.local import LocalExecutor
 
             executor = LocalExecutor(config=dict(self.executor.options) if self.executor else None)
+        if blocks is not None:
+            plan, tasks = with_ledger(plan, self.stages, self._as_yaml(), blocks, fresh)
         result = RunResult(executor.execute(plan, tasks, keep_outputs))
         result.check()
-        if result.ledger is not None and result.ledger.log is not None and result.ok:
+        if result.ledger is not None and result.ledger.log is not None and (result.ok or executor.ignore_failures):
             result.ledger.log.finish(result.ledger.plain())
         if result.record.failures_total and not executor.ignore_failures:
             raise PipelineFailed(result.failure_report(), result)
