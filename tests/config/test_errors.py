@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,15 @@ def test_what_the_imported_module_itself_cannot_import_is_its_own_error(folder):
     (folder / "p.yaml").write_text("imports: [lacking_stages]\nstages: [recipe: fineweb]\n")
     with pytest.raises(ModuleNotFoundError, match="no_such_thing"):
         load("p.yaml")
+
+
+def test_a_file_beside_the_pipeline_does_not_shadow_an_installed_module(folder, monkeypatch):
+    installed = folder / "installed"
+    installed.mkdir()
+    (installed / "house_tools.py").write_text("WHERE = 'installed'\n")
+    (folder / "house_tools.py").write_text("WHERE = 'beside'\n")
+    monkeypatch.setattr(sys, "path", [*(p for p in sys.path if p not in ("", str(folder))), str(installed)])
+    monkeypatch.delitem(sys.modules, "house_tools", raising=False)
+    load("imports: [house_tools, house_stages]\nstages:\n  - Same\n")
+    assert sys.modules.pop("house_tools").WHERE == "installed"
+    assert "house_stages" in sys.modules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,28 @@ def test_the_output_remembers_its_pipeline(corpus, tmp_path, capsys):
     assert "DROP word_count" in shown and "too few words" in shown and shown.rstrip().endswith("dropped")
     assert main(["explain", str(tmp_path), "d0"]) == 2
     assert "is not the output of a run" in capsys.readouterr().err
+
+
+def remembering(corpus: Path, text: str) -> Path:
+    """An output folder whose run remembers this pipeline."""
+    out = corpus.parent / "given"
+    (out / "_gristmill").mkdir(parents=True)
+    (out / "_gristmill" / "run.json").write_text(json.dumps({"pipeline": text}))
+    return out
+
+
+def test_code_that_an_output_folder_names_is_not_run_and_code_that_the_user_names_is(corpus, capsys, monkeypatch):
+    monkeypatch.chdir(corpus.parent)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "planted", raising=False)
+    (corpus.parent / "planted.py").write_text("open('was_run', 'w').close()\n")
+    text = f"imports: [planted]\nstages:\n  - JsonlReader: {{file_paths: {corpus}}}\n"
+    out = remembering(corpus, text)
+    assert main(["explain", str(out), "d1"]) == 2
+    told = capsys.readouterr().err
+    assert "imports planted" in told and "--pipeline FILE.yaml" in told
+    assert not (corpus.parent / "was_run").exists()
+    (corpus.parent / "mine.yaml").write_text(text)
+    assert main(["explain", str(out), "d1", "--pipeline", "mine.yaml"]) == 0
+    assert capsys.readouterr().out.startswith("mine.yaml imports planted\n")
+    assert (corpus.parent / "was_run").exists()

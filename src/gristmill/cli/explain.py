@@ -32,19 +32,27 @@ def explain_document(output: str, ident: str, target: str | None, id_field: str)
 
 def _pipeline(output: str, target: str | None) -> Pipeline:
     """The pipeline that is named, or that the output folder remembers."""
+    if target is not None:
+        from gristmill.cli.run import load
+
+        return load(target, ())[0]
+    from gristmill import config
     from gristmill.pipeline import Pipeline
     from gristmill.pipeline.documents import remembered
 
-    if target is not None:
-        from gristmill.cli.target import load_pipeline
-
-        return load_pipeline(target)[0]
     text = remembered(output)
     if text is None:
         raise UsageError(
             f"{output} was made by a pipeline that cannot be written as YAML: name it with --pipeline FILE.py:NAME"
         )
-    return Pipeline.from_yaml(text)
+
+    def refuse(module: str) -> None:
+        raise UsageError(
+            f"the pipeline that {output} remembers imports {module}, and what a folder of data names is not run: "
+            "if you trust it, name the pipeline with --pipeline FILE.yaml"
+        )
+
+    return Pipeline.of_file(config.load(text, announce=refuse))
 
 
 def lines(explanation: Explanation, width: int) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -17,6 +18,7 @@ from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.resources import Resources
+from gristmill.stages.secrets import public
 
 Stage = ProcessingStage[Any, Any]
 
@@ -46,9 +48,19 @@ for _name, _pattern, _first in SCALARS:
     _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(rf"(?:{_pattern})\Z"), _first)
 
 
-def dump(name: str, description: str | None, stages: Sequence[Stage], executor: ExecutorChoice | None = None) -> str:
-    """The YAML of a pipeline. Raises `PlanError` that names all stages which cannot be written, and why."""
-    writer = _Writer()
+def dump(
+    name: str,
+    description: str | None,
+    stages: Sequence[Stage],
+    executor: ExecutorChoice | None = None,
+    *,
+    secrets: bool = True,
+) -> str:
+    """The YAML of a pipeline. Raises `PlanError` that names all stages which cannot be written, and why.
+
+    Without ``secrets`` the options of storages are left out, but for the place of the storage.
+    """
+    writer = _Writer(secrets)
     items = [writer.stage(number, stage) for number, stage in enumerate(stages, 1)]
     if writer.problems:
         lines = "".join(f"\n    {problem}" for problem in writer.problems)
@@ -65,15 +77,15 @@ def dump(name: str, description: str | None, stages: Sequence[Stage], executor: 
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, secrets: bool) -> None:
+        self.secrets = secrets
         self.problems: list[str] = []
         self.imports: set[str] = set()
 
     def stage(self, number: int, stage: Stage) -> dict[str, Any]:
-        from gristmill.stages.text.recipes import RecipeStage
-
         where = f"stage {number} {stage.name!r}"
-        if isinstance(stage, RecipeStage):
+        recipes = sys.modules.get("gristmill.stages.text.recipes.stage")  # not imported: then this is no recipe
+        if recipes is not None and isinstance(stage, recipes.RecipeStage):
             item: dict[str, Any] = {"recipe": stage.described()}
         else:
             item = self.object(stage, where) or {}
@@ -90,6 +102,8 @@ class _Writer:
             if cls.__module__ == "__main__" or cls.__module__.startswith("gristmill_target_"):
                 self.problems.append(f"{where}: {cls.__name__} is defined in a script: put it into a module of its own")
             self.imports.add(cls.__module__)
+        if not self.secrets:
+            arguments = public(arguments)
         return {cls.__name__: {key: self.value(value, f"{where}: {key!r}") for key, value in arguments.items()}}
 
     def value(self, value: Any, where: str) -> Any:
@@ -98,7 +112,8 @@ class _Writer:
         if isinstance(value, PurePath):
             return str(value)
         if isinstance(value, Mapping):
-            return {str(key): self.value(child, where) for key, child in value.items()}
+            shown = value if self.secrets else public(value)
+            return {str(key): self.value(child, where) for key, child in shown.items()}
         if isinstance(value, set | frozenset):
             return sorted(self.value(child, where) for child in value)
         if isinstance(value, Sequence) and not isinstance(value, bytes):

@@ -92,9 +92,9 @@ def import_modules(
     if node is None:
         return []
     entries = node.value if isinstance(node.value, list) else [node]
-    for place in [str(Path.cwd()), *([str(folder.resolve())] if folder else [])]:
+    for place in [*([str(folder.resolve())] if folder else []), str(Path.cwd())]:
         if place not in sys.path:
-            sys.path.insert(0, place)
+            sys.path.append(place)  # at the end: a file there must not take the place of an installed module
     names = []
     for entry in entries:
         name = entry.value

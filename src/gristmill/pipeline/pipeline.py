@@ -69,8 +69,10 @@ class Pipeline:
         return config.dump(self.name, self.description, self.stages, self.executor)
 
     def _as_yaml(self) -> str | None:
+        from gristmill import config
+
         try:
-            return self.to_yaml()
+            return config.dump(self.name, self.description, self.stages, self.executor, secrets=False)
         except PlanError:
             return None
 

@@ -1,0 +1,249 @@
+"""A hash of anything that code is made of or works with: the same in every process, another one after a change.
+
+Functions are their bytecode, defaults, closures and the globals that they name; classes their members and bases; other
+objects what pickle would take of them. Comments, docstrings, line numbers and formatting do not count.
+
+Code is followed through modules of the user's own. Of the standard library, gristmill and what is installed beside the
+code in question only names and versions count: those change with their version.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import hashlib
+import inspect
+import os
+import re
+import sys
+import types
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any
+
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.secrets import STORAGE, public
+from gristmill.storage import Folder
+
+NOT_RESULTS = frozenset(
+    {
+        *("resources", "batch_size", "num_workers", "worker_max_lifetime_m", "worker_restart_interval_m"),
+        *("timeout_s", "max_attempts", "split_on_failure", "_settings", "_arguments", "name", "fan_out"),
+    }
+)
+"""Attributes of stages that may be changed between runs without changing what comes out."""
+MOST_DEPTH = 60
+"""Nesting beyond which only types and names count: no code goes as deep, and Python's stack has an end."""
+SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, types.EllipsisType)
+NOT_FOLLOWED = (os.environ.__class__, inspect.Signature, types.CodeType, types.FrameType)
+"""What changes without a change of code, or is told by something else."""
+
+
+def code_hash(code: Any) -> str:
+    """A hash of what a class, function or any other object does and holds."""
+    root = getattr(code, "__func__", code)
+    return _Walk(_module_of(root)).text(code)[:16]
+
+
+def name_of(code: Any) -> str:
+    return f"{getattr(code, '__module__', '?')}.{getattr(code, '__qualname__', type(code).__qualname__)}"
+
+
+def attributes_of(made: Any) -> dict[str, Any]:
+    """The attributes of an object that results can depend on, in order of their names."""
+    state = getattr(made, "__dict__", {})
+    if not isinstance(made, ProcessingStage):
+        return public({key: state[key] for key in sorted(state) if key != "_arguments"})
+    # Readers keep the options of their storage under a name of their own.
+    names = {key: STORAGE if key == "options" and "file_paths" in state else key for key in sorted(state)}
+    return public({name: state[key] for key, name in names.items() if key not in NOT_RESULTS})
+
+
+def has_own_state(cls: type) -> bool:
+    """Whether a class says itself what it is made of, or keeps that elsewhere than in its attributes."""
+    own = ("__reduce__", "__reduce_ex__", "__getstate__")
+    return any(vars(base).get("__slots__") or any(name in vars(base) for name in own) for base in cls.__mro__[:-1])
+
+
+class _Walk:
+    """One way through a graph of objects. What is met again has its hash already; what holds itself is a name there."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.open: dict[int, int] = {}
+        self.done: dict[int, tuple[str, Any]] = {}
+        """Hashes by id, with the object: it must live, or its id would be another's."""
+
+    def text(self, value: Any) -> str:
+        """The hash of a value."""
+        known = self.done.get(id(value))
+        if known is not None:
+            return known[0]
+        if id(value) in self.open or len(self.open) >= MOST_DEPTH:
+            return f"<{name_of(value)}>"
+        self.open[id(value)] = len(self.open)
+        try:
+            found = _digest(self.parts(value))
+        finally:
+            del self.open[id(value)]
+        self.done[id(value)] = (found, value)
+        return found
+
+    def member(self, value: Any) -> str:
+        """A value inside another: short where it is plain."""
+        if isinstance(value, SCALARS) and type(value).__module__ == "builtins":
+            return repr(value)
+        return self.text(value)
+
+    def parts(self, value: Any) -> Iterable[str]:
+        if isinstance(value, SCALARS) and type(value).__module__ == "builtins":
+            return [repr(value)]
+        if isinstance(value, type):
+            return self.of_class(value)
+        if isinstance(value, types.FunctionType):
+            return self.of_function(value)
+        if isinstance(value, types.MethodType):
+            return ["method", self.member(value.__func__), self.member(value.__self__)]
+        if isinstance(value, types.BuiltinFunctionType | types.ModuleType):
+            return [getattr(value, "__name__", ""), name_of(value), _version(_module_of(value))]
+        if isinstance(value, staticmethod | classmethod):
+            return [type(value).__name__, self.member(value.__func__)]
+        if isinstance(value, property):
+            return ["property", *(self.member(one) for one in (value.fget, value.fset, value.fdel))]
+        if isinstance(value, functools.partial):
+            return ["partial", *(self.member(one) for one in (value.func, value.args, value.keywords))]
+        if isinstance(value, re.Pattern):
+            return ["pattern", repr(value.pattern), str(value.flags)]
+        if isinstance(value, PurePath):
+            return ["path", str(value)]
+        if isinstance(value, Folder):
+            return ["folder", value.url]
+        return self.of_container(value)
+
+    def of_container(self, value: Any) -> Iterable[str]:
+        kind = type(value)
+        if kind in (list, tuple):
+            return [kind.__name__, *map(self.member, value)]
+        if kind in (set, frozenset):
+            # In no order: what is met first must not matter, so each element is walked for itself.
+            return [kind.__name__, *sorted(_Walk(self.root).member(one) for one in value)]
+        if kind in (dict, types.MappingProxyType):
+            items = public(value).items()
+            return [kind.__name__, *sorted(f"{self.member(key)}: {self.member(one)}" for key, one in items)]
+        return self.of_object(value)
+
+    def of_object(self, value: Any) -> Iterable[str]:
+        kind = type(value)
+        parts = ["object", self.member(kind)]
+        if isinstance(value, NOT_FOLLOWED):
+            return parts
+        wrapped = getattr(value, "__dict__", {}).get("__wrapped__")
+        if wrapped is not None and not _is_own(kind.__module__, self.root):  # lru_cache, numba's functions
+            return [*parts, self.member(wrapped)]
+        if hasattr(value, "__dict__") and not has_own_state(kind):
+            return [*parts, self.member(attributes_of(value))]
+        try:
+            reduced = value.__reduce_ex__(4)
+        except Exception:  # locks, files and the like, and whatever an object's own method raises
+            return [*parts, self.member(attributes_of(value))]
+        if isinstance(reduced, str):
+            return [*parts, reduced]
+        made, arguments, state, items, pairs = (*reduced, *[None] * 5)[:5]
+        told = (made, arguments, state, *(None if one is None else list(one) for one in (items, pairs)))
+        return [*parts, *map(self.member, told)]
+
+    def of_class(self, cls: type) -> Iterable[str]:
+        parts = ["class", name_of(cls)]
+        if not _is_own(cls.__module__, self.root):
+            return [*parts, _version(cls.__module__)]
+        parts += [self.member(base) for base in cls.__mro__[1:]]
+        for key, value in sorted(vars(cls).items()):
+            if not key.startswith("__") or isinstance(value, types.FunctionType | staticmethod | classmethod):
+                parts += [key, self.member(value)]
+        return parts
+
+    def of_function(self, function: types.FunctionType) -> Iterable[str]:
+        place = str(function.__globals__.get("__name__", "?"))  # not __module__: a decorator may have changed that
+        parts = ["function", *(self.member(one) for one in (function.__defaults__, function.__kwdefaults__))]
+        parts += [self.member(one) for cell in function.__closure__ or () for one in _contents(cell)]
+        if not _is_own(place, self.root):
+            return [*parts, place, function.__code__.co_name, _version(place)]
+        parts += self.of_bytecode(function.__code__, function.__doc__)
+        loaded, named = _names(function.__code__)
+        for name in sorted(loaded & function.__globals__.keys()):
+            value = function.__globals__[name]
+            parts += [name, self.member(value), *self.of_module(value, named)]
+        return parts
+
+    def of_module(self, module: Any, named: set[str], depth: int = 0) -> list[str]:
+        """What code takes of a module of the user's own, by its name: ``helpers.clean(text)``."""
+        if not isinstance(module, types.ModuleType) or not _is_own(module.__name__, self.root) or depth > 3:
+            return []
+        parts = []
+        for name in sorted(named & vars(module).keys()):
+            value = vars(module)[name]
+            parts += [name, self.member(value), *self.of_module(value, named, depth + 1)]
+        return parts
+
+    def of_bytecode(self, code: types.CodeType, doc: str | None) -> list[str]:
+        parts = [code.co_code.hex(), *code.co_names, *code.co_varnames]
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                parts += self.of_bytecode(constant, None)
+            elif constant is not doc:
+                parts.append(self.member(constant))
+        return parts
+
+
+def _digest(parts: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(data) + data)
+    return digest.hexdigest()[:32]
+
+
+def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """The globals that code loads, and all names in it: attributes too."""
+    loaded = {one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    named = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            more, others = _names(constant)
+            loaded |= more
+            named |= others
+    return loaded, named
+
+
+def _is_own(module: str, root: str) -> bool:
+    """Whether code of a module is followed, coming from ``root``."""
+    top = module.split(".")[0]
+    if top == "gristmill" or (top in sys.stdlib_module_names and module != "__main__"):
+        return False
+    return module == root or not _is_installed(module)
+
+
+def _is_installed(module: str) -> bool:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return file is not None and not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
+
+
+def _version(module: str) -> str:
+    """The version of the package of a module, where it has one."""
+    version = getattr(sys.modules.get(module.split(".")[0]), "__version__", None)
+    return version if isinstance(version, str) else ""
+
+
+def _module_of(code: Any) -> str:
+    if isinstance(code, types.FunctionType):
+        return str(code.__globals__.get("__name__", "?"))
+    if isinstance(code, types.ModuleType):
+        return code.__name__
+    return str(getattr(code, "__module__", None) or type(code).__module__)
+
+
+def _contents(cell: types.CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:  # a name that is not bound yet
+        return []

@@ -1,0 +1,28 @@
+"""What of a stage's options may be written down beside its output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+STORAGE = "storage_options"
+ENDPOINT = "endpoint_url"
+CLIENT = "client_kwargs"
+
+
+def public(options: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Options without those of a storage, which hold keys and tokens; the address of the storage stays.
+
+    Credentials that change must not make another pipeline either: a run goes on with new ones.
+    """
+    return {key: _place(value) if key == STORAGE else value for key, value in options.items()}
+
+
+def _place(options: Any) -> Any:
+    if not isinstance(options, Mapping):
+        return None
+    place = {key: options[key] for key in (ENDPOINT,) if key in options}
+    client = options.get(CLIENT)
+    if isinstance(client, Mapping) and ENDPOINT in client:
+        place[CLIENT] = {ENDPOINT: client[ENDPOINT]}
+    return place
