@@ -92,7 +92,7 @@ class JsonlReader(FileReader):
     def _records(self) -> Any:
         from gristmill.stages.text.io.reader.records import Records, Wanted
 
-        return Records(Wanted(self.text_field, self.columns, self.fields))
+        return Records(Wanted(self.text_field, self.columns, self.fields, self.if_there))
 
     def _groups(self, files: list[File]) -> list[list[FileRange]]:
         if self.files_per_partition:

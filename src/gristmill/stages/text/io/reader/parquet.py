@@ -64,6 +64,7 @@ class ParquetReader(FileReader):
         if required is not None:
             needed = [*required, *([self.text_field] if self.text_field else [])]
             columns = [name for name in dict.fromkeys(needed) if self.fields is None or name in self.fields]
+            required = [name for name in required if name not in self.if_there]
         return RowGroups(self.options, self.text_field, columns, required, self.block_bytes, LARGE)
 
     def _groups(self, files: list[File]) -> list[list[FileRange]]:
