@@ -28,6 +28,8 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
     """The columns that stages may have set since they were read; None: any."""
     narrowed: bool = False
     """Whether a stage has left nothing of the documents but the columns that it makes."""
+    removed: frozenset[str] = frozenset()
+    """The columns that stages have taken away; where one is there all the same, it was made anew."""
 
     text_field: str | None = None
     """The field that the reader has seen to be a string."""
@@ -82,6 +84,7 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         clone.touched = None
         if readers and all(stage.declares_outputs() for stage in between):
             clone.touched = frozenset(name for stage in between for name in stage.outputs()[1])
+        clone.removed = frozenset(name for stage in between for name in stage.removes())
         clone.narrowed = any(stage.only_outputs for stage in between)
         return clone
 
