@@ -31,9 +31,6 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
     removed: frozenset[str] = frozenset()
     """The columns that stages have taken away; where one is there all the same, it was made anew."""
 
-    text_field: str | None = None
-    """The field that the reader has seen to be a string."""
-
     def _tell(
         self,
         path: str | os.PathLike[str],
@@ -80,7 +77,6 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         clone = copy.copy(self)
         readers = [i for i, stage in enumerate(before) if isinstance(stage, FileReader)]
         between = before[readers[-1] + 1 :] if readers else before
-        clone.text_field = getattr(before[readers[-1]], "text_field", None) if readers else None
         clone.touched = None
         if readers and all(stage.declares_outputs() for stage in between):
             clone.touched = frozenset(name for stage in between for name in stage.outputs()[1])

@@ -91,4 +91,4 @@ class JsonlWriter(FileWriter):
         if self.narrowed and fields is None:
             fields = visible
         lines = without(Edges.of_column(raw), self.removed.difference(visible))
-        return joined(edited(lines, table.select(visible), trusted, fields, self.text_field))
+        return joined(edited(lines, table.select(visible), trusted, fields))
