@@ -64,7 +64,9 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         files = list_files(self.file_paths, self.extensions, self.options)
         blocks = numbered(self._groups(files))
         self.__dict__["_listed"] = blocks
-        self.__dict__["_versions"] = [(file.path, f"{file.size} bytes, {file.version}") for file in files]
+        self.__dict__["_versions"] = [
+            (file.path, f"{'?' if file.size is None else file.size} bytes, {file.version}") for file in files
+        ]
         return blocks
 
     def versions(self) -> list[tuple[str, str]]:

@@ -77,7 +77,7 @@ class ParquetReader(FileReader):
         for file, inside in zip(files, self._inside(files), strict=True):
             if inside is None:
                 parts.append([FileRange(file.path)])
-                sizes.append(file.size * SMALL_PART)
+                sizes.append(limit + 1 if file.size is None else file.size * SMALL_PART)
                 continue
             self._has_large |= max(inside) > limit * LARGE
             groups = [[FileRange(file.path, i, i + 1)] for i in range(len(inside))]
@@ -91,7 +91,7 @@ class ParquetReader(FileReader):
         from gristmill.stages.text.io.reader.row_groups import row_group_sizes
 
         def look(file: File) -> list[int] | None:
-            if file.size * SMALL_PART <= self.block_bytes:
+            if file.size is None or file.size * SMALL_PART <= self.block_bytes:
                 return None
             return row_group_sizes(file.path, self.options) or None
 
