@@ -38,7 +38,9 @@ class Columns:
             return Columns(made, open=False, named_by=label)
         if _makes_the_table(stage):
             return Columns(made, open=not made, named_by=label)
-        return Columns({**self.made_by, **made}, open=self.open, named_by=label if made else self.named_by)
+        removed = set(stage.removes())
+        passed = {name: maker for name, maker in self.made_by.items() if name not in removed}
+        return Columns({**passed, **made}, open=self.open, named_by=label if made else self.named_by)
 
     def missing(self, needed: Iterable[str]) -> list[str]:
         return [] if self.open else [name for name in needed if name not in self.made_by]

@@ -111,6 +111,14 @@ class ProcessingStage(ABC, Generic[In, Out]):
         """
         return [], []
 
+    def looks_at(self) -> list[str]:
+        """Columns that are of interest if they are there, beside those of `inputs`: a reader takes them along."""
+        return []
+
+    def removes(self) -> list[str]:
+        """Columns that it takes away: writers take them out of the documents, unless a later stage makes them anew."""
+        return []
+
     def declares_outputs(self) -> bool:
         """Whether `outputs` was defined, be it to say that no column is made."""
         return type(self).outputs is not ProcessingStage.outputs

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHORT_STRINGS = ("string", "string_view")
+NOTES = "gristmill"
+"""The key under which fields, and frames by their ``attrs``, say that strings are JSON text."""
 SLACK_BYTES = 1024
 """Buffers larger than what is shown by no more than this are not worth a copy."""
 
@@ -28,7 +30,7 @@ def as_table(data: Any) -> pa.Table:
     elif isinstance(data, pa.RecordBatch):
         table = pa.Table.from_batches([data])
     elif pandas is not None and isinstance(data, pandas.DataFrame):
-        table = pa.Table.from_pandas(data, preserve_index=False)
+        table = _with_notes(pa.Table.from_pandas(data, preserve_index=False), data.attrs.get(NOTES))
     else:
         kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
         raise TypeError(
@@ -36,6 +38,16 @@ def as_table(data: Any) -> pa.Table:
             "Rows as dicts: pyarrow.Table.from_pylist(rows); columns as a dict: pyarrow.table(columns)."
         )
     return _with_large_strings(_without_pandas_notes(table))
+
+
+def _with_notes(table: pa.Table, notes: Any) -> pa.Table:
+    """The table with what `to_frame` had to say of its columns of strings."""
+    for name, note in (notes or {}).items():
+        where = table.schema.get_field_index(name)
+        if where >= 0 and str(table.schema.field(where).type).endswith("string"):
+            field = table.schema.field(where).with_metadata({NOTES: note})
+            table = table.set_column(where, field, table.column(where))
+    return table
 
 
 def _without_pandas_notes(table: pa.Table) -> pa.Table:
@@ -67,6 +79,9 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
         t: pd.api.types.pandas_dtype(str(t).replace("uint", "UInt").replace("int", "Int")) for t in holes
     }
     frame: pd.DataFrame = table.to_pandas(types_mapper=nullable.get)
+    notes = {field.name: (field.metadata or {}).get(NOTES.encode()) for field in table.schema}
+    if json_text := {name: "json" for name, note in notes.items() if note == b"json"}:
+        frame.attrs[NOTES] = json_text
     return frame
 
 

@@ -233,3 +233,9 @@ def test_numbers_that_a_column_would_round_stay_as_they_stand(work):
     assert batch.data.column("n").to_pylist() == ["1.5", "12345678901234567890123"]
     [batch] = work.read(b'{"text": "a", "n": 1.5}\n{"text": "b", "n": 2}\n{"text": "c"}\n', "b.jsonl")
     assert batch.data.column("n").to_pylist() == [1.5, 2.0, None]
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"no json\n"])
+def test_blocks_without_a_document_are_empty_with_fields_too(work, data):
+    [batch] = work.read(data, fields=["text", "n"])
+    assert batch.num_items == 0 and batch.columns == ["text", "n"]

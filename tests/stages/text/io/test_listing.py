@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 
+import fsspec
 import pytest
 
 from gristmill.errors import PlanError
 from gristmill.stages.text.io import JsonlReader, ParquetReader
 from gristmill.stages.text.io.blocks import bytes_of
+from gristmill.stages.text.io.listing import _version
 
 LINE = b'{"text": "a"}\n'
 
@@ -134,3 +136,21 @@ def test_a_stage_may_give_several_batches_only_where_files_are_compressed(work):
     plain, packed = work.put("a.jsonl", LINE), work.put("b.jsonl.gz", LINE)
     assert JsonlReader(plain).linked([], []).fans_out() is False
     assert JsonlReader([plain, packed]).linked([], []).fans_out() is True
+
+
+@pytest.mark.parametrize("key", ["ETag", "etag", "last_modified", "Last-Modified", "updated", "mtime", "md5Hash"])
+def test_a_changed_file_of_equal_size_is_noticed_by_what_its_storage_tells(key):
+    one, other = ({"name": "a", "size": 3, "Content-Type": "x", key: value} for value in ("1", "2"))
+    assert _version(one) == "1" and _version(other) == "2"
+
+
+def test_a_file_that_changed_in_memory_has_another_version():
+    memory = fsspec.filesystem("memory")
+    versions = []
+    for text in (b'{"text": "a"}', b'{"text": "b"}'):
+        memory.pipe_file("/versions/a.jsonl", text)
+        reader = JsonlReader("memory://versions/a.jsonl")
+        reader.source()
+        versions.append(reader.versions())
+    memory.rm("/versions", recursive=True)
+    assert versions[0] != versions[1]

@@ -14,6 +14,7 @@ import pytest
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter
+from gristmill.stages.text.modifiers.modify import Modify
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID, RAW
 
@@ -42,6 +43,15 @@ def raw_table(lines: list[bytes | None], **columns) -> pa.Table:
         (b'{"a": 5}', {"a": float("nan")}, b'{"a": null}'),
         (b'{"b": 1, "a": 2}', {"a": 3, "b": 4, "c": 5}, b'{"b": 4, "a": 3,"c":5}'),
         (b'{"a": {"x":  1}}', {"a": '{"x":  1}'}, b'{"a": {"x":  1}}'),
+        (b'{"a": {"x":  1}}', {"a": '{"x": 2}'}, b'{"a": {"x": 2}}'),
+        (b'{"a": {"x":  1}}', {"a": "[1]"}, b'{"a": "[1]"}'),
+        (b'{"a": {"x":  1}}', {"a": "{x"}, b'{"a": "{x"}'),
+        (b'{"a": [1,  2]}', {"a": "[1,  2]"}, b'{"a": [1,  2]}'),
+        (b'{"a": [1,  2]}', {"a": "[3]"}, b'{"a": [3]}'),
+        (b'{"a": [1,  2]}', {"a": "3"}, b'{"a": "3"}'),
+        (b'{"year": 2020}', {"year": "2020"}, b'{"year": "2020"}'),
+        (b'{"flag": true}', {"flag": "true"}, b'{"flag": "true"}'),
+        (b'{"t": "x"}', {"t": '"x"'}, b'{"t": "\\"x\\""}'),
         (b'{"when": "2020-01-01"}', {"when": datetime.date(2020, 1, 1)}, b'{"when": "2020-01-01"}'),
         (b'{"n": 123456789012345678901234567890}', {"x": "y"}, b'{"n": 123456789012345678901234567890,"x":"y"}'),
         (b'{"text": "a"}', {'q"': "\u2028\x01\n"}, b'{"text": "a","q\\"":"\xe2\x80\xa8\\u0001\\n"}'),
@@ -53,11 +63,44 @@ def test_changes_are_spliced_into_the_line(tmp_path, line, columns, written):
     assert JsonlWriter(tmp_path).render(table) == written + b"\n"
 
 
-def test_a_quoted_text_is_a_change(tmp_path):
-    reader = JsonlReader(None)
-    writer = JsonlWriter(tmp_path).linked([reader], [])
-    writer.touched = None
-    assert writer.render(raw_table([b'{"text": "a"}'], text=['"a"'])) == b'{"text": "\\"a\\""}\n'
+MIXED = [b'{"text": "a", "v": "x"}', b'{"text": "b", "v":  5}', b'{"text": "c", "v": {"k":  1}}', b'{"text": "d"}']
+
+
+@pytest.mark.parametrize("kept", [[0], [1], [2], [3], [0, 1], [0, 3], [0, 1, 2, 3]])
+def test_json_text_that_went_through_pandas_comes_back_as_it_stood(work, kept):
+    class Some(ProcessingStage[DocumentBatch, DocumentBatch]):
+        def process(self, task):
+            frame = task.to_pandas()
+            assert frame.v.tolist()[:3] == ['"x"', "5", '{"k":  1}']
+            return DocumentBatch(data=frame.iloc[kept].reset_index(drop=True), task_id=task.task_id)
+
+    reader = JsonlReader(work.put("a.jsonl", b"\n".join(MIXED)))
+    out = work.through(reader, Some(), JsonlWriter(work.folder / "out"))
+    assert out == b"".join(MIXED[row] + b"\n" for row in kept)
+
+
+def test_json_text_is_set_by_other_json_text_where_a_column_was_made_anew(tmp_path):
+    table = raw_table(MIXED, v=['"y"', "6", "plain", '{"k":2}'])
+    assert JsonlWriter(tmp_path).render(table).split(b"\n")[:4] == [
+        b'{"text": "a", "v": "y"}',
+        b'{"text": "b", "v":  6}',
+        b'{"text": "c", "v": "plain"}',
+        b'{"text": "d","v":{"k":2}}',
+    ]
+
+
+def test_json_text_stays_so_when_modified_and_filtered(work):
+    class First(ProcessingStage[DocumentBatch, DocumentBatch]):
+        def process(self, task):
+            return task.keep([True, False, False, False])
+
+    reader = JsonlReader(work.put("a.jsonl", b"\n".join([*MIXED[1::-1], *MIXED[2:]])))
+    modify = Modify(lambda text: text.replace("x", "y"), "v")
+    out = work.through(reader, modify, First(), JsonlWriter(work.folder / "out"))
+    assert out == MIXED[1] + b"\n"
+    reader = JsonlReader(work.put("b.jsonl", MIXED[2]))
+    modify = Modify(lambda text: "2020", "v")
+    assert work.through(reader, modify, JsonlWriter(work.folder / "b")) == b'{"text": "c", "v": "2020"}\n'
 
 
 def test_rows_change_each_for_itself(tmp_path):

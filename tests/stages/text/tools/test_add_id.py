@@ -1,7 +1,9 @@
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gristmill import Pipeline
+from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter
 from gristmill.stages.text.tools import AddId, DocumentSplitter
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
@@ -55,3 +57,24 @@ def test_ids_are_unique_in_a_run_and_the_same_in_each():
     rows = run()
     assert rows == run()
     assert len({one for one, _ in rows}) == len({number for _, number in rows}) == 30
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_ids_in_files_are_seen_though_nothing_else_needs_them(tmp_path, kind):
+    table = {"text": ["a", "b"], "id": ["mine", None]}
+    if kind == "jsonl":
+        path = tmp_path / "a.jsonl"
+        path.write_bytes(b'{"text": "a", "id": "mine"}\n{"text": "b"}\n')
+        reader, writer = JsonlReader(str(path)), JsonlWriter(tmp_path / "out")
+    else:
+        path = tmp_path / "a.parquet"
+        pq.write_table(pa.table(table), path)
+        reader, writer = ParquetReader(str(path)), ParquetWriter(tmp_path / "out", fields=["text", "key"])
+    [block] = reader.source()
+    with pytest.raises(ValueError, match="'id' already"):
+        AddId("id").process(reader.linked([], [AddId("id"), writer]).process(block))
+    [block] = reader.source()
+    read = reader.linked([], [AddId("key"), writer]).process(block)
+    assert "key" not in read.columns  # looked for, and not made up where it is not
+    assert "id" not in reader.linked([], [AddId("id", overwrite=True), writer]).process(block).columns
+    assert "key" in AddId("key").process(read).columns

@@ -1,9 +1,14 @@
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gristmill import Pipeline
+from gristmill.errors import PlanError
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
+from gristmill.stages.text.io.json_spans import without_members
 from gristmill.stages.text.tools import AddId, DocumentJoiner, DocumentSplitter
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID, RAW
@@ -122,3 +127,41 @@ def test_a_pipeline_splits_and_joins_on_workers():
     result = pipeline.run(initial_tasks=tasks)
     texts = sorted(text for task in result for (text,) in columns(task, "text"))
     assert texts == sorted(f"{n} a\n\nb\n\nc {m}" for n in range(3) for m in range(20))
+
+
+LINES = b'{"id": 1, "segment_id" : 0, "text": "a"}\n{"segment_id":1,"x": {"segment_id": 5},"id": 1, "text": "b"}\n'
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "written"),
+    [
+        (LINES, {}, b'{"id": 1, "text": "a-b"}\n'),
+        (LINES, {"drop_segment_id_field": False}, b'{"id": 1, "segment_id" : 0, "text": "a-b"}\n'),
+        (
+            b'{ "segment_id": 3 , "x": {"segment_id": 5}, "text": "b", "id": 1, "segment_id": 4 }\n',
+            {},
+            b'{ "x": {"segment_id": 5}, "text": "b", "id": 1 }\n',
+        ),
+    ],
+)
+def test_a_dropped_segment_id_is_not_in_the_line_either(tmp_path, data, more, written):
+    (tmp_path / "a.jsonl").write_bytes(data)
+    reader, joiner = JsonlReader(str(tmp_path / "a.jsonl")), DocumentJoiner("-", **more)
+    for n, writer in enumerate((JsonlWriter(tmp_path / "out"), JsonlWriter(tmp_path / "two", fields=["segment_id"]))):
+        [block] = reader.source()
+        task = joiner.process(reader.linked([], [joiner, writer]).process(block))
+        [path] = writer.linked([reader, joiner], []).process(task).data
+        kept = b'{"segment_id":0}\n' if more else b"{}\n"
+        assert Path(path).read_bytes() == (kept if n else written)
+
+
+def test_a_line_may_consist_of_what_is_removed():
+    assert without_members(b'{"a": 1, "\\u0061": 2 } ', {"a"}) == b"{ } "
+    assert without_members(b"{ }", {"a"}) == b"{ }"
+    assert without_members(b'{"a": 1, "b" : 2,"a": 3,\t"c":4}', {"a"}) == b'{"b" : 2,\t"c":4}'
+
+
+def test_a_removed_column_is_known_to_be_missing_before_the_run():
+    pipeline = Pipeline("join twice").add_stage(DocumentJoiner()).add_stage(DocumentJoiner())
+    with pytest.raises(PlanError, match="segment_id"):
+        pipeline.run(initial_tasks=[batch(["a"], segment_id=[0])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 
 import orjson
@@ -21,23 +22,43 @@ class Members:
     """(key, start, stop of the value)."""
     closing: int
     """Where the brace stands that closes the object."""
+    keys: list[int]
+    """Where each key begins."""
 
 
 def members(line: bytes) -> Members:
     """The members of a line that is known to be a valid JSON object."""
     at = _space(line, 0) + 1
     spans: list[tuple[str, int, int]] = []
+    keys: list[int] = []
     while True:
         at = _space(line, at)
         if line[at] == ord("}"):
-            return Members(spans, at)
+            return Members(spans, at, keys)
         if line[at] == ord(","):
             at = _space(line, at + 1)
-        stop = _string_end(line, at)
-        key: str = orjson.loads(line[at:stop])
+        begin = at
+        stop = _string_end(line, begin)
+        key: str = orjson.loads(line[begin:stop])
         start = _space(line, _space(line, stop) + 1)
         at = _value_end(line, start)
         spans.append((key, start, at))
+        keys.append(begin)
+
+
+def without_members(line: bytes, names: Set[str]) -> bytes:
+    """A line that is known to be a valid object, less all members of these names, each with one comma."""
+    found = members(line)
+    if not found.spans:
+        return line
+    out = [line[: found.keys[0]]]
+    before, kept = 0, False
+    for (key, _, stop), begin in zip(found.spans, found.keys, strict=True):
+        if key not in names:
+            out.append(line[before if kept else begin : stop])
+            kept = True
+        before = stop
+    return b"".join([*out, line[before:]])
 
 
 def _space(line: bytes, at: int) -> int:

@@ -91,13 +91,50 @@ def nothing(array: pa.Array) -> Array:
     return result
 
 
-def changed(scanned: Scanned, key: int, field: pa.Field, array: pa.Array, is_text: bool = False) -> Array:
+def is_json_text(scanned: Scanned, key: int, field: pa.Field, array: pa.Array) -> bool:
+    """Whether the strings of a column are JSON text.
+
+    Where the field does not say so, since a stage has set the column, it is what a reader would make of these lines:
+    lists count as well, since texts in their place were JSON text or say so now.
+    """
+    if not _is_string(array.type):
+        return False
+    if json_columns.was_read(field):
+        return json_columns.is_json(field)
+    start = scanned.spans[:, key, 0]
+    signs = scanned.lines.data[start[start >= 0]]
+    if ((signs == ord('"')) | (signs == ord("n"))).all():
+        return False
+    said, _ = json_columns.column(scanned, key)
+    return json_columns.is_json(said) or pa.types.is_list(said.type)
+
+
+def dumped_like(scanned: Scanned, key: int, rows: Array, array: pa.Array) -> Edges:
+    """JSON text of ``rows``, in a column in which stages may have put plain texts.
+
+    In place of an object only an object is JSON, in place of a list a list, where there was nothing either of them;
+    in place of other values any JSON is. What is not is a string.
+    """
+    values: list[bytes] = []
+    for row, text in zip(rows.tolist(), array.to_pylist(), strict=True):
+        said = (scanned.value(row, key) or b"null")[:1]
+        kinds = (said,) if said in b"{[" else (b"{", b"[") if said == b"n" else ()
+        fits = text is None or not kinds or text.encode().lstrip()[:1] in kinds
+        values.append(_verbatim(text) if fits else orjson.dumps(text))
+    return Edges.of_list(values)
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind)) or str(kind) == "string_view"
+
+
+def changed(scanned: Scanned, key: int, array: pa.Array, is_json: bool) -> Array:
     """The rows in which a column does not say what the line says.
 
-    To say nothing of a field that is not there, or is null there, is no change. A string may be the JSON text of what
-    the line says, unless the column is known to hold plain strings: by its field as it was read, or as ``is_text``.
+    To say nothing of a field that is not there, or is null there, is no change. Strings say what a string in the line
+    says, or, if they are JSON text, what stands there.
     """
-    if pa.types.is_string(array.type) or str(array.type) == "string_view":
+    if _is_string(array.type):
         array = array.cast(pa.large_string())
     start = scanned.spans[:, key, 0]
     there = start >= 0
@@ -108,10 +145,10 @@ def changed(scanned: Scanned, key: int, field: pa.Field, array: pa.Array, is_tex
     is_null[there] = scanned.lines.data[start[there]] == ord("n")
     same: Array = empty & (~there | is_null)
     if pa.types.is_large_string(array.type):
-        if not json_columns.is_json(field):
-            same |= _equal(array, strings(scanned, key)[0])
-        if not is_text and (json_columns.is_json(field) or not json_columns.was_read(field)):
+        if is_json:
             same |= _equal(array.cast(pa.large_binary()), texts(scanned, key))
+        else:
+            same |= _equal(array, strings(scanned, key)[0])
         return np.flatnonzero(~same)
     said = json_columns.column(scanned, key)[1]
     if said.type == array.type and pa.types.is_primitive(array.type):

@@ -22,7 +22,8 @@ class File:
     """A file of the input by its full path or URL."""
 
     path: str
-    size: int
+    size: int | None
+    """None where the storage does not tell."""
     version: str = ""
     """What changes when the content does, as far as the storage tells: an ETag, or the time of the last change."""
 
@@ -149,9 +150,24 @@ class _Listing:
     def _file(self, entry: Any) -> File:
         name = entry["name"]
         path = name if self.is_local else self.storage.unstrip_protocol(name)
-        version = next((str(entry[key]) for key in ("ETag", "mtime", "LastModified") if entry.get(key)), "")
-        return File(path, int(entry["size"] or 0), version)
+        if entry.get("size") is None and not self.is_local:  # web servers list names only
+            entry = {**entry, **self.storage.info(name)}
+        size = entry.get("size")
+        return File(path, None if size is None else int(size), _version(entry))
 
     def _check_readable(self, given: str, path: str) -> None:
         if self.is_local and not os.access(path, os.R_OK):
             raise PlanError(f"{given!r} may not be read: permission denied.")
+
+
+VERSIONS = (
+    *("etag", "mtime", "lastmodified", "updated", "modified", "modify", "modificationtime", "contentmd5", "digest"),
+    *("md5hash", "md5", "crc32c", "crc", "sha", "checksum", "contenthash", "generation", "versionid", "datetime"),
+    "created",
+)
+"""What storages call that which changes with the content, in lower case, without "_" and "-"; the surest first."""
+
+
+def _version(entry: Mapping[str, Any]) -> str:
+    told = {key.lower().replace("_", "").replace("-", ""): value for key, value in entry.items()}
+    return next((str(told[key]) for key in VERSIONS if told.get(key)), "")

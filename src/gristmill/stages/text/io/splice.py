@@ -60,6 +60,8 @@ class RowsOfPieces:
         """All rows end to end, and where they begin and end."""
         from gristmill.kernels import json_lines
 
+        if not self.starts:  # no rows, or nothing in any of them
+            return NOTHING, np.zeros(self.rows + 1, dtype=np.int64)
         more = as_bytes(np.concatenate(self._parts)) if self._parts else NOTHING
         columns = len(self.starts)
         starts, ends = (frozen(np.stack(x, axis=1).ravel()) for x in (self.starts, self.ends))

@@ -98,11 +98,19 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def put_column(task: DocumentBatch, name: str, column: pa.Array | pa.ChunkedArray) -> None:
-    """Set a column of a batch, where it stands or at the end; what is cached of the others stays."""
+    """Set a column of a batch, where it stands or at the end; what is cached of the others stays.
+
+    What was JSON text stays so: of one value by itself a writer could not tell.
+    """
     table = task.data
     cache = {key: value for key, value in task.cache.items() if key != name}
     where = table.schema.get_field_index(name)
-    task.data = table.append_column(name, column) if where < 0 else table.set_column(where, name, column)
+    if where < 0:
+        task.data = table.append_column(name, column)
+    else:
+        old = table.schema.field(where)
+        kept = old.type == column.type and (old.metadata or {}).get(b"gristmill") == b"json"
+        task.data = table.set_column(where, old if kept else name, column)
     task.cache.update(cache)
 
 

@@ -41,6 +41,9 @@ class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], []
 
+    def looks_at(self) -> list[str]:
+        return [] if self.overwrite else [self.id_field]
+
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.id_field]
 

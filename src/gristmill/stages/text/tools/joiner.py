@@ -55,6 +55,9 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         made = [self.text_field, None if self.drop_segment_id_field else self.segment_id_field, self.length_field]
         return ["data"], [name for name in made if name is not None]
 
+    def removes(self) -> list[str]:
+        return [self.segment_id_field] if self.drop_segment_id_field else []
+
     def process(self, task: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa
 

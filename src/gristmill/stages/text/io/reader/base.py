@@ -23,6 +23,8 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     fan_out = True
     columns: list[str] | None = None
     """The columns that are taken; None: all."""
+    if_there: tuple[str, ...] = ()
+    """Those among them that are left out of batches in which no document has them."""
 
     def _tell(
         self,
@@ -62,7 +64,9 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         files = list_files(self.file_paths, self.extensions, self.options)
         blocks = numbered(self._groups(files))
         self.__dict__["_listed"] = blocks
-        self.__dict__["_versions"] = [(file.path, f"{file.size} bytes, {file.version}") for file in files]
+        self.__dict__["_versions"] = [
+            (file.path, f"{'?' if file.size is None else file.size} bytes, {file.version}") for file in files
+        ]
         return blocks
 
     def versions(self) -> list[tuple[str, str]]:
@@ -72,7 +76,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         clone = copy.copy(self)
         clone.__dict__.pop("_versions", None)
-        clone.columns = self._needed(after)
+        clone.columns, clone.if_there = self._needed(after)
         listed = self.__dict__.pop("_listed", None)  # what `source` found is of use once: files come and go
         if not before:
             listed = self.source() if listed is None else listed
@@ -81,20 +85,25 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
             clone.fan_out = listed is None or any(self._gives_several(block) for block in listed)
         return clone
 
-    def _needed(self, after: Sequence[ProcessingStage[Any, Any]]) -> list[str] | None:
-        """The columns that stages behind this one take from the documents, up to the one that writes them."""
+    def _needed(self, after: Sequence[ProcessingStage[Any, Any]]) -> tuple[list[str] | None, tuple[str, ...]]:
+        """The columns that stages behind this one take from the documents, up to the one that writes them.
+
+        With those among them that no stage needs to be there.
+        """
         needed: dict[str, None] = {}
+        probed: dict[str, None] = {}
         made: set[str] = set()
         for stage in after:
             names = self._taken(stage)
             if names is None:
-                return None
+                return None, ()
             needed.update(dict.fromkeys(name for name in names if name not in made))
+            probed.update(dict.fromkeys(name for name in stage.looks_at() if name not in made))
             if stage.output_type() not in (None, DocumentBatch):
-                return list(needed)
+                return list(needed | probed), tuple(name for name in probed if name not in needed)
             if stage.declares_outputs():
                 made.update(name for name in stage.outputs()[1] if name not in needed)
-        return None
+        return None, ()
 
     def _taken(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
         """The columns that a stage takes; None: any."""

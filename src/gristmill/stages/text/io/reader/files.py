@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from gristmill.stages.text.io.compression import MAGIC_BYTES, by_magic, by_name
 
 AHEAD_BYTES = 64 << 10
 """Read behind the end of a range at once, since its last line ends there as a rule."""
 STREAM_BLOCK_BYTES = 4 << 20
+PARTIAL_CONTENT = 206
+"""What a web server answers that sends the range it was asked for."""
 
 
 def _storage(path: str, options: Mapping[str, Any]) -> tuple[Any, str, bool]:
@@ -36,12 +38,43 @@ def is_compressed(path: str, options: Mapping[str, Any]) -> bool:
 
 
 @contextmanager
-def opened(path: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
-    """A file to be read from its start to its end."""
+def opened(path: str, options: Mapping[str, Any], in_order: bool = False) -> Iterator[BinaryIO]:
+    """A file to be read, ``in_order`` from its start to its end."""
     storage, inner, is_local = _storage(path, options)
-    more = {} if is_local else {"block_size": STREAM_BLOCK_BYTES}
-    with open(inner, "rb", buffering=0) if is_local else storage.open(inner, "rb", **more) as file:
-        yield file
+    # what cannot be read in parts is read as it comes
+    block = 0 if not is_local and in_order and not _serves_ranges(storage, inner) else STREAM_BLOCK_BYTES
+    with open(inner, "rb", buffering=0) if is_local else storage.open(inner, "rb", block_size=block) as file:
+        yield cast(BinaryIO, _Filled(file)) if block == 0 else file
+
+
+class _Filled:
+    """A stream that gives as much as is asked for, however it comes: batches must be the same on each attempt."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        while size > 0 and (part := self._file.read(size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+def serves_ranges(path: str, options: Mapping[str, Any]) -> bool:
+    """Whether parts of a file can be read. Web servers may send all of it whatever they are asked for."""
+    storage, inner, _ = _storage(path, options)
+    return _serves_ranges(storage, inner)
+
+
+def _serves_ranges(storage: Any, path: str) -> bool:
+    if "http" not in (storage.protocol if isinstance(storage.protocol, tuple) else (storage.protocol,)):
+        return True
+    headers = {**storage.kwargs.get("headers", {}), "Range": "bytes=0-0"}
+    # a stream, so that no more than the head of an answer is waited for
+    with storage.open(path, "rb", block_size=0, size=1, headers=headers) as answer:
+        partial: bool = answer.r.status == PARTIAL_CONTENT
+        return partial
 
 
 class RangeFile:
@@ -63,7 +96,15 @@ class RangeFile:
         if stop is not None and stop <= start:
             return b""
         if self._file is None:
+            if start == 0 and stop is None:
+                whole: bytes = self._storage.cat_file(self._path)
+                return whole
             data: bytes = self._storage.cat_file(self._path, start=start, end=stop)
+            if stop is not None and len(data) > stop - start:
+                raise OSError(
+                    f"{self._path}: {stop - start} bytes were asked for and {len(data)} came: the server does not "
+                    "send parts of files. Read each file whole, by files_per_partition=1, or copy them first."
+                )
             return data
         self._file.seek(start)
         if stop is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gristmill.stages.core import ProcessingStage
@@ -13,6 +14,7 @@ from gristmill.stages.text.io.listing import File
 from gristmill.stages.text.io.reader.base import FileReader, Paths
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
+ASKED_AT_ONCE = 16
 _PLAIN = (".jsonl", ".ndjson", ".json")
 
 
@@ -58,7 +60,9 @@ class JsonlReader(FileReader):
         from gristmill.stages.text.io.reader.lines import add_range
 
         ranges = self._ranges(task)
-        streams = [part.stop < 0 and is_compressed(part.path, self.options) for part in ranges]
+        # blocks that `_groups` has left whole are streams; those that the user has made so are one batch
+        whole = isinstance(task, FileBlock) and not self.files_per_partition
+        streams = [part.stop < 0 and (whole or is_compressed(part.path, self.options)) for part in ranges]
         if any(streams):
             return self._stream(ranges, streams)
         records = self._records()
@@ -79,7 +83,7 @@ class JsonlReader(FileReader):
                 with RangeFile(part.path, self.options) as plain:
                     add_range(records, plain, part)
                 continue
-            with opened(part.path, self.options) as file:
+            with opened(part.path, self.options, in_order=True) as file:
                 for _ in add_stream(records, part.path, decompressed(file), self.block_bytes):
                     yield records.batch()
                     given = True
@@ -92,18 +96,16 @@ class JsonlReader(FileReader):
     def _records(self) -> Any:
         from gristmill.stages.text.io.reader.records import Records, Wanted
 
-        return Records(Wanted(self.text_field, self.columns, self.fields))
+        return Records(Wanted(self.text_field, self.columns, self.fields, self.if_there))
 
     def _groups(self, files: list[File]) -> list[list[FileRange]]:
         if self.files_per_partition:
             return self._by_count(files)
-        from gristmill.stages.text.io.reader.files import is_compressed
-
         parts: list[list[FileRange]] = []
         sizes: list[int] = []
         limit = self.block_bytes
-        for file in files:
-            if is_compressed(file.path, self.options):
+        for file, is_whole in zip(files, self._are_whole(files), strict=True):
+            if is_whole or file.size is None:
                 parts.append([FileRange(file.path)])
                 sizes.append(limit + 1)  # never with others: what is in it is not known
                 continue
@@ -111,6 +113,20 @@ class JsonlReader(FileReader):
                 parts.append([FileRange(file.path, start, stop)])
                 sizes.append(stop - start)
         return parts if self.blocksize is None else pack(parts, sizes, limit)
+
+    def _are_whole(self, files: list[File]) -> list[bool]:
+        """Which files cannot be cut into blocks."""
+        from gristmill.stages.text.io.reader.files import is_compressed, serves_ranges
+
+        def look(file: File) -> bool:
+            if file.size is None or is_compressed(file.path, self.options):
+                return True
+            return file.size > self.block_bytes and not serves_ranges(file.path, self.options)
+
+        if all("://" not in file.path for file in files):
+            return [look(file) for file in files]
+        with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:  # a request for each large file on the web
+            return list(pool.map(look, files))
 
     def _gives_several(self, block: FileBlock) -> bool:
         if self.files_per_partition:

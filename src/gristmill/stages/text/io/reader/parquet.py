@@ -64,6 +64,7 @@ class ParquetReader(FileReader):
         if required is not None:
             needed = [*required, *([self.text_field] if self.text_field else [])]
             columns = [name for name in dict.fromkeys(needed) if self.fields is None or name in self.fields]
+            required = [name for name in required if name not in self.if_there]
         return RowGroups(self.options, self.text_field, columns, required, self.block_bytes, LARGE)
 
     def _groups(self, files: list[File]) -> list[list[FileRange]]:
@@ -76,7 +77,7 @@ class ParquetReader(FileReader):
         for file, inside in zip(files, self._inside(files), strict=True):
             if inside is None:
                 parts.append([FileRange(file.path)])
-                sizes.append(file.size * SMALL_PART)
+                sizes.append(limit + 1 if file.size is None else file.size * SMALL_PART)
                 continue
             self._has_large |= max(inside) > limit * LARGE
             groups = [[FileRange(file.path, i, i + 1)] for i in range(len(inside))]
@@ -90,7 +91,7 @@ class ParquetReader(FileReader):
         from gristmill.stages.text.io.reader.row_groups import row_group_sizes
 
         def look(file: File) -> list[int] | None:
-            if file.size * SMALL_PART <= self.block_bytes:
+            if file.size is None or file.size * SMALL_PART <= self.block_bytes:
                 return None
             return row_group_sizes(file.path, self.options) or None
 

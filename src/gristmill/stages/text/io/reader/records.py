@@ -41,6 +41,8 @@ class Wanted:
     """None: all that are there."""
     fields: Sequence[str] | None = None
     """What lines are reduced to; None: nothing is taken away."""
+    if_there: Sequence[str] = ()
+    """Those of the columns that a batch does not have if no line of it does."""
 
 
 class Records:
@@ -163,10 +165,15 @@ class Records:
                     scanned.settle(row)
         else:
             columns = list(wanted.columns)
+        columns = [name for name in columns if name not in wanted.if_there or _in_any(scanned, name)]
         made = [json_columns.column(scanned, scanned.keys.index(name)) for name in columns if name not in (ID, RAW)]
         fields = [field for field, _ in made]
         fields += [pa.field(ID, pa.large_string()), pa.field(RAW, pa.large_binary())]
         return pa.Table.from_arrays([*(array for _, array in made), identity, raw], schema=pa.schema(fields))
+
+
+def _in_any(scanned: Scanned, name: str) -> bool:
+    return bool((scanned.spans[:, scanned.keys.index(name), 0] >= 0).any())
 
 
 def why_not(line: bytes, text_field: str | None) -> str | None:

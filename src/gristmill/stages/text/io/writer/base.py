@@ -28,9 +28,8 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
     """The columns that stages may have set since they were read; None: any."""
     narrowed: bool = False
     """Whether a stage has left nothing of the documents but the columns that it makes."""
-
-    text_field: str | None = None
-    """The field that the reader has seen to be a string."""
+    removed: frozenset[str] = frozenset()
+    """The columns that stages have taken away; where one is there all the same, it was made anew."""
 
     def _tell(
         self,
@@ -78,10 +77,10 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         clone = copy.copy(self)
         readers = [i for i, stage in enumerate(before) if isinstance(stage, FileReader)]
         between = before[readers[-1] + 1 :] if readers else before
-        clone.text_field = getattr(before[readers[-1]], "text_field", None) if readers else None
         clone.touched = None
         if readers and all(stage.declares_outputs() for stage in between):
             clone.touched = frozenset(name for stage in between for name in stage.outputs()[1])
+        clone.removed = frozenset(name for stage in between for name in stage.removes())
         clone.narrowed = any(stage.only_outputs for stage in between)
         return clone
 

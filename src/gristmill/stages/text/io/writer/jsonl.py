@@ -26,7 +26,7 @@ class JsonlWriter(FileWriter):
     A document that was read from JSONL and that no stage changed is written as it was, byte for byte. Values that
     changed take the place of the old ones, new columns come at the end of the line; a null in a column says nothing
     about a field that the line does not have. A field whose column a stage has left out stays in the line, unless the
-    stage has ``only_outputs``. With ``fields`` only these are written, in this order.
+    stage says so: by ``removes``, or by ``only_outputs``. With ``fields`` only these are written, in this order.
 
     ``compression`` is "gzip", "zstd" or "bz2", with ``write_kwargs={"compression_level": n}``. ``excluded`` says
     whether documents that are dropped are written beside the output, or which fraction of them.
@@ -74,7 +74,7 @@ class JsonlWriter(FileWriter):
     def _lines(self, table: pa.Table, fields: list[str] | None) -> Any:
         from gristmill.stages.text.io.json_values import one_chunk
         from gristmill.stages.text.io.raw_lines import Edges
-        from gristmill.stages.text.io.writer.lines import edited, joined, made
+        from gristmill.stages.text.io.writer.lines import edited, joined, made, without
 
         if table.num_rows == 0:
             return b""
@@ -90,4 +90,5 @@ class JsonlWriter(FileWriter):
             trusted = {name for name in visible if name not in self.touched}
         if self.narrowed and fields is None:
             fields = visible
-        return joined(edited(Edges.of_column(raw), table.select(visible), trusted, fields, self.text_field))
+        lines = without(Edges.of_column(raw), self.removed.difference(visible))
+        return joined(edited(lines, table.select(visible), trusted, fields))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,12 @@ import orjson
 import pyarrow as pa
 
 from gristmill.stages.text.io import json_columns, json_values, splice
+from gristmill.stages.text.io.json_spans import without_members
 from gristmill.stages.text.io.raw_lines import Edges, as_bytes, scan_valid
 from gristmill.tasks.arrow import int_array
 
 
-def edited(
-    lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[str] | None, text_field: str | None = None
-) -> Edges:
+def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[str] | None) -> Edges:
     """The lines, with what the columns of ``table`` say otherwise, reduced to ``fields`` unless that is None.
 
     ``trusted`` columns are taken to say what they said when they were read.
@@ -32,12 +31,31 @@ def edited(
     changes = []
     for name in names:
         field, array = table.schema.field(name), json_values.one_chunk(table.column(name))
-        rows = json_values.changed(scanned, scanned.keys.index(name), field, array, name == text_field)
-        if rows.size:
-            changes.append(splice.Change(name, rows, json_values.dumped(field, array.take(int_array(rows)))))
+        key = scanned.keys.index(name)
+        is_json = json_values.is_json_text(scanned, key, field, array)
+        rows = json_values.changed(scanned, key, array, is_json)
+        if not rows.size:
+            continue
+        new = array.take(int_array(rows))
+        values = json_values.dumped_like(scanned, key, rows, new) if is_json else json_values.dumped(field, new)
+        changes.append(splice.Change(name, rows, values))
     if fields is not None:
         return Edges.of_column(splice.project(scanned, changes))
     return Edges.of_column(splice.splice(scanned, changes)) if changes else lines
+
+
+def without(lines: Edges, names: Set[str]) -> Edges:
+    """The lines, less the members of these names; all else stays as it stands."""
+    if not names:
+        return lines
+    scanned = scan_valid(lines, sorted(names))
+    there = (scanned.spans[:, :, 0] >= 0).any(axis=1)
+    if not there.any():
+        return lines
+    pieces = [lines.piece(row) for row in range(len(lines))]
+    for row in np.flatnonzero(there).tolist():
+        pieces[row] = without_members(pieces[row], names)
+    return Edges.of_list(pieces)
 
 
 def made(table: pa.Table) -> Edges:
