@@ -196,7 +196,7 @@ def test_workers_are_replaced_when_they_are_old(run, tmp_path, fixed):
         ({"num_gpus": 1.5}, "num_gpus is a whole number"),
         ({"execution_mode": "fast"}, "'streaming' or 'batch'"),
         ({"memory_limit": "8 parsecs"}, "memory_limit is a number of bytes or text"),
-        ({"object_store_memory": 0}, "object_store_memory must be above 0"),
+        ({"object_store_memory": 0}, "object_store_memory is a number of bytes"),
         ({"autoscale_interval_s": float("nan")}, "autoscale_interval_s is a number"),
         ({"cpu_allocation_percentage": 1.5}, "share of 1"),
         ({"ignore_failures": 1}, "True or False"),

@@ -170,6 +170,6 @@ def test_files_that_go_are_in_the_account_with_reason_and_score():
     assert kept.data.column("text").to_pylist() == [code]
     assert kept.data.column("num_lines_score").to_pylist() == [11]
     reasons = [reason for dropped in kept.account.dropped for reason in dropped.reasons]
-    assert reasons == ["XML header", "too few lines", "too few lines", "too few comments"]
+    assert reasons == ["XML header", "too few lines", "too few comments", "too few lines"]
     scores = [score for dropped in kept.account.dropped for score in dropped.scores or []]
-    assert scores == [1, 2, 1, 0]
+    assert scores == [1, 2, 0, 1]
