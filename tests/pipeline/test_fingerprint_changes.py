@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -85,6 +86,7 @@ def closing(shape, call):
 partly = functools.partial(plain, t=1)
 called = Called()
 method = Tool().run
+among = {"red", "green", "blue"}.__contains__
 closed = closing(re.compile("shape"), functools.partial(plain, t=7))
 '''  # fmt: skip
 
@@ -117,6 +119,7 @@ def described(source: str, name: str) -> str:
         ("decorated", "@times(2)", "@times(3)"),
         ("decorated", '"cached"', '"other"'),
         ("decorated", "return cached(task)", "return cached(task), 1"),
+        ("among", '"green"', '"grey"'),
         ("closed", '"shape"', '"pahse"'),
         ("closed", "t=7", "t=8"),
     ],
@@ -130,6 +133,34 @@ def test_a_change_anywhere_in_the_code_is_seen(name, old, new):
 def test_what_code_does_not_use_does_not_count():
     changed = USER.replace("@times(2)", "@times(3)").replace("LIMIT = 3", "# more\nLIMIT = 3\n\nUNUSED = 1")
     assert described(USER, "plain") == described(changed, "plain")
+
+
+def test_running_code_does_not_change_its_description():
+    def loop(task):
+        return sum(len(x) for x in task.split() if x.isalpha())
+
+    stage = FunctionStage(loop)
+    before = describe_stage(stage)
+    for _ in range(200):  # the interpreter rewrites code that is run often
+        loop("some words")
+    assert describe_stage(stage) == before
+
+
+def test_a_stage_may_hold_what_cannot_be_pickled_and_the_environment_is_not_written_down(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_TOKEN", "hush")
+
+    class Holds(ProcessingStage):
+        def __init__(self, *held):
+            self.held = held
+
+        def process(self, task):
+            return task
+
+    with open(tmp_path / "file", "w") as file:
+        held = (threading.Lock(), file, (n for n in range(3)), os.environ, threading)
+        found = [describe_stage(Holds(*held)) for _ in range(2)]
+        assert found[0] == found[1] != describe_stage(Holds(*held[1:]))
+        assert "hush" not in json.dumps(found)
 
 
 def test_attributes_of_a_stage_and_of_its_class_count():
@@ -173,11 +204,11 @@ def test_descriptions_are_the_same_in_every_process(tmp_path):
     code = (
         "import user_code\nfrom gristmill.pipeline.fingerprint import describe_stage\n"
         "from gristmill.stages.function_definitions import FunctionStage\n"
-        "for name in ('plain', 'partly', 'called', 'method', 'decorated', 'closed'):\n"
+        "for name in ('plain', 'partly', 'called', 'method', 'decorated', 'closed', 'among'):\n"
         "    print(describe_stage(FunctionStage(getattr(user_code, name))))\n"
     )
     outputs = [output_of(code, seed, str(tmp_path)) for seed in ("1", "2")]
-    assert outputs[0] == outputs[1] and len(set(outputs[0].splitlines())) == 6
+    assert outputs[0] == outputs[1] and len(set(outputs[0].splitlines())) == 7
 
 
 def test_plain_pipelines_are_described_without_the_recipes(tmp_path):

@@ -104,8 +104,12 @@ class _Walk:
             return self.of_function(value)
         if isinstance(value, types.MethodType):
             return ["method", self.member(value.__func__), self.member(value.__self__)]
-        if isinstance(value, types.BuiltinFunctionType | types.ModuleType):
-            return [getattr(value, "__name__", ""), name_of(value), _version(_module_of(value))]
+        if isinstance(value, types.ModuleType):
+            return ["module", value.__name__, _version(value.__name__)]
+        if isinstance(value, types.BuiltinFunctionType):
+            owner = value.__self__  # as in words.__contains__
+            held = [] if isinstance(owner, types.ModuleType | None) else [self.member(owner)]
+            return [name_of(value), _version(_module_of(value)), *held]
         if isinstance(value, staticmethod | classmethod):
             return [type(value).__name__, self.member(value.__func__)]
         if isinstance(value, property):
@@ -217,7 +221,7 @@ def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
 
 def _is_own(module: str, root: str) -> bool:
     """Whether code of a module is followed, coming from ``root``."""
-    top = module.split(".")[0]
+    top = str(module).split(".")[0]  # some classes in C have something else there
     if top == "gristmill" or (top in sys.stdlib_module_names and module != "__main__"):
         return False
     return module == root or not _is_installed(module)
@@ -230,7 +234,7 @@ def _is_installed(module: str) -> bool:
 
 def _version(module: str) -> str:
     """The version of the package of a module, where it has one."""
-    version = getattr(sys.modules.get(module.split(".")[0]), "__version__", None)
+    version = getattr(sys.modules.get(str(module).split(".")[0]), "__version__", None)
     return version if isinstance(version, str) else ""
 
 

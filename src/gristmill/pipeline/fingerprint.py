@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from gristmill.pipeline.code import attributes_of, code_hash, has_own_state, name_of
+from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, has_own_state, name_of
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
 from gristmill.stages.registry import arguments_of
@@ -54,7 +54,7 @@ def describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
 def _described(made: Any, depth: int) -> dict[str, Any]:
     cls = type(made)
     path = f"{cls.__module__}.{cls.__qualname__}"
-    ours = cls.__module__.split(".")[0] == "gristmill"
+    ours = str(cls.__module__).split(".")[0] == "gristmill"
     arguments = arguments_of(made)
     if arguments is not None:
         bound = inspect.signature(cls).bind_partial(**arguments)
@@ -92,7 +92,7 @@ def _files(value: Any) -> list[list[Any]]:
 def _value(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return _scalar(value)
-    if depth >= MOST_DEPTH:
+    if depth >= MOST_DEPTH or isinstance(value, (*NOT_FOLLOWED, types.ModuleType)):
         return _hashed(value)
     if isinstance(value, PurePath):
         return str(value)
