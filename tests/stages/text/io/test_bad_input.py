@@ -8,11 +8,13 @@ import gzip
 import io
 import lzma
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from gristmill.stages.text.io import JsonlReader, ParquetReader
+from gristmill.stages.text.io.compression import CHUNK_BYTES, decompressed
 
 GOOD = b'{"text": "one"}'
 LAST = b'{"text": "two"}'
@@ -239,3 +241,16 @@ def test_numbers_that_a_column_would_round_stay_as_they_stand(work):
 def test_blocks_without_a_document_are_empty_with_fields_too(work, data):
     [batch] = work.read(data, fields=["text", "n"])
     assert batch.num_items == 0 and batch.columns == ["text", "n"]
+
+
+def test_an_error_of_the_storage_below_zstd_is_its_own():
+    class Breaks(io.BytesIO):
+        def read(self, size=-1):
+            if self.tell() >= CHUNK_BYTES:
+                raise TimeoutError("the storage is gone")
+            return super().read(size)
+
+    packed = zstd(np.random.default_rng(0).bytes(4 * CHUNK_BYTES))
+    with pytest.raises(TimeoutError, match="the storage is gone"):
+        list(decompressed(Breaks(packed)))
+    assert b"".join(decompressed(io.BytesIO(zstd(b"abc" * 9)))) == b"abc" * 9

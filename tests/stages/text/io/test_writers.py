@@ -281,3 +281,39 @@ def test_jsonl_to_parquet_and_back(work):
     work.through(JsonlReader(work.put("a.jsonl", lines)), ParquetWriter(work.folder / "out"))
     reader = ParquetReader(str(work.folder / "out"))
     assert work.through(reader, JsonlWriter(work.folder / "back")) == lines
+
+
+def test_notes_of_the_reader_are_not_in_parquet_files(work):
+    lines = b'{"text": "a", "n": 1, "meta": {"k": 1}}\n'
+    out = work.through(JsonlReader(work.put("a.jsonl", lines)), ParquetWriter(work.folder / "out"))
+    notes = {field.name: field.metadata for field in pq.read_schema(io.BytesIO(out))}
+    assert notes == {"text": None, "n": None, "meta": {b"gristmill": b"json"}}
+
+
+def test_a_schema_makes_the_parts_of_parquet_agree(work):
+    work.put("a.jsonl", b'{"text": "a", "n": 1, "s": 5}\n')
+    work.put("b.jsonl", b'{"text": "b", "n": 1.5, "s": "x"}\n')
+    work.put("c.jsonl", b'{"text": "c"}\n')
+    work.put("d.jsonl", b"")
+    schema = {"n": "double", "s": "large_string"}
+    work.through(JsonlReader(str(work.source)), ParquetWriter(work.folder / "out", schema=schema))
+    paths = sorted((work.folder / "out").iterdir())
+    assert len(paths) == 4
+    for path in paths:
+        types = {field.name: str(field.type) for field in pq.read_schema(path)}
+        assert (types["n"], types["s"]) == ("double", "large_string")
+    rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+    assert [(row["n"], row["s"]) for row in rows] == [(1.0, "5"), (1.5, "x"), (None, None)]
+
+
+def test_what_does_not_fit_the_schema_names_the_column_and_the_part(tmp_path):
+    writer = ParquetWriter(tmp_path, schema={"n": "int64"})
+    batch = DocumentBatch(data=pa.table({"text": ["a"], "n": [1.5]}), task_id="7")
+    with pytest.raises(ValueError, match=r"part-000007\.parquet: column 'n' is double.*int64"):
+        writer.process(batch)
+    dropped = writer.render(batch.data.append_column("why", pa.array(["x"])), ("why",))
+    assert pq.read_table(io.BytesIO(dropped))["n"].to_pylist() == [1.5]
+    with pytest.raises(ValueError, match="no type of Arrow"):
+        ParquetWriter(tmp_path, schema={"n": "whole"})
+    with pytest.raises(ValueError, match="which fields does not"):
+        ParquetWriter(tmp_path, fields=["text"], schema={"n": "int64"})

@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
+from gristmill.stages.text.io.guarded import Guarded
+
 CHUNK_BYTES = 1 << 16
 """How much of a file is read at a time."""
 PIECE_BYTES = 1 << 14
@@ -101,42 +103,10 @@ def _members(make: Callable[[], Any], kind: str, data: bytes, file: BinaryIO) ->
             raise Damaged(f"what stands behind the end of the {kind} stream is not {kind}")
 
 
-class _Guarded:
-    """A file that remembers what reading it raised: behind a library that hides whose error it was."""
-
-    def __init__(self, head: bytes, file: BinaryIO) -> None:
-        self.head = head
-        self.file = file
-        self.error: Exception | None = None
-        self.closed = False
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.closed = True
-
-    def read(self, size: int = -1) -> bytes:
-        if self.head:
-            part, self.head = self.head[:size], self.head[size:]
-            return part
-        try:
-            return self.file.read(size)
-        except Exception as error:
-            self.error = error
-            raise
-
-
 def _zstd(head: bytes, file: BinaryIO) -> Iterator[bytes]:
     import pyarrow as pa
 
-    source = _Guarded(head, file)
+    source = Guarded(file, head)
     stream = pa.CompressedInputStream(pa.PythonFile(source, mode="r"), "zstd")
     while True:
         try:

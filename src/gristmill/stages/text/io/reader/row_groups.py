@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gristmill.stages.text.io.guarded import Guarded
 from gristmill.stages.text.io.reader.files import opened
 from gristmill.stages.text.io.reader.records import ids
 from gristmill.tasks import Account, BadRecord, DocumentBatch, FileRange
@@ -22,26 +23,8 @@ class Unreadable(Exception):
     """The data of a file makes no sense, as opposed to a storage that does not give it."""
 
 
-class _Guarded:
-    """A file that remembers what reading it raised: pyarrow tells of damage by the same kind of error."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.error: Exception | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def read(self, *args: Any) -> Any:
-        try:
-            return self._file.read(*args)
-        except Exception as error:
-            self.error = error
-            raise
-
-
 @contextmanager
-def _telling_apart(file: _Guarded) -> Iterator[None]:
+def _telling_apart(file: Guarded) -> Iterator[None]:
     """Errors as `Unreadable`, unless they are the storage's own."""
     try:
         yield
@@ -52,10 +35,10 @@ def _telling_apart(file: _Guarded) -> Iterator[None]:
 
 
 @contextmanager
-def opened_parquet(path: str, options: Mapping[str, Any]) -> Iterator[tuple[pq.ParquetFile, _Guarded]]:
+def opened_parquet(path: str, options: Mapping[str, Any]) -> Iterator[tuple[pq.ParquetFile, Guarded]]:
     """A file with its footer read, and the file below it."""
     with opened(path, options) as plain:
-        guarded = _Guarded(plain)
+        guarded = Guarded(plain)
         with _telling_apart(guarded):
             file = pq.ParquetFile(guarded)
         yield file, guarded

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.stages.registry import register
 from gristmill.stages.text.io.writer.base import FileWriter
+from gristmill.stages.text.io.writer.names import part_name
+from gristmill.tasks import DocumentBatch, FileGroupTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,11 +17,21 @@ if TYPE_CHECKING:
 COMPRESSIONS = ("snappy", "zstd", "gzip", "brotli", "lz4")
 
 
+class _DoesNotFit(ValueError):
+    """A column cannot be cast."""
+
+
 @register
 class ParquetWriter(FileWriter):
     """One Parquet file for each batch, in the folder ``path``, named by the task.
 
-    Columns keep their types. With ``fields`` only these are written, in this order; one that is not there is null.
+    Columns keep their types, those that they have in each batch: of JSONL, a field that is whole numbers in one block
+    and has fractions in another is ``int64`` in one file and ``double`` in the other. ``schema`` names types by which
+    files agree: ``{"score": "double", "n": "int64", "title": "large_string"}``, as Arrow calls them. Such a column is
+    in every file, as nulls if need be; a value that does not fit its type is an error. Documents that are dropped are
+    cast as far as they can be.
+
+    With ``fields`` only these are written, in this order; one that is not there is null.
     ``compression`` is "snappy", "zstd", "gzip", "brotli", "lz4" or None; ``write_kwargs`` may hold
     "compression_level" and "row_group_size" (rows). ``excluded`` is as for `JsonlWriter`.
     """
@@ -33,25 +45,87 @@ class ParquetWriter(FileWriter):
         compression: str | None = "snappy",
         excluded: bool | float = True,
         write_kwargs: dict[str, Any] | None = None,
+        schema: dict[str, str] | None = None,
     ) -> None:
         self.write_options = self._tell(path, fields, excluded, write_kwargs, ("compression_level", "row_group_size"))
         if compression is not None and compression not in COMPRESSIONS:
             names = ", ".join(map(repr, COMPRESSIONS))
             raise ValueError(f"compression must be one of {names} or None, not {compression!r}.")
         self.compression = compression
+        self.schema = dict(schema or {})
+        self._types()  # a wrong name is an error here
+        if self.fields is not None and (others := [name for name in self.schema if name not in self.fields]):
+            raise ValueError(f"schema names {', '.join(map(repr, others))}, which fields does not: nothing is written.")
 
     def preload(self) -> None:
         import pyarrow.parquet  # noqa: F401  # slow to import, and shared by all workers
+
+    def process(self, task: DocumentBatch) -> FileGroupTask:
+        try:
+            return super().process(task)
+        except _DoesNotFit as error:
+            raise ValueError(f"{part_name(task.task_id, self.extension)}: {error}") from None
+
+    def _types(self) -> dict[str, pa.DataType]:
+        if not self.schema:
+            return {}
+        import pyarrow as pa
+
+        types = {}
+        for name, alias in self.schema.items():
+            try:
+                types[name] = pa.type_for_alias(alias)
+            except (ValueError, TypeError):
+                raise ValueError(
+                    f'schema: {alias!r} for {name!r} is no type of Arrow: "int64", "double", "bool", "large_string", '
+                    '"timestamp[us]" are some.'
+                ) from None
+        return types
+
+    def _cast(self, table: pa.Table, strict: bool) -> pa.Table:
+        """The table with the types of the schema; unless ``strict``, columns that do not fit keep theirs."""
+        import pyarrow as pa
+
+        for name, kind in self._types().items():
+            where = table.schema.get_field_index(name)
+            if where < 0:
+                table = table.append_column(name, pa.nulls(table.num_rows, kind))
+                continue
+            try:
+                column = table.column(where).cast(kind)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                if not strict:
+                    continue
+                has = table.schema.field(where).type
+                raise _DoesNotFit(f"column {name!r} is {has} and cannot be written as {kind}: {error}") from None
+            table = table.set_column(where, table.schema.field(where).with_type(kind), column)
+        return table
 
     def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         fields = self._written(extra)
+        table = self._cast(table, strict=not extra)
         for name in fields or ():
             if name not in table.column_names:
                 table = table.append_column(name, pa.nulls(table.num_rows, pa.large_string()))
         table = table.select(self._visible(table) if fields is None else fields)
+        table = _without_marks(table)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression=self.compression or "none", **self.write_options)
         return memoryview(sink.getvalue())
+
+
+def _without_marks(table: pa.Table) -> pa.Table:
+    """Without the notes by which writers know what a reader made; that a column is JSON text is true of files too."""
+    import pyarrow as pa
+
+    from gristmill.stages.text.io.json_columns import is_json, was_read
+
+    fields = []
+    for field in table.schema:
+        if was_read(field) and not is_json(field):
+            field = field.with_metadata({k: v for k, v in field.metadata.items() if k != b"gristmill"})
+        fields.append(field)
+    return pa.Table.from_arrays(table.columns, schema=pa.schema(fields, metadata=table.schema.metadata))
