@@ -6,6 +6,7 @@ import os
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,7 +152,8 @@ class _Listing:
         name = entry["name"]
         path = name if self.is_local else self.storage.unstrip_protocol(name)
         if entry.get("size") is None and not self.is_local:  # web servers list names only
-            entry = {**entry, **self.storage.info(name)}
+            with suppress(FileNotFoundError):  # it says so when it is read
+                entry = {**entry, **self.storage.info(name)}
         size = entry.get("size")
         return File(path, None if size is None else int(size), _version(entry))
 
