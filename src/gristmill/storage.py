@@ -20,14 +20,27 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
+        self.url = os.fspath(path)
+        self.options = dict(options or {})
+        self._made = -1
+        self._fs: Any = None
+        self._find()
+
+    def _find(self) -> None:
         from fsspec.core import url_to_fs
         from fsspec.implementations.local import LocalFileSystem
 
-        self.url = os.fspath(path)
-        self.options = dict(options or {})
-        self.fs, root = url_to_fs(self.url, **self.options)
+        self._fs, root = url_to_fs(self.url, **self.options)
+        self._made = os.getpid()
         self.root: str = root.rstrip("/") or "/"
-        self.is_local = isinstance(self.fs, LocalFileSystem)
+        self.is_local = isinstance(self._fs, LocalFileSystem)
+
+    @property
+    def fs(self) -> Any:
+        """The storage. One that was opened before a fork does not work behind it: it is then opened again."""
+        if self._made != os.getpid():
+            self._find()
+        return self._fs
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.url, self.options)

@@ -76,13 +76,13 @@ class Entry:
     def plain(self) -> dict[str, Any]:
         """As plain values: for JSON and for messages."""
         return {
-            "read": dict(self.read),
+            "read": dict(sorted(self.read.items())),
             "made": self.made,
             "kept": self.kept,
             "merged": self.merged,
-            "errored": dict(self.errored),
-            "dropped": [[stage, reason, n] for (stage, reason), n in self.dropped.items()],
-            "counters": [[stage, name, n] for (stage, name), n in self.counters.items()],
+            "errored": dict(sorted(self.errored.items())),
+            "dropped": [[stage, reason, n] for (stage, reason), n in sorted(self.dropped.items())],
+            "counters": [[stage, name, n] for (stage, name), n in sorted(self.counters.items())],
             "files": [list(file) for file in sorted(self.files)],
         }
 
