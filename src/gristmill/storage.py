@@ -80,10 +80,12 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """All of a file; `FileNotFoundError` if there is none."""
+        self.fs.invalidate_cache()  # others write here too
         data: bytes = self.fs.cat_file(self.path(name))
         return data
 
     def exists(self, name: str = "") -> bool:
+        self.fs.invalidate_cache()
         return bool(self.fs.exists(self.path(name)))
 
     def names(self, folder: str = "", unfinished: bool = False) -> list[str]:
