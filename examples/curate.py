@@ -59,14 +59,14 @@ def make_corpus(folder: Path) -> int:
     for count, (source, text) in enumerate(texts(), 1):
         lines.append(json.dumps({"id": f"doc-{count:06}", "source": source, "text": text}, ensure_ascii=False))
         if len(lines) == DOCUMENTS_PER_FILE:
-            write(folder, count, lines)
-    write(folder, count + 1, lines)
+            write(folder, lines)
+    write(folder, lines)
     return count
 
 
-def write(folder: Path, count: int, lines: list[str]) -> None:
+def write(folder: Path, lines: list[str]) -> None:
     data = "".join(line + "\n" for line in lines).encode("utf-8", "backslashreplace")
-    (folder / f"docs-{count // DOCUMENTS_PER_FILE:03}.jsonl").write_bytes(data)
+    (folder / f"docs-{len(list(folder.iterdir())):03}.jsonl").write_bytes(data)
     lines.clear()
 
 
@@ -88,7 +88,7 @@ def main() -> None:
     )
     result = pipeline.run()
     print(result.summary())
-    print(f"\nwhy a document went:  gristmill explain {output} doc-000001")
+    print(f"\nwhy a document went:  {Path(sys.executable).parent}/gristmill explain {output} doc-000001")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from gristmill.ledger.entry import MOST_REASONS, Entry, block_of, block_of_file
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.function_definitions import processing_stage
+from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileBlock, FileRange
@@ -193,3 +194,41 @@ def test_blocks_are_known_by_labels_and_files():
     assert [block_of(x) for x in ("12", "12.3", "12[4:5]", "12.0.1[2:3]")] == [12] * 4
     assert block_of_file("part-000012.00003.jsonl") == block_of_file("part-000012-00000004-00000005.jsonl") == 12
     assert block_of_file("part-z1234567.jsonl") == 1234567 and block_of_file("readme.md") is None
+
+
+def test_a_stage_of_ours_that_cannot_work_is_a_failure_and_the_account_balances(tmp_path):
+    path = tmp_path / "numbers.jsonl"
+    path.write_text('{"text": "words", "price": 1.5}\n' * 4)
+    stages = [
+        JsonlReader(str(path)),
+        ScoreFilter(WordCountFilter(min_words=1), text_field="price"),
+        ScoreFilter(WordCountFilter(min_words=1)),
+        JsonlWriter(str(tmp_path / "out")),
+    ]
+    with pytest.raises(PipelineFailed, match="'price' holds double"):
+        run(Pipeline("wrong", stages=stages))
+
+
+def test_two_runs_do_not_write_to_one_folder_at_a_time(eight, tmp_path):
+    log = CommitLog(Folder(tmp_path / "out"))
+    assert list(log.open({})) == []
+    with pytest.raises(OutputChanged, match="another run is writing"):
+        run(through(eight, tmp_path / "out"), fresh=True)
+    log.close()
+    assert run(through(eight, tmp_path / "out"), fresh=True).ok
+
+
+def test_a_field_that_is_not_there_is_told_before_anything_starts(eight, tmp_path):
+    out = str(tmp_path / "out")
+    with pytest.raises(PlanError, match="have no field 'content'; they have: id, text"):
+        Pipeline("x", stages=[JsonlReader(str(eight), text_field="content"), JsonlWriter(out)]).run()
+    misspelt = ScoreFilter(WordCountFilter(), text_field="txet")
+    with pytest.raises(PlanError, match="Did you mean 'text'"):
+        Pipeline("x", stages=[JsonlReader(str(eight)), misspelt, JsonlWriter(out)]).run()
+    assert not Path(out).exists()
+
+
+def test_an_output_that_cannot_be_written_is_an_error_in_words(eight, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PlanError, match="cannot be written to"):
+        run(through(eight, tmp_path / "file"))

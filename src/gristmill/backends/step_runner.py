@@ -247,19 +247,27 @@ class StepRunner:
         end = first
         while end < len(self.stages) and self.stages[end].row_wise:
             end += 1
-        for counts in self.counts[first:end]:
-            counts.tasks_in += 1
         parts = []
-        for part in in_parts(task, _PART_BYTES):
-            for index in range(first, end):
-                part = self._part(index, part)
-            parts.append(part)
-        for counts in self.counts[first:end]:
-            counts.tasks_done += 1
-            counts.tasks_out += 1
+        try:
+            for part in in_parts(task, _PART_BYTES):
+                for index in range(first, end):
+                    part = self._part(index, part)
+                parts.append(part)
+        except StageError as error:
+            self._passed(first, error.stage)
+            self.counts[error.stage].tasks_in += 1
+            raise
+        self._passed(first, end)
         whole = parts[0] if len(parts) == 1 else joined(parts)
         whole.task_id = task.task_id
         return end, whole
+
+    def _passed(self, first: int, end: int) -> None:
+        """A task has come through these stages."""
+        for counts in self.counts[first:end]:
+            counts.tasks_in += 1
+            counts.tasks_done += 1
+            counts.tasks_out += 1
 
     def _part(self, index: int, part: DocumentBatch) -> DocumentBatch:
         self._enter(index)

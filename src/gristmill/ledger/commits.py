@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,6 +19,7 @@ from gristmill.storage import TEMPORARY, Folder
 RUN = "_gristmill/run.json"
 LEDGER = "_gristmill/ledger.json"
 COMMITS = "_gristmill/commits"
+LOCK = "_gristmill/lock"
 _FLUSH_S = 0.5
 _COMPACT = 64
 """Files of commits beyond which a run that resumes puts them into one."""
@@ -36,12 +39,14 @@ class CommitLog:
         self._flushed_at = time.monotonic()
         self._run = uuid.uuid4().hex[:8]
         self._files = 0
+        self._held: int | None = None
 
     def open(self, fingerprint: Mapping[str, Any], fresh: bool = False) -> Iterator[tuple[int, Entry]]:
         """Begin, or go on with what is there: the blocks that are done.
 
         `OutputChanged` if what is there was made by something else.
         """
+        self._lock()
         if fresh:
             self.clear()
         before = self._read_json(RUN)
@@ -76,6 +81,24 @@ class CommitLog:
             for name in names:
                 self.folder.remove(f"{COMMITS}/{name}")
 
+    def _lock(self) -> None:
+        """One run at a time: where the system has locks, that is on this machine, another one is refused."""
+        if not self.folder.is_local:
+            return
+        os.makedirs(self.folder.path("_gristmill"), exist_ok=True)
+        self._held = os.open(self.folder.path(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise OutputChanged(f"another run is writing to {self.folder.url}: wait for it, or stop it.") from None
+
+    def close(self) -> None:
+        """Let another run write here."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
     def _check_unused(self) -> None:
         """Nothing may be there that would be taken for a part of the output."""
         self.folder.remove(COMMITS)  # of a run that was being removed
@@ -102,7 +125,7 @@ class CommitLog:
         self.folder.remove(COMMITS)
         self.folder.remove(LEDGER)
         self._remove_rest(set())
-        self.folder.remove("_gristmill")
+        self.folder.remove(RUN)
 
     def add(self, block: int, entry: Entry) -> None:
         self._waiting.append(_line(block, entry))

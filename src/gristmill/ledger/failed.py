@@ -26,6 +26,8 @@ def set_aside(
     ``partly``: some of what became of it has gone on.
     """
     reason = f"{stage}: {error.partition(chr(10))[0]}"
+    if stop - start > 1:  # the run ends, so the search for the document at fault has been given up
+        reason = f"one of {stop - start} documents: {reason}"
     records: list[BadRecord] = []
     if isinstance(task, FileBlock):
         # How many documents it holds is not known: it counts as one record of each file.

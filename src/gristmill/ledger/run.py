@@ -41,6 +41,11 @@ class RunLedger:
         self.resumed += block not in self.blocks
         self._count(block, entry)
 
+    @property
+    def undone(self) -> int:
+        """Blocks that were begun and could not be done."""
+        return len(self._spoilt | set(self._live))
+
     def begin(self, label: str) -> None:
         self._live[block_of(label)] += 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from gristmill import __version__
 from gristmill.backends.base import Plan
 from gristmill.errors import PlanError
 from gristmill.ledger.commits import RUN, CommitLog
+from gristmill.ledger.entry import Entry
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import Output
 from gristmill.pipeline.fingerprint import describe_stage
@@ -36,10 +37,22 @@ def with_ledger(
     check_apart(output, blocks, getattr(stages[0], "file_paths", None))
     log = CommitLog(output.folder)
     ledger = RunLedger(log)
-    for block, entry in log.open({**fingerprint(plan, stages[0], blocks), "pipeline": text}, fresh):
+    made_of = {**fingerprint(plan, stages[0], blocks), "pipeline": text}
+    for block, entry in _opened(log, made_of, fresh):
         ledger.resume(block, entry)
     left = [block for block in blocks if int(block.task_id) not in ledger.blocks]
     return replace(plan, ledger=ledger, output=output), left
+
+
+def _opened(log: CommitLog, made_of: dict[str, Any], fresh: bool) -> Iterator[tuple[int, Entry]]:
+    try:
+        yield from log.open(made_of, fresh)
+    except OSError as error:
+        log.close()
+        raise PlanError(f"{log.folder.url} cannot be written to: {error.strerror or error}") from error
+    except BaseException:
+        log.close()
+        raise
 
 
 def output_of(plan: Plan) -> Output | None:

@@ -134,10 +134,15 @@ class Pipeline:
             executor = LocalExecutor(config=dict(self.executor.options) if self.executor else None)
         if blocks is not None:
             plan, tasks = with_ledger(plan, self.stages, self._as_yaml(), blocks, fresh)
-        result = RunResult(executor.execute(plan, tasks, keep_outputs))
-        result.check()
-        if result.ledger is not None and result.ledger.log is not None and (result.ok or executor.ignore_failures):
-            result.ledger.log.finish(result.ledger.plain())
+        log = plan.ledger.log if plan.ledger is not None else None
+        try:
+            result = RunResult(executor.execute(plan, tasks, keep_outputs))
+            result.check()
+            if log is not None and plan.ledger is not None and (result.ok or executor.ignore_failures):
+                log.finish(plan.ledger.plain())
+        finally:
+            if log is not None:
+                log.close()
         if result.record.failures_total and not executor.ignore_failures:
             raise PipelineFailed(result.failure_report(), result)
         return result

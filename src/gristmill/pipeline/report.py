@@ -17,10 +17,10 @@ HEAD = (
 def summary(record: RunRecord) -> str:
     """One row per stage; what is measured per step stands in the row of the step's first stage."""
     rows = [row for step in record.steps for row in _rows(step)]
-    parts = [*_overview(record), "", *_table([HEAD, *rows])]
+    table = ["", *_table([HEAD, *rows])]
     if record.ledger is not None:
-        parts += ["", "documents", *documents(record)]
-    return "\n".join(parts)
+        table = ["", "documents", *documents(record), *table]
+    return "\n".join([*_overview(record), *table])
 
 
 def documents(record: RunRecord) -> Iterator[str]:
@@ -28,7 +28,16 @@ def documents(record: RunRecord) -> Iterator[str]:
     if record.ledger is None:
         return
     yield from funnel(record.ledger, [stage.name for step in record.steps for stage in step.stages])
-    if record.ledger.log is not None:
+    if record.ledger.resumed and record.ledger.resumed == len(record.ledger.blocks):
+        yield "  nothing was left to do: earlier runs have done all blocks"
+    if record.ledger.undone:
+        yield (
+            f"  {record.ledger.undone:,} blocks are not done and not counted above; the next run does them again and "
+            "replaces what they have left in the output"
+        )
+    if record.ledger.log is None:
+        yield "  no stage writes: nothing was put anywhere"
+    else:
         folder = record.ledger.log.folder
         whole = record.ledger.total()
         yield f"  kept documents     {folder.url}"
@@ -46,6 +55,7 @@ def failures(record: RunRecord) -> str:
         lines += ["", *_failure(failure)]
     if total > len(shown):
         lines += ["", f"and {total - len(shown)} more: see .result.failures of this error."]
+    lines += ["", "To set such parts aside and go on: --ignore-failures, or the executor's ignore_failures=True."]
     return "\n".join(lines)
 
 

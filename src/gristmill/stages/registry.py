@@ -21,6 +21,8 @@ def register(cls: C) -> C:
     Arguments must be plain values (numbers, text, lists, mappings) or instances of registered classes: only then can
     a pipeline be written as YAML.
     """
+    if not isinstance(cls, type):
+        raise TypeError(f"register is for classes: {cls!r} is none. A function cannot be named in YAML; write a class.")
     name = cls.__name__
     before = REGISTERED.get(name)
     if before is not None and not _is_the_same(before, cls):

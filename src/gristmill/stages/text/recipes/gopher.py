@@ -47,7 +47,7 @@ QUALITY = Recipe(
         Rule(
             "stop_words",
             "CommonEnglishWordsFilter",
-            {"min_num_common_words": 2},
+            {"min_num_common_words": 2, "stop_at_false": False},
             "At least two different ones of: the, be, to, of, and, that, have, with.",
         ),
     ),

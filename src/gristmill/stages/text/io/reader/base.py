@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, bytes_of, numbered
 from gristmill.stages.text.io.listing import File, list_files
+from gristmill.stages.text.io.reader.sample import check
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -83,6 +84,9 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
             for one in (self, clone):
                 one.__dict__.pop("_listed", None)
             clone.fan_out = listed is None or any(self._gives_several(block) for block in listed)
+            if listed:
+                path = listed[0].data[0].path
+                check(self.name, self.text_field, path, self._first_fields(listed[0].data[0]), after)
         return clone
 
     def _needed(self, after: Sequence[ProcessingStage[Any, Any]]) -> tuple[list[str] | None, tuple[str, ...]]:
@@ -112,6 +116,10 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
             needed: list[str] | None = writes()
             return needed
         return stage.inputs()[1] if stage.declares_inputs() else None
+
+    def _first_fields(self, part: FileRange) -> set[str]:
+        """The fields of the first records; empty if they cannot be told quickly."""
+        return set()
 
     def _groups(self, files: list[File]) -> list[list[FileRange]]:
         """The blocks that files make."""

@@ -11,6 +11,7 @@ from gristmill.stages.registry import register
 from gristmill.stages.text.io.blocks import cut, pack
 from gristmill.stages.text.io.compression import BY_NAME
 from gristmill.stages.text.io.listing import File
+from gristmill.stages.text.io.reader import sample
 from gristmill.stages.text.io.reader.base import FileReader, Paths
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
@@ -97,6 +98,18 @@ class JsonlReader(FileReader):
         from gristmill.stages.text.io.reader.records import Records, Wanted
 
         return Records(Wanted(self.text_field, self.columns, self.fields, self.if_there))
+
+    def _first_fields(self, part: FileRange) -> set[str]:
+        from gristmill.stages.text.io.reader.files import RangeFile, is_compressed
+
+        if part.stop < 0 or is_compressed(part.path, self.options):
+            return set()
+        try:
+            with RangeFile(part.path, self.options) as file:
+                head = bytes(file.read(0, min(part.stop, sample.BYTES)))
+        except OSError:  # it is said when the file is read
+            return set()
+        return sample.fields_of(head)
 
     def _groups(self, files: list[File]) -> list[list[FileRange]]:
         if self.files_per_partition:

@@ -1,0 +1,64 @@
+"""A look at the first records before anything starts: do they have the fields that stages want?"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from gristmill.errors import PlanError
+from gristmill.stages.core import ProcessingStage
+
+BYTES = 1 << 20
+RECORDS = 1000
+
+
+def fields_of(lines: bytes) -> set[str]:
+    """The fields of the first records in the beginning of a file; none if no record can be read."""
+    found: set[str] = set()
+    for line in lines.removeprefix(b"\xef\xbb\xbf").splitlines()[:RECORDS]:
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(record, dict):
+            found.update(record)
+    return found
+
+
+def check(
+    reader: str,
+    text_field: str | None,
+    path: str,
+    found: set[str],
+    stages: Sequence[ProcessingStage[Any, Any]],
+) -> None:
+    """Raise `PlanError` if the first records have no text, or lack what a filter looks at or what seems misspelt.
+
+    Of any other field that is not there only a warning is given: fields may be rare.
+    """
+    if not found:
+        return
+    there = ", ".join(sorted(found)[:20])
+    if text_field is not None and text_field not in found:
+        raise PlanError(
+            f"{reader!r}: the first records of {path} have no field {text_field!r}; they have: {there}.\n"
+            "    say text_field=... where the text is in another field, or text_field=None where there is none."
+        )
+    made: set[str] = set()
+    for stage in stages:
+        for name in stage.inputs()[1] if stage.declares_inputs() else ():
+            if name in found or name in made:
+                continue
+            near = difflib.get_close_matches(name, found, 1)
+            words = f"stage {stage.name!r} needs the field {name!r}, which the first records of {path} do not have"
+            if near or hasattr(stage, "filters") or hasattr(stage, "rules"):
+                hint = f" Did you mean {near[0]!r}?" if near else f" They have: {there}."
+                raise PlanError(f"{words}.{hint}")
+            print(f"gristmill: {words}; where it is missing it is null", file=sys.stderr, flush=True)
+        if not stage.declares_outputs():
+            return  # what comes behind it is not known
+        made.update(stage.outputs()[1])
