@@ -9,8 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import orjson
-
+from gristmill import fast_json
 from gristmill.errors import OutputChanged
 from gristmill.ledger.entry import Entry, block_of_file
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE
@@ -52,7 +51,7 @@ class CommitLog:
         before = self._read_json(RUN)
         if before is None:
             self._check_unused()
-            self.folder.write(RUN, orjson.dumps(fingerprint, option=orjson.OPT_INDENT_2))
+            self.folder.write(RUN, fast_json.dumps(fingerprint, option=fast_json.OPT_INDENT_2))
             return
         changes = differences(before, fingerprint)
         if changes:
@@ -68,7 +67,7 @@ class CommitLog:
         lines: list[bytes] = []
         for name in names:
             for line in self.folder.read(f"{COMMITS}/{name}").splitlines(keepends=True):
-                commit = orjson.loads(line)
+                commit = fast_json.loads(line)
                 entry = Entry.of_plain(commit)
                 if any(there.get(file) != size for file, _, size in entry.files):
                     continue  # what it has written is gone or damaged: it is done again
@@ -138,7 +137,7 @@ class CommitLog:
             self._flushed_at = time.monotonic()
 
     def finish(self, ledger: Mapping[str, Any]) -> None:
-        self.folder.write(LEDGER, orjson.dumps(ledger, option=orjson.OPT_INDENT_2))
+        self.folder.write(LEDGER, fast_json.dumps(ledger, option=fast_json.OPT_INDENT_2))
 
     def _write(self, lines: list[bytes]) -> None:
         self._files += 1
@@ -146,15 +145,15 @@ class CommitLog:
 
     def _read_json(self, name: str) -> Any:
         try:
-            return orjson.loads(self.folder.read(name))
+            return fast_json.loads(self.folder.read(name))
         except FileNotFoundError:
             return None
-        except orjson.JSONDecodeError as error:
+        except fast_json.JSONDecodeError as error:
             raise OutputChanged(f"{self.folder.path(name)} cannot be read: {error}") from None
 
 
 def _line(block: int, entry: Entry) -> bytes:
-    return orjson.dumps({"block": block, **entry.plain()}) + b"\n"
+    return fast_json.dumps({"block": block, **entry.plain()}) + b"\n"
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -194,5 +193,5 @@ def _leaves(a: Any, b: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def _short(value: Any) -> str:
-    text = orjson.dumps(value).decode()
+    text = fast_json.dumps(value).decode()
     return text if len(text) < 120 else text[:120] + " ..."

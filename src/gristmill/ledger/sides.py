@@ -149,6 +149,6 @@ def quarantine_entry(stage: str, record: BadRecord) -> dict[str, Any]:
 
 
 def json_lines(rows: Sequence[dict[str, Any]]) -> bytes:
-    import orjson
+    from gristmill import fast_json
 
-    return b"".join(orjson.dumps(row) + b"\n" for row in rows)
+    return b"".join(fast_json.dumps(row) + b"\n" for row in rows)

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
-from gristmill import __version__
+from gristmill import __version__, fast_json
 from gristmill.backends.base import Plan
 from gristmill.errors import PlanError
 from gristmill.ledger.commits import RUN, CommitLog
@@ -106,8 +104,8 @@ def remembered(output: str) -> str | None:
     """The pipeline, as YAML, that has written to a folder; None if it could not be written as YAML."""
     folder = Folder(output)
     try:
-        run = orjson.loads(folder.read(RUN))
-    except (FileNotFoundError, orjson.JSONDecodeError):
+        run = fast_json.loads(folder.read(RUN))
+    except (FileNotFoundError, fast_json.JSONDecodeError):
         raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it") from None
     text: str | None = run.get("pipeline")
     return text

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
+from gristmill import fast_json
 from gristmill.stages.text.io.raw_lines import Scanned, strings
 
 JSON = {b"gristmill": b"json"}
@@ -42,7 +42,7 @@ def column(scanned: Scanned, key: int) -> tuple[pa.Field, pa.Array]:
         return pa.field(name, pa.large_string(), metadata=AS_READ), texts
     raw = [scanned.value(row, key) for row in range(len(there))]
     # one call for all: what stands in the lines is valid already
-    values: list[Any] = orjson.loads(b"[" + b",".join(b"null" if x is None else x for x in raw) + b"]")
+    values: list[Any] = fast_json.loads(b"[" + b",".join(b"null" if x is None else x for x in raw) + b"]")
     kind = _kind(values, raw)
     if kind is not None:
         return pa.field(name, kind, metadata=AS_READ), pa.array(values, type=kind)

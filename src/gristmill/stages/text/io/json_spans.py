@@ -6,7 +6,7 @@ import re
 from collections.abc import Set
 from dataclasses import dataclass
 
-import orjson
+from gristmill import fast_json
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -39,7 +39,7 @@ def members(line: bytes) -> Members:
             at = _space(line, at + 1)
         begin = at
         stop = _string_end(line, begin)
-        key: str = orjson.loads(line[begin:stop])
+        key: str = fast_json.loads(line[begin:stop])
         start = _space(line, _space(line, stop) + 1)
         at = _value_end(line, start)
         spans.append((key, start, at))

@@ -6,10 +6,10 @@ import decimal
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gristmill import fast_json
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, Scanned, strings, texts
 from gristmill.tasks.arrow import mask_of
@@ -53,10 +53,10 @@ def dumped(field: pa.Field, array: pa.Array) -> Edges:
 def _dumped_values(field: pa.Field, array: pa.Array) -> list[bytes]:
     values = array.to_pylist()
     if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type):
-        return orjson.dumps(values)[1:-1].split(b",") if values else []
+        return fast_json.dumps(values)[1:-1].split(b",") if values else []
     if json_columns.is_json(field):
         return [_verbatim(value) for value in values]
-    return [orjson.dumps(value, default=_other) for value in values]
+    return [fast_json.dumps(value, default=_other) for value in values]
 
 
 def _holds_bytes(kind: pa.DataType) -> bool:
@@ -70,9 +70,9 @@ def _verbatim(text: str | None) -> bytes:
     if text is None:
         return b"null"
     try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return orjson.dumps(text)
+        fast_json.loads(text)
+    except fast_json.JSONDecodeError:
+        return fast_json.dumps(text)
     return text.encode()
 
 
@@ -120,7 +120,7 @@ def dumped_like(scanned: Scanned, key: int, rows: Array, array: pa.Array) -> Edg
         said = (scanned.value(row, key) or b"null")[:1]
         kinds = (said,) if said in b"{[" else (b"{", b"[") if said == b"n" else ()
         fits = text is None or not kinds or text.encode().lstrip()[:1] in kinds
-        values.append(_verbatim(text) if fits else orjson.dumps(text))
+        values.append(_verbatim(text) if fits else fast_json.dumps(text))
     return Edges.of_list(values)
 
 
@@ -168,7 +168,7 @@ def _equal(one: pa.Array, other: pa.Array) -> Array:
 
 def _same(text: bytes, value: Any) -> bool:
     """Whether a value says what stands in a line."""
-    said = orjson.loads(text)
+    said = fast_json.loads(text)
     if isinstance(said, float) and json_columns.is_rounded(text):
         said = int(text)
     if isinstance(said, bool) != isinstance(value, bool):

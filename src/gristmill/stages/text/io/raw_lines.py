@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
+from gristmill import fast_json
 from gristmill.stages.text.io.json_spans import members
 
 Array = np.ndarray[Any, Any]
@@ -174,5 +174,5 @@ def keys_of(lines: Edges) -> list[str]:
     """All top-level keys of valid lines, in the order in which they come first."""
     found: dict[str, None] = {}
     for row in range(len(lines.starts)):
-        found.update(dict.fromkeys(orjson.loads(lines.piece(row))))
+        found.update(dict.fromkeys(fast_json.loads(lines.piece(row))))
     return list(found)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
+from gristmill import fast_json
 from gristmill.stages.text.io.raw_lines import NOTHING, Edges, Scanned, as_bytes, frozen
 
 Array = np.ndarray[Any, Any]
@@ -87,7 +87,7 @@ def project(scanned: Scanned, changes: Sequence[Change] = ()) -> pa.Array:
         if name in by_name:
             starts[by_name[name].rows], ends[by_name[name].rows] = pieces.store(by_name[name].values)
         there = starts >= 0
-        label = orjson.dumps(name) + b":"
+        label = fast_json.dumps(name) + b":"
         pieces.add_constant(b",", there & ~empty)
         pieces.add_constant(label, there)
         pieces.add(np.where(there, starts, 0), np.where(there, ends, 0))
@@ -125,7 +125,7 @@ def splice(scanned: Scanned, changes: Sequence[Change]) -> pa.Array:
         starts, ends = np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64)
         starts[change.rows], ends[change.rows] = first, stop
         pieces.add_constant(b",", new & ~empty)
-        pieces.add_constant(orjson.dumps(change.name) + b":", new)
+        pieces.add_constant(fast_json.dumps(change.name) + b":", new)
         pieces.add(np.where(new, starts, 0), np.where(new, ends, 0))
         empty &= ~new
     pieces.add(closing, scanned.lines.ends)

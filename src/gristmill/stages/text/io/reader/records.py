@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gristmill import fast_json
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, Scanned, as_bytes, keys_of, scan
 from gristmill.stages.text.io.splice import concat_lines, project
@@ -179,8 +179,8 @@ def _in_any(scanned: Scanned, name: str) -> bool:
 def why_not(line: bytes, text_field: str | None) -> str | None:
     """What is wrong with a line as a document, in words; None if nothing is."""
     try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
+        value = fast_json.loads(line)
+    except fast_json.JSONDecodeError as error:
         return _not_utf8(line) or f"not valid JSON: {error}"
     if not isinstance(value, dict):
         return f"not a JSON object but {_KINDS[type(value)]}"

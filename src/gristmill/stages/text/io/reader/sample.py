@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
+from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.stages.core import ProcessingStage
 
@@ -21,8 +20,8 @@ def fields_of(lines: bytes) -> set[str]:
     found: set[str] = set()
     for line in lines.removeprefix(b"\xef\xbb\xbf").splitlines()[:RECORDS]:
         try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError:
+            record = fast_json.loads(line)
+        except fast_json.JSONDecodeError:
             continue
         if isinstance(record, dict):
             found.update(record)

@@ -6,9 +6,9 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
+from gristmill import fast_json
 from gristmill.stages.text.io import json_columns, json_values, splice
 from gristmill.stages.text.io.json_spans import without_members
 from gristmill.stages.text.io.raw_lines import Edges, as_bytes, scan_valid
@@ -64,7 +64,7 @@ def made(table: pa.Table) -> Edges:
     lines = splice.RowsOfPieces(np.zeros(0, dtype=np.uint8), rows)
     everywhere = np.ones(rows, dtype=bool)
     for number, (name, field) in enumerate(zip(table.column_names, table.schema, strict=True)):
-        lines.add_constant((b"," if number else b"{") + orjson.dumps(name) + b":", everywhere)
+        lines.add_constant((b"," if number else b"{") + fast_json.dumps(name) + b":", everywhere)
         lines.add(*lines.store(json_values.dumped(field, json_values.one_chunk(table.column(name)))))
     lines.add_constant(b"}" if table.num_columns else b"{}", everywhere)
     out, edges = lines.joined()
