@@ -91,6 +91,8 @@ class CommitLog:
         except BlockingIOError:
             self.close()
             raise OutputChanged(f"another run is writing to {self.folder.url}: wait for it, or stop it.") from None
+        except OSError:
+            pass  # a file system without locks
 
     def close(self) -> None:
         """Let another run write here."""
