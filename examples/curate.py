@@ -16,6 +16,7 @@ import sysconfig
 import tempfile
 import warnings
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from gristmill.pipeline import Pipeline
@@ -24,6 +25,7 @@ from gristmill.stages.text.modifiers import Modify, NewlineNormalizer, PiiRedact
 from gristmill.stages.text.recipes import recipe
 
 DOCUMENTS_PER_FILE = 2000
+MOST_DOCUMENTS = 25_000
 LARGEST = 4 << 20
 
 
@@ -31,7 +33,7 @@ def texts() -> Iterator[tuple[str, str]]:
     """Docstrings of everything in Python's library and in the packages that are installed, and their text files."""
     places = sysconfig.get_paths()
     for root in (Path(places["stdlib"]), Path(places["purelib"])):
-        for path in sorted(root.rglob("*")):
+        for path in sorted(path for path in root.rglob("*") if path.is_file()):
             if path.suffix in (".txt", ".md", ".rst") or "LICENSE" in path.name or path.name == "METADATA":
                 yield str(path), path.read_text("utf-8", "replace")[:LARGEST]
             elif path.suffix == ".py" and ("site-packages" not in path.parts or root != Path(places["stdlib"])):
@@ -53,10 +55,10 @@ def docstrings(path: Path) -> Iterator[tuple[str, str]]:
 def make_corpus(folder: Path) -> int:
     """Write the texts as JSON lines; how many they are."""
     warnings.simplefilter("ignore")  # of modules with odd escapes
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
     count = 0
-    for count, (source, text) in enumerate(texts(), 1):
+    for count, (source, text) in enumerate(islice(texts(), MOST_DOCUMENTS), 1):
         lines.append(json.dumps({"id": f"doc-{count:06}", "source": source, "text": text}, ensure_ascii=False))
         if len(lines) == DOCUMENTS_PER_FILE:
             write(folder, lines)
@@ -75,7 +77,11 @@ def main() -> None:
     source, output = folder / "input", folder / "output"
     if not source.exists():
         print(f"gathering the documentation on this machine into {source}", flush=True)
-        print(f"{make_corpus(source):,} documents, {sum(f.stat().st_size for f in source.iterdir()) / 1e6:.0f} MB")
+        with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+            count = make_corpus(Path(unfinished) / "input")
+            folder.mkdir(exist_ok=True)
+            (Path(unfinished) / "input").rename(source)
+        print(f"{count:,} documents, {sum(f.stat().st_size for f in source.iterdir()) / 1e6:.0f} MB")
     pipeline = Pipeline(
         "curate",
         stages=[
