@@ -54,10 +54,12 @@ def test_the_readme_names_every_setting_of_a_stage(setting):
     assert re.search(rf"\b{setting}\b", table, re.IGNORECASE)
 
 
-def test_the_map_of_the_local_backend_shows_every_file():
-    rooms = (ROOT / "docs/architecture.md").read_text().partition("Where to find what, in `backends/local/`")[2]
-    files = [p.name for p in (ROOT / "src/gristmill/backends/local").glob("*.py") if p.name != "__init__.py"]
-    assert sorted(re.findall(r"^\| `(\w+\.py)` \|", rooms, re.MULTILINE)) == sorted(files)
+@pytest.mark.parametrize("room", ["engine", "local"])
+def test_the_map_of_a_backend_shows_every_file(room):
+    text = (ROOT / "docs/architecture.md").read_text().partition(f"n `backends/{room}/`")[2].partition("\n\n|")[2]
+    files = [p.name for p in (ROOT / "src/gristmill/backends" / room).glob("*.py") if p.name != "__init__.py"]
+    shown = re.findall(r"^\| `(\w+\.py)` \|", text.partition("\n\n")[0], re.MULTILINE)
+    assert sorted(shown) == sorted(files)
 
 
 def test_the_examples_run_as_a_script(tmp_path):

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from gristmill.backends.local import machine, processes
-from gristmill.backends.local.memory import OomKills
+from gristmill.backends.engine import machine
+from gristmill.backends.engine.memory import OomKills
+from gristmill.backends.local import processes
 from gristmill.errors import PipelineError
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import Task

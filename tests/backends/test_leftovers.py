@@ -14,10 +14,10 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from gristmill.backends.local.driver import Driver
-from gristmill.backends.local.names import LocalNames
-from gristmill.backends.local.printing import FailureLines
-from gristmill.backends.local.store import Store
+from gristmill.backends.engine.failure_lines import FailureLines
+from gristmill.backends.engine.names import LocalNames
+from gristmill.backends.local.driver import LocalDriver as Driver
+from gristmill.backends.local.store import LocalStore as Store
 from gristmill.errors import PipelineFailed
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.function_definitions import processing_stage

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gristmill.backends.local import planning
+from gristmill.backends.engine import planning
 from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.planning import Problem
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gristmill.backends.local.source import Source, ThreadedSource, source_of
+from gristmill.backends.engine.source import Source, ThreadedSource, source_of
 from gristmill.errors import PipelineFailed
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import Task

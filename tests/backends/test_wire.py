@@ -11,13 +11,14 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from gristmill.backends.local.names import LocalNames
-from gristmill.backends.local.outputs import KeptOutputs
-from gristmill.backends.local.payload import ArenaWriter, new_arena, pack, read_arena, unpack
+from gristmill.backends.engine.names import LocalNames
+from gristmill.backends.engine.outputs import KeptOutputs
+from gristmill.backends.engine.payload import pack, unpack
+from gristmill.backends.engine.protocol import mark, read_mark
+from gristmill.backends.engine.worker import Limits
+from gristmill.backends.local.arena import ArenaWriter, new_arena, read_arena
 from gristmill.backends.local.processes import Processes
-from gristmill.backends.local.protocol import mark, read_mark
 from gristmill.backends.local.wire import Channel, Closed
-from gristmill.backends.local.worker import Limits
 from gristmill.tasks import Task
 
 

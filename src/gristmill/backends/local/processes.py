@@ -15,13 +15,14 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 
-from gristmill.backends.local.payload import new_arena
+from gristmill.backends.engine.proc import environment_of
+from gristmill.backends.engine.protocol import SLOT_BYTES, Message, ToWorker, mark
+from gristmill.backends.engine.threads import VARIABLES
+from gristmill.backends.engine.worker import Limits
+from gristmill.backends.local.arena import new_arena
 from gristmill.backends.local.printing import Printer
-from gristmill.backends.local.proc import environment_of
-from gristmill.backends.local.protocol import RUN_MARK, SLOT_BYTES, WORKER_MARK, ToSupervisor, ToWorker, mark
-from gristmill.backends.local.threads import VARIABLES
-from gristmill.backends.local.wire import Channel, Message
-from gristmill.backends.local.worker import Limits
+from gristmill.backends.local.protocol import RUN_MARK, WORKER_MARK, ToSupervisor
+from gristmill.backends.local.wire import Channel
 from gristmill.errors import PipelineError
 
 _SLOTS = 4096
@@ -52,6 +53,7 @@ class WorkerProcess:
     setup_failed: bool = False
     out_of_memory: bool = False
     node_setup: bool = False
+    node: int = 0
 
 
 class Processes:

@@ -6,107 +6,56 @@ import os
 import selectors
 import signal
 import time
-from dataclasses import dataclass
-from typing import Any
 
 from gristmill.backends.base import Plan
-from gristmill.backends.local.account import Account
-from gristmill.backends.local.memory import OomKills
-from gristmill.backends.local.outputs import KeptOutputs
+from gristmill.backends.engine.account import Account
+from gristmill.backends.engine.memory import OomKills
+from gristmill.backends.engine.outputs import KeptOutputs
+from gristmill.backends.engine.protocol import ToWorker, read_mark
+from gristmill.backends.engine.reports import Reports
+from gristmill.backends.engine.source import Source
 from gristmill.backends.local.printing import Printer
 from gristmill.backends.local.processes import Processes, WorkerProcess, describe_code, describe_exit
-from gristmill.backends.local.protocol import FromSupervisor, FromWorker, ToWorker, read_mark
-from gristmill.backends.local.source import Source
-from gristmill.backends.local.store import Store
-from gristmill.backends.local.wire import Channel, Closed, Message
+from gristmill.backends.local.protocol import FromSupervisor
+from gristmill.backends.local.store import LocalStore
+from gristmill.backends.local.wire import Channel, Closed
 from gristmill.metrics.view import View
 from gristmill.scheduling import events as e
 from gristmill.scheduling.state import State
 
 _RESTARTS = 5
-_TOLD_DEATHS = 20
 _FREED = 16
 """Payloads that a worker is told to free even if there is nothing else to tell."""
 _KILLS = (signal.SIGKILL, signal.SIGTERM)
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
-@dataclass
-class Mean:
-    """A mean that grows."""
-
-    total: float = 0.0
-    count: int = 0
-
-    def add(self, value: float) -> None:
-        self.total += value
-        self.count += 1
-
-    @property
-    def value(self) -> float:
-        return max(0.0, self.total / self.count) if self.count else 0.0
-
-
-class Reports:
-    """Talks with the processes: passes messages on without ever waiting for anyone, and makes events of what comes."""
+class LocalReports(Reports):
+    """Talks with the processes: passes messages on without ever waiting for anyone."""
 
     def __init__(
         self,
         plan: Plan,
         state: State,
         processes: Processes,
-        store: Store,
+        store: LocalStore,
         outputs: KeptOutputs,
         account: Account,
         view: View,
-        node: int,
         memory_limit: int,
     ) -> None:
-        self.plan = plan
-        self.ledger = plan.ledger
-        self.state = state
+        super().__init__(plan, state, store, outputs, account, view)
         self.processes = processes
-        self.store = store
-        self.outputs = outputs
-        self.account = account
-        self.view = view
-        self.node = node
+        self.arenas = store
         self.memory_limit = memory_limit
-        self.events: list[e.Event] = []
-        """What the scheduler has not been told yet."""
-        self.errors: dict[int, dict[int, tuple[int, str, Any]]] = {}
-        """Of the last failed attempt, by data and then by unit, a slice of it perhaps: stage, traceback, counts."""
-        self.running: dict[tuple[int, int], int] = {}
-        """The step of each unit in a worker."""
-        self.next_task = 0
-        self.broken = ""
-        """Why the run cannot go on: there is nobody left who could do what the scheduler says."""
-        self.begun = time.perf_counter_ns()
-        self.first_output_s: float | None = None
-        self.last_output_s: float | None = None
-        self.loaded_s = 0.0
-        self.starts = Mean()
-        """Seconds from the order to start a worker until it is there, without its setup and the loading of stages."""
-        self.leaves = Mean()
-        """Seconds from the order to leave until a worker is gone."""
         self._selector = selectors.DefaultSelector()
         self.oom_kills = OomKills()
-        self.loaded = False
-        self._deaths = 0
         self._restarts = 0
         self._node_setups_killed: list[int] = []
         self._watch_supervisor()
 
     def close(self) -> None:
         self._selector.close()
-
-    def now(self) -> int:
-        """Microseconds since the run began."""
-        return (time.perf_counter_ns() - self.begun) // 1000
-
-    def new_task(self) -> int:
-        self.next_task += 1
-        return self.next_task - 1
 
     # Listening and sending --------------------------------------------------------------------------------------
 
@@ -165,90 +114,7 @@ class Reports:
             self._selector.unregister(w.channel)
             return
         for message in messages:
-            self._take(w, message)
-
-    def _take(self, w: WorkerProcess, message: Message) -> None:
-        kind = message[0]
-        if kind == FromWorker.FINISHED:
-            _, unit, outputs, busy_us, counts, entries = message
-            step = self.running.pop((w.id, unit))
-            if self.ledger is not None:
-                self.ledger.add(entries)
-            made = self._take_outputs(w, step, outputs)
-            self.account.add_last(step, unit, counts)
-            self.events.append(e.UnitFinished(w.id, unit, made, busy_us))
-        elif kind == FromWorker.EMITTED:
-            _, unit, outputs, busy_us, counts, entries = message
-            step = self.running[w.id, unit]
-            if self.ledger is not None:
-                self.ledger.add(entries)
-            made = self._take_outputs(w, step, outputs)
-            self.account.add_part(step, unit, counts)
-            self.events.append(e.UnitEmitted(w.id, unit, made, busy_us))
-        elif kind == FromWorker.FAILED:
-            _, unit, stage, error, detail, busy_us, counts = message
-            self._note_error(unit, stage, detail, counts)
-            del self.running[w.id, unit]
-            self.events.append(e.UnitFailed(w.id, unit, error, busy_us))
-        elif kind == FromWorker.READY:
-            if w.step >= 0:
-                self.account.set_up(w.step)
-            self.starts.add(self._since(w) - message[1] / 1e6)
-            self.events.append(e.WorkerReady(w.id, message[1]))
-        elif kind == FromWorker.STEP_SET_UP:
-            self.account.set_up(message[1])
-            self.events.append(e.StepSetUp(w.id, message[1], message[2]))
-        elif kind == FromWorker.SETUP_FAILED:
-            _, step, stage, error, detail = message
-            w.setup_failed = True
-            self.account.set_up(step, stage)
-            name = self.plan.steps[step].stages[stage].name
-            self.events.append(e.SetupFailed(w.id, step, f"{name}: {error}\n{detail}".strip()))
-        elif kind == FromWorker.BYE:
-            w.said_bye = True
-            for step in message[1]:
-                self.account.torn_down(step)
-            for text in message[2]:
-                self.view.message(f"worker {w.id}: {text}")
-        elif kind == FromWorker.NODE_SET_UP:
-            _, step, error = message
-            w.said_bye = True
-            self.events.append(e.NodeSetupFailed(self.node, step, error) if error else e.NodeSetUp(self.node, step))
-
-    def _since(self, w: WorkerProcess) -> float:
-        """Seconds since a worker was told to start or stop, or since it could."""
-        return self.now() / 1e6 - max(self.loaded_s, (w.ordered_ns - self.begun) / 1e9)
-
-    def _note_error(self, unit: int, stage: int, detail: str, counts: Any) -> None:
-        tasks = self.state.tasks
-        if unit not in tasks:
-            return  # the run is being stopped
-        of_data = self.errors.setdefault(tasks[unit].data, {})
-        for split in [x for x in of_data if x not in tasks]:
-            del of_data[split]
-        of_data[unit] = (stage, detail, counts)
-
-    def _take_outputs(self, w: WorkerProcess, step: int, outputs: list[Any]) -> tuple[e.Output, ...]:
-        made = []
-        last = step == len(self.plan.steps) - 1
-        if last and outputs:
-            self.last_output_s = self.now() / 1e6
-            if self.first_output_s is None:
-                self.first_output_s = self.last_output_s
-        for parent, label, items, divisible, payload, offset, length in outputs:
-            ident = self.new_task()
-            if last:
-                if payload is None and length:
-                    payload = self.store.take(w, offset, length, self.outputs.wanted)
-                if payload is not None and self.outputs.wanted:
-                    self.outputs.add(label, payload)
-                made.append(e.Output(ident, 0, items, parent))
-            else:
-                if self.ledger is not None:
-                    self.ledger.begin(label)
-                self.store.add(ident, label, w, payload, offset, length)
-                made.append(e.Output(ident, length, items, parent, divisible))
-        return tuple(made)
+            self.take(w, message)
 
     # The supervisor speaks --------------------------------------------------------------------------------------
 
@@ -288,38 +154,30 @@ class Reports:
         if w is None:
             return
         for message in w.channel.drain():
-            self._take(w, message)
+            self.take(w, message)
         task, stage, setting_up = read_mark(self.processes.slots, w.slot)
         self._unwatch(w.channel)
         self.processes.ended(w)
-        self.store.worker_gone(w)
+        self.arenas.worker_gone(w)
         cause, detail = self._cause(w, status)
         if w.node_setup:
             if not w.said_bye and cause is e.Death.KILLED:
                 self._node_setups_killed.append(w.step)
             elif not w.said_bye:
-                self.events.append(e.NodeSetupFailed(self.node, w.step, f"its process {cause.value} ({detail})"))
+                self.events.append(e.NodeSetupFailed(w.node, w.step, f"its process {cause.value} ({detail})"))
             return
         if w.said_bye and status == 0 and (w.stop_by or w.setup_failed):
             if w.stop_by:
-                self.leaves.add(self._since(w))
+                self.leaves.add(self.since(w))
             self.events.append(e.WorkerLeft(ident))
         else:
             step = self.running.get((ident, task)) if task is not None else None
             if task is not None and step is not None:
-                self._note_error(task, min(stage, len(self.plan.steps[step].stages) - 1), "", [])
-            self._tell_death(ident, cause, detail, task, step)
+                self.note_error(task, min(stage, len(self.plan.steps[step].stages) - 1), "", [])
+            self.tell_death(ident, cause, detail, task, step)
             self.events.append(e.WorkerDied(ident, cause, task, setting_up, detail))
         for key in [k for k in self.running if k[0] == ident]:
             del self.running[key]
-
-    def _tell_death(self, ident: int, cause: e.Death, detail: str, task: int | None, step: int | None) -> None:
-        self._deaths += 1
-        if self._deaths > _TOLD_DEATHS:
-            return
-        doing = f" while running '{self.plan.steps[step].name}'" if task is not None and step is not None else ""
-        more = "; further deaths are not told here" if self._deaths == _TOLD_DEATHS else ""
-        self.view.message(f"worker {ident} {cause.value} ({detail}){doing}{more}")
 
     def _cause(self, w: WorkerProcess, status: int) -> tuple[e.Death, str]:
         if w.out_of_memory:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gristmill.backends.local.payload import ArenaWriter, new_arena, punch, read_arena, size_of
+from gristmill.backends.engine.payload import size_of
+from gristmill.backends.engine.reports import Store
+from gristmill.backends.engine.worker import Limits
+from gristmill.backends.local.arena import ArenaWriter, new_arena, punch, read_arena
 from gristmill.backends.local.processes import Processes, WorkerProcess
-from gristmill.backends.local.worker import Limits
 
 _SOURCE = -1
 """The arena of payloads that the driver itself wrote."""
@@ -26,7 +28,7 @@ class Ref:
         self.label = label
 
 
-class Store:
+class LocalStore(Store):
     """Knows what lies where, and lets go of it. An arena outlives its worker while something in it is live."""
 
     def __init__(self, processes: Processes, limits: Limits) -> None:
@@ -38,6 +40,9 @@ class Store:
         self._live: dict[int, int] = {}
         """Live payloads in each worker's arena."""
         self._source: ArenaWriter | None = None
+
+    def label(self, task: int) -> str:
+        return self.refs[task].label
 
     def put(self, task: int, label: str, parts: list[Any]) -> int:
         """Keep a payload of the driver's own; its size."""
@@ -52,12 +57,13 @@ class Store:
         self.arena_bytes += length
         return length
 
-    def add(self, task: int, label: str, w: WorkerProcess, payload: bytes | None, offset: int, length: int) -> None:
-        """Note a payload that a worker made."""
+    def add(self, task: int, label: str, w: WorkerProcess, payload: bytes | None, offset: int, length: int) -> bool:
+        """Note a payload that a worker made; it cannot be lost, for it outlives its worker."""
         self.refs[task] = Ref(payload, w.id, offset, length, label)
         if payload is None:
             self._live[w.id] = self._live.get(w.id, 0) + 1
             self.arena_bytes += length
+        return False
 
     def take(self, w: WorkerProcess, offset: int, length: int, wanted: bool) -> bytearray | None:
         """Take a payload out of a worker's arena; a copy of it if it is wanted."""
@@ -70,7 +76,7 @@ class Store:
         if ref.payload is None and ref.arena not in w.arenas:
             own = self._source.fd if ref.arena == _SOURCE and self._source is not None else None
             self.processes.show_arena(w, ref.arena, self.processes.arenas[ref.arena] if own is None else own)
-        return (task, ref.label, ref.payload, ref.arena, ref.offset, ref.length, start, stop, skip)
+        return (task, ref.label, ref.payload, ref.arena, ref.offset, ref.length, start, stop, skip, ())
 
     def payload(self, task: int) -> bytes | bytearray:
         """The data of a live task."""

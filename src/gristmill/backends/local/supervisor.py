@@ -23,11 +23,13 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
+from gristmill.backends.engine.names import learn_names
+from gristmill.backends.engine.proc import children_of, descendants_of, environment_of
+from gristmill.backends.engine.protocol import Message
+from gristmill.backends.engine.worker import Limits, Setting, Stages
 from gristmill.backends.local import worker
-from gristmill.backends.local.names import learn_names
-from gristmill.backends.local.proc import children_of, descendants_of, environment_of
 from gristmill.backends.local.protocol import NODE_MARK, RUN_MARK, WORKER_MARK, FromSupervisor, ToSupervisor
-from gristmill.backends.local.wire import Channel, Closed, Message
+from gristmill.backends.local.wire import Channel, Closed
 from gristmill.backends.step_runner import Documents
 
 _PR_SET_PDEATHSIG = 1
@@ -44,9 +46,9 @@ class Supervisor:
         self.slots = slots
         self.driver = driver
         self.pid = os.getpid()
-        self.steps: list[worker.Stages] = []
+        self.steps: list[Stages] = []
         self.documents: list[Documents | None] = []
-        self.limits = worker.Limits(0, 0, False, 0)
+        self.limits = Limits(0, 0, False, 0)
         self.children: dict[int, int] = {}
         """Worker by pid."""
         self.unnamed: dict[int, float] = {}
@@ -82,7 +84,7 @@ class Supervisor:
     def take(self, message: Message) -> None:
         kind = message[0]
         if kind == ToSupervisor.START:
-            setting = worker.Setting(*message[1:])
+            setting = Setting(*message[1:])
             sock = socket.socket(fileno=self.channel.fds.popleft())
             arena = self.channel.fds.popleft()
             self.fork(
@@ -103,7 +105,7 @@ class Supervisor:
 
     def load(self, path: list[str], steps: bytes, limits: tuple[int, int, bool, int]) -> None:
         sys.path[:] = path
-        self.limits = worker.Limits(*limits)
+        self.limits = Limits(*limits)
         error = ""
         signal.signal(signal.SIGALRM, self.check_driver)
         signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)

@@ -16,9 +16,8 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
-Message = tuple[Any, ...]
+from gristmill.backends.engine.protocol import Message
 
 _HEADER = struct.Struct("<Q")
 _CHUNK = 1 << 18

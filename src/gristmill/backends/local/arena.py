@@ -1,87 +1,25 @@
-"""Tasks as bytes: pickled with their buffers beside them, inline when small, in an arena when not.
+"""Where large payloads of a worker lie: an anonymous memory file that other processes can read.
 
-An arena is an anonymous memory file of one worker. Space of payloads that are released is used again, and beyond a
-limit given back to the system by punching a hole, so an arena holds little more than what is live. Readers copy: what
-a stage gets is its own, writable, and stays valid for as long as it likes.
+Space of payloads that are released is used again, and beyond a limit given back to the system by punching a hole, so
+an arena holds little more than what is live. Readers copy: what a stage gets is its own, writable, and stays valid for
+as long as it likes.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import pickle
-import struct
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import cloudpickle
+from gristmill.backends.engine.payload import MAX_BUFFERS, size_of
 
-from gristmill.tasks import Task
-
-if TYPE_CHECKING:
-    from gristmill.backends.local.names import LocalNames
-
-INLINE_BYTES = 64 * 1024
 INLINE_BYTES_ON_DISK = 1024
 """Where tasks are many and wait on disk, little of each may stay in memory."""
-_ALIGN = 64
 _PAGE = 4096
 _PUNCH_HOLE, _KEEP_SIZE = 0x02, 0x01
-_MAX_BUFFERS = 512
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def pack(task: Task[Any], local: LocalNames | None = None) -> list[Any]:
-    """The parts of a payload, in order.
-
-    Classes travel by name where the reader can find them, else by value. In a worker that is settled by pickling:
-    it knows no other names than the reader. The driver knows more, and says with ``local`` which it has shared.
-    """
-    buffers: list[pickle.PickleBuffer] = []
-    try:
-        if local is None:
-            body = pickle.dumps(task, protocol=5, buffer_callback=buffers.append)
-        else:
-            body = local.dumps(task, buffers)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        buffers.clear()
-        body = cloudpickle.dumps(task, protocol=5, buffer_callback=buffers.append)
-    if not buffers:
-        return [b"\0", body]
-    views = [b.raw() for b in buffers]
-    if len(views) > _MAX_BUFFERS:
-        return [b"\0", cloudpickle.dumps(task, protocol=5)]
-    head = b"\1" + struct.pack(f"<IQ{len(views)}Q", len(views), len(body), *(v.nbytes for v in views))
-    parts: list[Any] = [head, body]
-    position = len(head) + len(body)
-    for view in views:
-        gap = -position % _ALIGN
-        parts += [bytes(gap), view]
-        position += gap + view.nbytes
-    return parts
-
-
-def size_of(parts: list[Any]) -> int:
-    return sum(p.nbytes if isinstance(p, memoryview) else len(p) for p in parts)
-
-
-def unpack(data: bytes | bytearray) -> Any:
-    """The task in a payload."""
-    if data[0] == 0:
-        return pickle.loads(memoryview(data)[1:])
-    view = memoryview(data if isinstance(data, bytearray) else bytearray(data))
-    n, body = struct.unpack_from("<IQ", view, 1)
-    sizes = struct.unpack_from(f"<{n}Q", view, 13)
-    position = 13 + 8 * n
-    pickled = view[position : position + body]
-    position += body
-    buffers = []
-    for size in sizes:
-        position += -position % _ALIGN
-        buffers.append(view[position : position + size])
-        position += size
-    return pickle.loads(pickled, buffers=buffers)
 
 
 def new_arena(on_disk: bool = False) -> int:
@@ -114,8 +52,8 @@ class ArenaWriter:
             offset = self._next
             self._next += size
         done = 0
-        for i in range(0, len(parts), _MAX_BUFFERS):
-            done += self._write_all(parts[i : i + _MAX_BUFFERS], offset + done)
+        for i in range(0, len(parts), MAX_BUFFERS):
+            done += self._write_all(parts[i : i + MAX_BUFFERS], offset + done)
         return offset, length
 
     def free(self, offset: int, length: int) -> None:

@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 
-from gristmill.backends.local import machine
-from gristmill.backends.local.proc import descendants_of
+from gristmill.backends.engine import machine
+from gristmill.backends.engine.proc import descendants_of
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOOK_S = (0.1, 0.5)

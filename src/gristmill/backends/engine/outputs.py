@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gristmill.backends.local.payload import unpack
+from gristmill.backends.engine.payload import unpack
 from gristmill.tasks import Task
 
 AUTO_BYTES = 64 << 20

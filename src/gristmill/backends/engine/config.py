@@ -1,0 +1,119 @@
+"""The options that executors which play the scheduler have in common."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from gristmill.errors import PipelineError
+from gristmill.scheduling.profile import Profile, ProfileError
+from gristmill.sizes import parse_size
+
+
+class ConfigError(PipelineError):
+    """An option of an executor is not known or has a value that makes no sense."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Options with their defaults.
+
+    Sizes are bytes or text such as ``"8GB"`` or ``"512MB"``, in any case. Units are powers of 1024: "8GB" is "8GiB" and
+    is the 8 of ``Resources(memory_gb=8)``.
+    """
+
+    executor: ClassVar[str] = ""
+    """Whose options these are."""
+
+    execution_mode: str = "streaming"
+    autoscale_interval_s: float = 30.0
+    cpu_allocation_percentage: float = 1.0
+    logging_interval: float = 60.0
+    ignore_failures: bool = False
+    num_cpus: float | None = None
+    num_gpus: int | None = None
+    gpu_memory_gb: float | None = None
+    memory_limit: int | str | None = None
+    object_store_memory: int | str | None = None
+    max_attempts: int = 3
+    task_timeout_s: float | None = None
+    setup_timeout_s: float | None = 3600.0
+    worker_max_lifetime_m: float | None = None
+    worker_restart_interval_m: float = 1.0
+    view: str = "auto"
+    event_log: str | os.PathLike[str] | None = None
+    profile: Profile | Mapping[str, Any] | str | os.PathLike[str] | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None) -> Self:
+        """Check options given by the user. Raises `ConfigError`."""
+        if options is not None and not isinstance(options, Mapping):
+            raise ConfigError(f"config is a dict of options, not {options!r}")
+        names = [f.name for f in fields(cls)]
+        for name in options or {}:
+            if name not in names:
+                near = difflib.get_close_matches(str(name), names, 1)
+                hint = f"Did you mean {near[0]!r}?" if near else f"The options are: {', '.join(names)}."
+                raise ConfigError(f"{cls.executor} has no option {name!r}. {hint}")
+        config = cls(**(options or {}))
+        config._check()
+        return config if config.profile is None else replace(config, profile=_profile(config.profile))
+
+    def _check(self) -> None:
+        if self.execution_mode not in ("streaming", "batch"):
+            raise ConfigError(f"execution_mode is 'streaming' or 'batch', not {self.execution_mode!r}")
+        if self.view not in ("auto", "live", "lines", "notebook", "off"):
+            raise ConfigError(f"view is 'auto', 'live', 'lines', 'notebook' or 'off', not {self.view!r}")
+        if not isinstance(self.ignore_failures, bool):
+            raise ConfigError(f"ignore_failures is True or False, not {self.ignore_failures!r}")
+        for name in ("autoscale_interval_s", "cpu_allocation_percentage", "logging_interval"):
+            _number(name, getattr(self, name), above=0)
+        if self.cpu_allocation_percentage > 1:
+            raise ConfigError(f"cpu_allocation_percentage is a share of 1, not {self.cpu_allocation_percentage!r}")
+        for name in ("num_cpus", "gpu_memory_gb", "task_timeout_s", "setup_timeout_s", "worker_max_lifetime_m"):
+            if getattr(self, name) is not None:
+                _number(name, getattr(self, name), above=0)
+        _number("worker_restart_interval_m", self.worker_restart_interval_m, least=0)
+        _whole("max_attempts", self.max_attempts, 1)
+        if self.num_gpus is not None:
+            _whole("num_gpus", self.num_gpus, 0)
+        if self.event_log is not None and not isinstance(self.event_log, str | os.PathLike):
+            raise ConfigError(f"event_log is the path of a file, not {self.event_log!r}")
+        for name in ("memory_limit", "object_store_memory"):
+            if getattr(self, name) is not None:
+                size(name, getattr(self, name))
+
+def _profile(value: Any) -> Profile:
+    if not isinstance(value, Profile | Mapping | str | os.PathLike):
+        raise ConfigError(f"profile is what `result.profile()` gives, a mapping or the path of a file, not {value!r}")
+    try:
+        return Profile.read(Path(value) if isinstance(value, os.PathLike) else value)
+    except ProfileError as error:
+        raise ConfigError(f"profile: {error}") from None
+
+
+def size(name: str, value: int | float | str) -> int:
+    """Bytes in a number or text such as ``"512MB"`` or ``"8 GiB"``, units of 1024. Raises `ConfigError`."""
+    try:
+        return parse_size(value)
+    except ValueError:
+        raise ConfigError(f'{name} is a number of bytes or text such as "8GB", not {value!r}') from None
+
+
+def _number(name: str, value: Any, *, above: float | None = None, least: float | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ConfigError(f"{name} is a number, not {value!r}")
+    if above is not None and value <= above:
+        raise ConfigError(f"{name} must be above {above:g}, not {value!r}")
+    if least is not None and value < least:
+        raise ConfigError(f"{name} must be at least {least:g}, not {value!r}")
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} is a whole number of at least {least}, not {value!r}")

@@ -1,0 +1,311 @@
+"""The driver of a run: tells the scheduler what happened and does what it says."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from gristmill.backends.base import Plan, RunRecord
+from gristmill.backends.engine.account import Account, failure_of
+from gristmill.backends.engine.failure_lines import FailureLines
+from gristmill.backends.engine.interrupts import Interrupts
+from gristmill.backends.engine.names import LocalNames
+from gristmill.backends.engine.outputs import KeptOutputs
+from gristmill.backends.engine.payload import pack, unpack
+from gristmill.backends.engine.planning import Planning
+from gristmill.backends.engine.reports import Reports, Store
+from gristmill.backends.engine.source import Source
+from gristmill.errors import PipelineError
+from gristmill.ledger.failed import set_aside
+from gristmill.metrics.view import View
+from gristmill.scheduling import Scheduler
+from gristmill.scheduling import commands as c
+from gristmill.scheduling import events as e
+from gristmill.scheduling.profile import Profile
+from gristmill.scheduling.simulator.measured import load_of
+from gristmill.tasks import Task
+
+_VIEW_S = 0.5
+_SLOW_START_US = 1_500_000
+STOP_GRACE_S = 30.0
+INTERRUPT_GRACE_S = 10.0
+
+
+class Driver(ABC):
+    """One run. `run` may be called once, from any thread. How workers are started, told and ended is the backend's."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        scheduler: Scheduler,
+        reports: Reports,
+        store: Store,
+        source: Source,
+        outputs: KeptOutputs,
+        account: Account,
+        view: View,
+        local: LocalNames,
+        interrupts: Interrupts,
+    ) -> None:
+        self.plan = plan
+        self.scheduler = scheduler
+        self.reports = reports
+        self.store = store
+        self.source = source
+        self.outputs = outputs
+        self.account = account
+        self.view = view
+        self.local = local
+        self.interrupts = interrupts
+        self.failure_lines = FailureLines(view.message)
+        self.finished = False
+        self.aborted = ""
+        self.interrupted = False
+        self.planning = Planning()
+        self._failed: tuple[int, Task[Any] | None] = (-1, None)
+        """The task of which parts were given up last."""
+        self._do: dict[type, Callable[[Any], None]] = {
+            c.Dispatch: self.dispatch,
+            c.Release: self._release,
+            c.Resume: self.resume,
+            c.Cancel: self._cancel,
+            c.StartWorker: self.start_worker,
+            c.StopWorker: self.stop_worker,
+            c.KillWorker: self.kill_worker,
+            c.SetUpNode: self.set_up_node,
+            c.Quarantine: self._quarantine,
+            c.Pull: self._pull,
+            c.Solve: self.planning.ask,
+            c.Abort: self._abort,
+            c.Finish: self._finish,
+        }
+
+    # What a backend provides ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def dispatch(self, x: c.Dispatch) -> None: ...
+
+    @abstractmethod
+    def resume(self, x: c.Resume) -> None: ...
+
+    @abstractmethod
+    def cancel(self, x: c.Cancel) -> None: ...
+
+    @abstractmethod
+    def start_worker(self, x: c.StartWorker) -> None: ...
+
+    @abstractmethod
+    def stop_worker(self, x: c.StopWorker) -> None: ...
+
+    @abstractmethod
+    def kill_worker(self, x: c.KillWorker) -> None: ...
+
+    @abstractmethod
+    def set_up_node(self, x: c.SetUpNode) -> None: ...
+
+    @abstractmethod
+    def nodes(self) -> list[e.NodeJoined]:
+        """The nodes that are there, or were there first."""
+
+    @abstractmethod
+    def look(self, now: float) -> float:
+        """Called now and then: look at memory and overdue workers; when (seconds from now) to look again."""
+
+    @property
+    @abstractmethod
+    def memory_now(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def memory_limit(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def look_every_s(self) -> float:
+        """How often `look` is called, as it is now."""
+
+    @property
+    @abstractmethod
+    def memory_peak(self) -> int: ...
+
+    # The loop ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> RunRecord:
+        if self.source.total is not None:
+            self.reports.events.append(e.SourceSized(self.source.total))
+        self.reports.events += self.nodes()
+        self._loop()
+        if self.source.error is not None:
+            raise self.source.error
+        reason = self.reports.broken or self.aborted
+        if reason and not self.interrupted:
+            raise PipelineError(f"{self.plan.name!r} was stopped: {reason}")
+        return self.record()
+
+    def close(self) -> None:
+        self._commit(now=True)
+        self.reports.close()
+
+    def _loop(self) -> None:
+        reports = self.reports
+        tick_at = view_at = time.monotonic()
+        deadline = 0.0
+        told = False
+        while not self.finished and not reports.broken:
+            self._settle()
+            now = time.monotonic()
+            if self.interrupts.count and not self.interrupted:
+                self.interrupted = True
+                deadline = now + INTERRUPT_GRACE_S
+                reports.events.append(e.Interrupted())
+                continue
+            if now >= tick_at:
+                reports.events.append(e.Tick())
+                self.failure_lines.catch_up(now)
+                tick_at = now + self.look(now)
+                self._commit()
+                reports.send(all_freed=True)
+                if now >= view_at:
+                    view_at = now + _VIEW_S
+                    self._show()
+                if deadline and now > deadline:
+                    return
+                if not (reports.loaded or told) and reports.now() > _SLOW_START_US:
+                    told = True
+                    self.view.message("still loading the stages: what they import is imported once, before any work")
+            if not self.finished and not reports.events:
+                reports.listen(min(tick_at, self.source.due()))
+        self.failure_lines.catch_up(math.inf)
+        self._show()
+
+    def _commit(self, now: bool = False) -> None:
+        if self.plan.ledger is not None and self.plan.ledger.log is not None:
+            self.plan.ledger.log.flush(now=now)
+
+    def _show(self) -> None:
+        self.view.update(self.scheduler.snapshot(), self.memory_now, self.memory_limit)
+
+    def _settle(self) -> None:
+        """Tell the scheduler what happened and do what it says, until nothing is left to tell."""
+        reports = self.reports
+        reports.events += self.planning.take()
+        while self._take_from_source() or reports.events:
+            events, reports.events = reports.events, []
+            for command in self.scheduler.handle(events, reports.now()):
+                self._do[type(command)](command)
+        reports.send()
+
+    # Commands ---------------------------------------------------------------------------------------------------
+
+    def _release(self, x: c.Release) -> None:
+        stopping = self.scheduler.state.stopping
+        for t in x.tasks:
+            self.account.released(t)
+            self.reports.errors.pop(t, None)
+            if self.plan.ledger is not None:
+                self.plan.ledger.end(self.store.label(t), x.cancelled)
+            if not stopping:  # else workers may still be reading; all of it goes with the run
+                self.store.release(t)
+
+    def _cancel(self, x: c.Cancel) -> None:
+        self.reports.running.pop((x.worker, x.unit), None)
+        self.cancel(x)
+
+    def _quarantine(self, x: c.Quarantine) -> None:
+        stage, detail, counts = self.reports.errors.get(x.data, {}).pop(x.task, (0, "", []))
+        label = self.store.label(x.data)
+        name = self.plan.steps[x.step].stages[stage].name
+        failure = failure_of(label, x.start, x.stop, name, x.items, x.error, detail, x.story)
+        if self.plan.ledger is not None:
+            self._set_aside(x, label, name)
+        self.account.fail(x.step, stage, failure, x.task, counts)
+        text = f"{name}: task {failure.task_id} failed: {x.error.partition(chr(10))[0]}"
+        self.failure_lines.say(name, text, time.monotonic())
+
+    def _set_aside(self, x: c.Quarantine, label: str, stage: str) -> None:
+        """Account for documents of a task that is given up."""
+        assert self.plan.ledger is not None
+        if self._failed[0] != x.data:  # parts of one task come one after the other
+            try:
+                self._failed = (x.data, unpack(self.store.payload(x.data)))
+            except Exception as error:  # unpickling runs the user's code; what is in the task is then not known
+                self.view.message(f"task {label} cannot be loaded: {type(error).__name__}: {error}")
+                self._failed = (x.data, None)
+        task = self._failed[1]
+        if task is None:
+            self.plan.ledger.spoil(label)
+            return
+        partly = self.account.has_part(x.task)
+        set_aside(self.plan.ledger, self.plan.output, label, task, x.start, x.stop, stage, x.error, partly)
+
+    def _pull(self, x: c.Pull) -> None:
+        self.source.ask(x.count)
+
+    def _take_from_source(self) -> bool:
+        """Tell what the source gave, if it is time; whether there is something to tell."""
+        events = self.reports.events
+        if self.source.asked and self.scheduler.state.source_ended:
+            self.source.asked = 0  # the run ends early: nobody waits for an answer any more
+            events.append(e.SourceEnded())
+            return True
+        answer = self.source.answer(self._put)
+        if answer is None:
+            return False
+        outputs, more = answer
+        if self.source.error is not None:
+            events.append(e.Interrupted())
+            return True
+        events.append(e.SourceGave(tuple(outputs)))
+        if not more:
+            events.append(e.SourceEnded())
+        return True
+
+    def _put(self, label: str, task: Task[Any]) -> e.Output:
+        ident = self.reports.new_task()
+        if self.plan.ledger is not None:
+            self.plan.ledger.begin(label)
+        try:
+            size = self.store.put(ident, label, pack(task, self.local))
+            return e.Output(ident, size, int(task.num_items), -1, type(task).slice is not Task.slice)
+        except Exception as error:  # pickling runs the user's code, on whatever the task holds
+            raise PipelineError(
+                f"initial task {label}, a {type(task).__name__}, cannot be sent to a worker: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _abort(self, x: c.Abort) -> None:
+        self.aborted = x.reason
+
+    def _finish(self, x: c.Finish) -> None:
+        self.finished = True
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def record(self) -> RunRecord:
+        s = self.scheduler.state
+        reports = self.reports
+        starts, leaves = reports.starts.value, reports.leaves.value
+        return RunRecord(
+            name=self.plan.name,
+            steps=self.account.steps(s),
+            wall_s=self.reports.now() / 1e6,
+            first_output_s=self.reports.first_output_s,
+            failures=self.account.failures,
+            failures_total=self.account.failures_total,
+            decisions=list(s.decisions),
+            peak_bytes_in_flight=s.peak,
+            budget_bytes=s.config.budget,
+            peak_memory_bytes=self.memory_peak,
+            worker_deaths=s.deaths,
+            outputs=self.outputs.tasks(),
+            outputs_dropped=self.outputs.reason,
+            interrupted=self.interrupted,
+            loaded_s=reports.loaded_s,
+            last_output_s=reports.last_output_s,
+            ledger=self.plan.ledger,
+            profile=Profile.measured(s.steps),
+            load=load_of(s, self.nodes(), self.plan.name, starts, leaves, self.look_every_s),
+        )

@@ -1,0 +1,77 @@
+"""One actor on each node: what the driver wants to know of a node and cannot see from where it is."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gristmill.backends.engine import machine
+from gristmill.backends.engine.memory import MemoryWatch, OomKills
+from gristmill.backends.engine.protocol import SLOT_BYTES, read_mark
+from gristmill.backends.ray.worker import CRASH_BYTES, NOTES_BYTES, SLOTS, Notes
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What a node says of itself."""
+
+    notes: Notes
+    host: str
+    gpu_bytes: tuple[int, ...]
+    """Memory of each real GPU."""
+    memory: int
+
+
+@dataclass(frozen=True)
+class LastMark:
+    """What is known of a worker that died."""
+
+    task: int | None
+    stage: int
+    setting_up: int | None
+    words: str
+    """Its last ones, if it crashed."""
+    out_of_memory: bool
+
+
+class NodeAgent:
+    """Knows the processes of this run's workers on its node."""
+
+    def __init__(self, memory_limit: int) -> None:
+        self._fd = os.memfd_create("gristmill-notes", os.MFD_CLOEXEC)
+        os.ftruncate(self._fd, NOTES_BYTES)
+        self._slots = mmap.mmap(self._fd, SLOTS * SLOT_BYTES)
+        self._memory = MemoryWatch(memory_limit or machine.memory_bytes() * 9 // 10)
+        self._oom = OomKills()
+        self._ended: set[int] = set()
+        """Workers that were ended because they used too much."""
+
+    def describe(self) -> NodeFacts:
+        sizes = tuple(size for _, size in machine.gpus())
+        return NodeFacts(Notes(os.getpid(), self._fd), socket.gethostname(), sizes, self._memory.limit)
+
+    def look(self, pids: Mapping[int, int], now: float) -> tuple[int, dict[int, int], list[int]]:
+        """Bytes that workers use together and each, and which of them are gone; ends the largest if it is too much."""
+        self._oom.look(now)
+        worst = self._memory.look(pids, (os.getpid(),), 0)
+        if worst is not None and worst not in self._ended:
+            self._ended.add(worst)
+            self.signal(pids[worst], signal.SIGKILL)
+        gone = [worker for worker, pid in pids.items() if not os.path.exists(f"/proc/{pid}")]
+        return self._memory.now, self._memory.resident, gone
+
+    def signal(self, pid: int, signum: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signum)
+
+    def last_mark(self, worker: int, slot: int) -> LastMark:
+        task, stage, step = read_mark(self._slots, slot)
+        words = os.pread(self._fd, CRASH_BYTES, SLOTS * SLOT_BYTES + slot * CRASH_BYTES).rstrip(b"\0")
+        ended = worker in self._ended
+        self._ended.discard(worker)
+        return LastMark(task, stage, step, words.decode(errors="replace"), ended or (not words and self._oom.take()))

@@ -1,0 +1,109 @@
+"""The connection to a Ray cluster, and what it consists of."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gristmill.backends.ray.config import RayConfig
+from gristmill.errors import PipelineError
+
+NODES_S = 1.0
+"""How often to look which nodes there are."""
+
+
+def import_ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise PipelineError("RayExecutor needs Ray: pip install 'gristmill[ray]'") from None
+    return ray
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """A node that is up."""
+
+    ident: str
+    cpus: float
+    gpus: int
+    memory: int
+    object_store: int
+
+
+@contextlib.contextmanager
+def connected(config: RayConfig) -> Iterator[Any]:
+    """Ray, connected to a cluster. What was connected or running before stays so afterwards."""
+    ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    with contextlib.ExitStack() as stack:
+        address = config.address
+        if address is None:
+            address = stack.enter_context(_own_or_running(config))
+        try:
+            ray.init(address=address, log_to_driver=True, logging_level="warning")
+        except (ConnectionError, OSError, RuntimeError) as error:
+            raise PipelineError(f"no Ray cluster could be reached at {address}: {error}") from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _own_or_running(config: RayConfig) -> Iterator[str]:
+    """The address of the cluster that is there, or of one that lives as long as this."""
+    from gristmill.core.client import RayClient
+
+    with RayClient(num_cpus=None if config.num_cpus is None else int(config.num_cpus), num_gpus=config.num_gpus):
+        yield os.environ["RAY_ADDRESS"]
+
+
+def nodes_of(ray: Any) -> list[NodeState]:
+    """The nodes that are up."""
+    found = []
+    for node in ray.nodes():
+        if not node["Alive"]:
+            continue
+        has = node["Resources"]
+        found.append(
+            NodeState(
+                node["NodeID"],
+                has.get("CPU", 0.0),
+                int(has.get("GPU", 0)),
+                int(has.get("memory", 0)),
+                int(has.get("object_store_memory", 0)),
+            )
+        )
+    return found
+
+
+class NodeWatch:
+    """Looks at the cluster's nodes now and then, in a thread: the question may take a while to be answered."""
+
+    def __init__(self, ray: Any, tell: Callable[[list[NodeState]], None]) -> None:
+        self._ray = ray
+        self._tell = tell
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="gristmill-nodes", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._stop.wait(NODES_S):
+            try:
+                nodes = nodes_of(self._ray)
+            except Exception:  # the cluster does not answer: if that lasts, calls to workers fail too
+                continue
+            if self._stop.is_set():
+                return
+            self._tell(nodes)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(5)

@@ -1,0 +1,301 @@
+"""The driver of a run on Ray."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from typing import Any
+
+from gristmill.backends.base import Plan
+from gristmill.backends.engine.account import Account
+from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Driver
+from gristmill.backends.engine.interrupts import Interrupts
+from gristmill.backends.engine.names import LocalNames
+from gristmill.backends.engine.outputs import KeptOutputs
+from gristmill.backends.engine.protocol import ToWorker
+from gristmill.backends.engine.source import Source
+from gristmill.backends.engine.worker import Limits, Setting
+from gristmill.backends.ray.agent import NodeAgent, NodeFacts
+from gristmill.backends.ray.cluster import NodeState, NodeWatch, nodes_of
+from gristmill.backends.ray.config import RayConfig
+from gristmill.backends.ray.crew import RayMember, RayNode
+from gristmill.backends.ray.reports import RayReports
+from gristmill.backends.ray.store import RayStore
+from gristmill.backends.ray.worker import INTERRUPT, SLOTS, WorkerActor, set_up_node
+from gristmill.metrics.view import View
+from gristmill.scheduling import Scheduler
+from gristmill.scheduling import commands as c
+from gristmill.scheduling import events as e
+from gristmill.scheduling.config import UNIT
+
+_LOOK_S = 0.5
+_START_S = 60.0
+"""A worker whose process is not there by then was given no room by Ray."""
+_LOGICAL_GPU_BYTES = 80 << 30
+
+
+class RayDriver(Driver):
+    """Does what the scheduler says with actors. Nodes come and go as Ray says."""
+
+    def __init__(
+        self,
+        ray: Any,
+        config: RayConfig,
+        plan: Plan,
+        scheduler: Scheduler,
+        steps: bytes,
+        limits: Limits,
+        source: Source,
+        store: RayStore,
+        outputs: KeptOutputs,
+        view: View,
+        local: LocalNames,
+        interrupts: Interrupts,
+    ) -> None:
+        account = Account(plan)
+        self.talk = RayReports(ray, plan, scheduler.state, store, outputs, account, view)
+        super().__init__(plan, scheduler, self.talk, store, source, outputs, account, view, local, interrupts)
+        self.ray = ray
+        self.config = config
+        self.limits = limits
+        self.objects = store
+        self._strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        self._steps = ray.put(steps)
+        self._path = [str(p) for p in sys.path]
+        self._worker_class = ray.remote(WorkerActor)
+        self._agent_class = ray.remote(NodeAgent)
+        self._set_up_node = ray.remote(set_up_node)
+        self._first: list[e.NodeJoined] = []
+        self._joined = 0
+        self._peak = 0
+        fd = source.fileno()
+        if fd is not None:
+            self.talk.mailbox.watch(fd, source.woken)
+        self._see(nodes_of(ray))
+        self._watch = NodeWatch(ray, lambda nodes: self.talk.mailbox.post(self._seen, nodes))
+
+    def close(self) -> None:
+        self._watch.close()
+        super().close()
+        for w in self.talk.workers.values():
+            self.ray.kill(w.actor, no_restart=True)
+        for node in self.talk.nodes.values():
+            self.ray.kill(node.agent, no_restart=True)
+
+    # Nodes ------------------------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[e.NodeJoined]:
+        return self._first
+
+    def _seen(self, nodes: list[NodeState], error: BaseException | None) -> None:
+        self._see(nodes)
+
+    def _see(self, nodes: list[NodeState]) -> None:
+        """Compare the nodes that are up with those that are known."""
+        up = {node.ident: node for node in nodes}
+        known = {node.ident for node in self.talk.nodes.values()}
+        for node in [node for node in self.talk.nodes.values() if node.ident not in up]:
+            self.talk.node_lost(node)
+        for ident, state in up.items():
+            if ident not in known:
+                self._welcome(state)
+
+    def _welcome(self, state: NodeState) -> None:
+        """Place an agent on a node; it is used once the agent has answered."""
+        agent = self._agent_class.options(
+            num_cpus=0, scheduling_strategy=self._strategy(state.ident, soft=False), max_concurrency=1
+        ).remote(self.config.node_memory)
+        node = RayNode(self._joined, state.ident, agent, free_slots=list(range(SLOTS))[::-1])
+        self._joined += 1
+        self.talk.nodes[node.index] = node
+
+        def described(facts: NodeFacts | None, error: BaseException | None) -> None:
+            if facts is not None and node.index in self.talk.nodes:
+                self._joins(node, state, facts)
+            elif node.index in self.talk.nodes:
+                del self.talk.nodes[node.index]  # it went as it came; if not, it is seen again
+
+        self.talk.mailbox.when(agent.describe.remote(), described)
+
+    def _joins(self, node: RayNode, state: NodeState, facts: NodeFacts) -> None:
+        node.facts = facts
+        size = None if self.config.gpu_memory_gb is None else int(self.config.gpu_memory_gb * 2**30)
+        sizes = [size or (facts.gpu_bytes[i] if i < len(facts.gpu_bytes) else 0) for i in range(state.gpus)]
+        joined = e.NodeJoined(
+            node.index,
+            int(state.cpus * self.config.cpu_allocation_percentage * UNIT),
+            state.memory,
+            tuple(x or _LOGICAL_GPU_BYTES for x in sizes),
+        )
+        self._first.append(joined)
+        self.reports.events.append(joined)
+
+    def set_up_node(self, x: c.SetUpNode) -> None:
+        node = self.talk.nodes.get(x.node)
+        if node is None:
+            return
+        ref = self._set_up_node.options(
+            num_cpus=0, max_retries=0, scheduling_strategy=self._strategy(node.ident, soft=False)
+        ).remote(self._steps, self._path, x.step, node.facts.host)
+
+        def done(error: str | None, failure: BaseException | None) -> None:
+            if x.node not in self.talk.nodes:
+                return
+            if failure is not None:
+                error = f"its process died: {failure}"
+            self.reports.events.append(
+                e.NodeSetupFailed(x.node, x.step, error) if error else e.NodeSetUp(x.node, x.step)
+            )
+
+        self.talk.mailbox.when(ref, done)
+
+    # Workers ----------------------------------------------------------------------------------------------------
+
+    def start_worker(self, x: c.StartWorker) -> None:
+        node = self.talk.nodes.get(x.node)
+        if node is None or node.facts is None:
+            return
+        step = -1 if x.step is None else x.step
+        spec = self.scheduler.state.steps[x.step].spec if x.step is not None else None
+        slot = node.free_slots.pop()
+        setting = Setting(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, node.facts.host)
+        actor = self._worker_class.options(
+            num_cpus=x.cpu / UNIT,
+            num_gpus=round(len(x.gpus) * x.gpu_share / UNIT, 4),
+            memory=spec.memory if spec is not None and spec.memory else None,
+            max_restarts=0,
+            max_concurrency=1,
+            scheduling_strategy=self._strategy(node.ident, soft=False),
+        ).remote(setting, node.facts.notes)
+        w = RayMember(x.worker, step, x.node, slot, actor, time.perf_counter_ns())
+        self.talk.workers[x.worker] = w
+        self.talk.mailbox.when(actor.hello.remote(), lambda pid, error: self._is_there(w, pid, error))
+        begun = actor.begin.remote(self._steps, self._path, self.limits)
+        self.talk.mailbox.when(begun, lambda answer, error: self._begun(w, answer, error))
+
+    def _is_there(self, w: RayMember, pid: int | None, error: BaseException | None) -> None:
+        if pid is not None:
+            w.pid = pid
+        elif error is not None:
+            self.talk.died(w, error)
+
+    def _begun(self, w: RayMember, answer: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self.talk.died(w, error)
+            return
+        said, problem = answer
+        if problem:
+            self.reports.broken = f"the stages could not be loaded in a worker process:\n{problem}"
+            return
+        if not self.reports.loaded:
+            self.reports.loaded = True
+        if w.id in self.talk.workers:
+            self.talk.hear(w, said, None)
+
+    def stop_worker(self, x: c.StopWorker) -> None:
+        w = self.talk.workers.get(x.worker)
+        if w is None or w.dead:
+            return
+        w.ordered_ns = time.perf_counter_ns()
+        w.stop_by = time.monotonic() + (INTERRUPT_GRACE_S if x.now else STOP_GRACE_S)
+        node = self.talk.nodes.get(w.node)
+        if x.now and w.pid and node is not None:
+            node.agent.signal.remote(w.pid, int(INTERRUPT))
+        self.reports.send()
+        self.talk.mailbox.when(w.actor.leave.remote(), lambda said, error: self._left(w, said, error))
+
+    def _left(self, w: RayMember, said: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self.talk.died(w, error)
+        elif w.id in self.talk.workers:
+            self.talk.hear(w, said, None)
+
+    def kill_worker(self, x: c.KillWorker) -> None:
+        w = self.talk.workers.get(x.worker)
+        if w is not None:
+            self.ray.kill(w.actor, no_restart=True)
+            self.talk.died(w, None)
+
+    # Units ------------------------------------------------------------------------------------------------------
+
+    def dispatch(self, x: c.Dispatch) -> None:
+        w = self.talk.workers.get(x.worker)
+        if w is None:
+            return
+        if x.special:
+            inputs = [
+                self.objects.input_for(i.task, i.data, i.start, i.stop, i.skip, i.wanted) for i in x.special
+            ]
+        else:
+            inputs = [self.objects.input_for(t, t, 0, 0, 0, ()) for t in x.tasks]
+        self.reports.running[x.worker, x.tasks[0]] = x.step
+        w.outbox.append((ToWorker.RUN, x.step, x.tasks[0], inputs))
+
+    def resume(self, x: c.Resume) -> None:
+        w = self.talk.workers.get(x.worker)
+        if w is not None:
+            w.outbox.append((ToWorker.RESUME, x.unit))
+
+    def cancel(self, x: c.Cancel) -> None:
+        w = self.talk.workers.get(x.worker)
+        if w is not None:
+            w.outbox.append((ToWorker.CANCEL, x.unit))
+
+    # Memory and time --------------------------------------------------------------------------------------------
+
+    def look(self, now: float) -> float:
+        for node in self.talk.nodes.values():
+            if node.facts is not None and not node.looking:
+                pids = {w.id: w.pid for w in self.talk.workers.values() if w.node == node.index and w.pid}
+                if pids:
+                    self._ask(node, pids, now)
+        for w in list(self.talk.workers.values()):
+            if w.dead:
+                continue
+            if w.stop_by and now > w.stop_by:
+                w.stop_by = math.inf
+                self.view.message(f"worker {w.id} did not leave in time and is killed")
+                self.ray.kill(w.actor, no_restart=True)
+                self.talk.died(w, None)
+            elif not w.pid and (time.perf_counter_ns() - w.ordered_ns) / 1e9 > _START_S:
+                self.view.message(f"worker {w.id} did not start: Ray has no room for it now")
+                self.talk.gone(w)
+                self.reports.events.append(e.WorkerDied(w.id, e.Death.LINK_LOST))
+        return _LOOK_S
+
+    def _ask(self, node: RayNode, pids: dict[int, int], now: float) -> None:
+        node.looking = True
+
+        def answered(answer: Any, error: BaseException | None) -> None:
+            node.looking = False
+            if error is not None:
+                return  # the watch over nodes tells whether it is gone
+            node.memory, resident, gone = answer
+            self._peak = max(self._peak, self.memory_now)
+            for worker, used in resident.items():
+                rec = self.scheduler.state.workers.get(worker)
+                if rec is not None and rec.assigned:
+                    self.account.note_memory(rec.assigned[0].step, used)
+            for worker in gone:
+                w = self.talk.workers.get(worker)
+                if w is not None and not w.stop_by:
+                    self.talk.died(w, None)
+
+        self.talk.mailbox.when(node.agent.look.remote(pids, now), answered)
+
+    @property
+    def look_every_s(self) -> float:
+        return _LOOK_S
+
+    @property
+    def memory_now(self) -> int:
+        return sum(node.memory for node in self.talk.nodes.values())
+
+    @property
+    def memory_limit(self) -> int:
+        return sum(node.facts.memory for node in self.talk.nodes.values() if node.facts is not None)
+
+    @property
+    def memory_peak(self) -> int:
+        return self._peak

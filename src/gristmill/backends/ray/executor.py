@@ -1,0 +1,89 @@
+"""`RayExecutor`: runs a plan on a Ray cluster."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping, Sized
+from contextlib import ExitStack
+from typing import Any
+
+from gristmill.backends.base import Executor, Plan, RunRecord
+from gristmill.backends.engine.interrupts import Interrupts
+from gristmill.backends.engine.names import LocalNames, pickle_steps
+from gristmill.backends.engine.outputs import KeptOutputs
+from gristmill.backends.engine.payload import INLINE_BYTES
+from gristmill.backends.engine.source import source_of
+from gristmill.backends.engine.specs import scheduler_config_of, step_spec
+from gristmill.backends.engine.worker import Limits
+from gristmill.backends.ray.cluster import connected, nodes_of
+from gristmill.backends.ray.config import RayConfig
+from gristmill.metrics.view import view_for
+from gristmill.scheduling import Scheduler
+from gristmill.scheduling.log import RecordingScheduler
+from gristmill.scheduling.profile import Profile
+from gristmill.tasks import EmptyTask, Task
+
+_PREFETCH_US = 60_000
+"""Work that waits in each worker: a call and its answer take some milliseconds."""
+
+
+class RayExecutor(Executor):
+    """Runs pipelines on a Ray cluster: the stages and results are those of `LocalExecutor`.
+
+        result = pipeline.run(RayExecutor(config={"address": "auto"}))
+
+    The options are those of `RayConfig`; others are errors. Workers are actors that reserve what their stages ask for,
+    so several runs may share a cluster. Without a cluster one is started on this machine and stopped with the run.
+    """
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        self.config = RayConfig.of(config)
+
+    @property
+    def ignore_failures(self) -> bool:
+        return self.config.ignore_failures
+
+    def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
+        config = self.config
+        if plan.ledger is not None:
+            plan.ledger.ignore_failures = config.ignore_failures
+        specs = [step_spec(step, config) for step in plan.steps]
+        if isinstance(config.profile, Profile):
+            specs = config.profile.apply(specs)
+        outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
+        tasks: Iterable[Task[Any]] = [EmptyTask()] if initial_tasks is None else initial_tasks
+        total = len(tasks) if isinstance(tasks, Sized) else None
+        record: RunRecord | None = None
+        with ExitStack() as stack:
+            interrupts = stack.enter_context(Interrupts())
+            local = LocalNames()
+            stack.callback(local.close)
+            steps = pickle_steps(plan, local)
+            ray = stack.enter_context(connected(config))
+            store_bytes = sum(node.object_store for node in nodes_of(ray))
+            scheduler_config = scheduler_config_of(config, config.budget_of(store_bytes), _PREFETCH_US)
+            budget = scheduler_config.budget
+            limits = Limits(max(1 << 16, min(16 << 20, budget // 16)), 0, outputs.wanted, INLINE_BYTES)
+            log = stack.enter_context(open(config.event_log, "w")) if config.event_log else None
+            view = view_for(config.view, logging_interval=config.logging_interval)
+            stack.callback(lambda: view.close(record))
+            scheduler = RecordingScheduler(specs, scheduler_config, log) if log else Scheduler(specs, scheduler_config)
+            source = source_of(tasks, total)
+            stack.callback(source.close)
+            from gristmill.backends.ray.driver import RayDriver
+            from gristmill.backends.ray.store import RayStore
+
+            store = RayStore(ray, limits.inline)
+            driver = RayDriver(
+                ray, config, plan, scheduler, steps, limits, source, store, outputs, view, local, interrupts
+            )
+            stack.callback(driver.close)
+            stack.callback(setattr, interrupts, "closing", True)
+            record = driver.run()
+            if isinstance(scheduler, RecordingScheduler):
+                record.event_hash = scheduler.event_hash()
+        if interrupts.terminated:
+            signal.raise_signal(signal.SIGTERM)
+        if record.interrupted:
+            raise KeyboardInterrupt
+        return record

@@ -1,0 +1,213 @@
+"""Talks with actors: batches of messages out as calls, their reports back as replies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gristmill.backends.base import Plan
+from gristmill.backends.engine.account import Account
+from gristmill.backends.engine.outputs import KeptOutputs
+from gristmill.backends.engine.protocol import Message, ToWorker
+from gristmill.backends.engine.reports import Reports
+from gristmill.backends.ray.agent import LastMark
+from gristmill.backends.ray.crew import RayMember, RayNode
+from gristmill.backends.ray.mailbox import Mailbox
+from gristmill.backends.ray.store import Bulk, RayStore
+from gristmill.metrics.view import View
+from gristmill.scheduling import events as e
+from gristmill.scheduling.state import State
+
+_CALL_US = 5_000
+"""Work that one call should bring at the most, unless it is a single unit: its reports come back together."""
+
+
+class RayReports(Reports):
+    """Knows the workers and nodes of the run as the driver sees them."""
+
+    def __init__(
+        self,
+        ray: Any,
+        plan: Plan,
+        state: State,
+        store: RayStore,
+        outputs: KeptOutputs,
+        account: Account,
+        view: View,
+    ) -> None:
+        super().__init__(plan, state, store, outputs, account, view)
+        self.ray = ray
+        self.objects = store
+        self.mailbox = Mailbox()
+        self.workers: dict[int, RayMember] = {}
+        self.nodes: dict[int, RayNode] = {}
+        self.calls = 0
+
+    def listen(self, until: float) -> None:
+        self.mailbox.listen(until)
+
+    def close(self) -> None:
+        self.mailbox.close()
+
+    # Calls ------------------------------------------------------------------------------------------------------
+
+    def send(self, all_freed: bool = False) -> None:
+        for w in [w for w in self.workers.values() if w.outbox]:
+            messages, w.outbox = w.outbox, []
+            if not w.dead:
+                for batch in self._batches(messages):
+                    self._call(w, batch)
+
+    def _batches(self, messages: list[Message]) -> list[list[Message]]:
+        """Short units together, long ones alone, so that no report waits long for another."""
+        batches: list[list[Message]] = []
+        room = 0
+        for message in messages:
+            cost = 0
+            if message[0] == ToWorker.RUN:
+                service = self.state.steps[message[1]].service
+                cost = service.service_us() * len(message[3]) if service.is_known else _CALL_US
+            elif message[0] == ToWorker.RESUME:
+                cost = _CALL_US
+            if not batches or cost > room:
+                batches.append([])
+                room = _CALL_US
+            batches[-1].append(message)
+            room -= cost
+        return batches
+
+    def _call(self, w: RayMember, messages: list[Message]) -> None:
+        """Send messages as one call; objects travel as its arguments, so that they are fetched ahead."""
+        given: dict[int, int] = {}
+        refs: list[Any] = []
+        units: dict[int, list[tuple[int, Bulk]]] = {}
+
+        def place(x: Any, unit: int) -> Any:
+            bulk = x[3]
+            if bulk is None:
+                return x
+            if id(bulk) not in given:
+                given[id(bulk)] = len(refs)
+                refs.append(bulk.ref)
+            units.setdefault(unit, []).append((x[0], bulk))
+            return (*x[:3], given[id(bulk)], *x[4:])
+
+        told = [
+            (*m[:3], [place(x, m[2]) for x in m[3]]) if m[0] == ToWorker.RUN else m for m in messages
+        ]
+        self.calls += 1
+        reply, bulk = w.actor.take.options(num_returns=2).remote(told, *refs)
+        self.mailbox.when(reply, lambda said, error: self._heard(w, said, bulk, error, messages))
+
+    def _heard(
+        self, w: RayMember, said: Any, bulk: Any, error: BaseException | None, messages: list[Message]
+    ) -> None:
+        if error is not None:
+            self._failed(w, error, messages)
+        elif w.id in self.workers:
+            self.hear(w, said, bulk)
+
+    def hear(self, w: RayMember, said: list[Message], bulk: Any) -> None:
+        """Take in what a reply says."""
+        w.bulk_ref, w.bulk = bulk, None
+        for message in said:
+            self.take(w, message)
+        w.bulk_ref = w.bulk = None
+        if w.said_bye and (w.stop_by or w.setup_failed):
+            if w.stop_by:
+                self.leaves.add(self.since(w))
+            self.gone(w)
+            self.events.append(e.WorkerLeft(w.id))
+
+    def _failed(self, w: RayMember, error: BaseException, messages: list[Message]) -> None:
+        """A call did not come back."""
+        errors = self.ray.exceptions
+        if isinstance(error, errors.RayActorError):
+            self.died(w, error)
+        elif isinstance(error, errors.ObjectLostError | errors.ObjectFetchTimedOutError) or (
+            isinstance(error, errors.RayTaskError)
+            and isinstance(getattr(error, "cause", None), errors.ObjectLostError | errors.ObjectFetchTimedOutError)
+        ):
+            self._inputs_lost(w, messages)
+        else:
+            self.broken = f"worker {w.id} failed in an unexpected way: {error}"
+
+    def _inputs_lost(self, w: RayMember, messages: list[Message]) -> None:
+        """Arguments of a call are gone, so nothing of it was done."""
+        if w.id not in self.workers:
+            return
+        for message in messages:
+            if message[0] == ToWorker.RUN:
+                unit = message[2]
+                data = [self._data_of(x) for x in message[3] if x[3] is not None]
+                self.running.pop((w.id, unit), None)
+                self.events.append(e.InputsLost(w.id, unit, tuple(t for t in data if t is not None)))
+            elif message[0] == ToWorker.RESUME:
+                w.outbox.append(message)
+
+    def _data_of(self, x: Any) -> int | None:
+        for task in x[3].tasks:
+            ref = self.objects.refs[task]
+            if ref.index == x[4]:
+                return task
+        return None
+
+    # The end of workers -----------------------------------------------------------------------------------------
+
+    def gone(self, w: RayMember) -> None:
+        """Forget a worker."""
+        self.workers.pop(w.id, None)
+        node = self.nodes.get(w.node)
+        if node is not None:
+            node.free_slots.append(w.slot)
+        for key in [k for k in self.running if k[0] == w.id]:
+            del self.running[key]
+        self.ray.kill(w.actor, no_restart=True)
+
+    def died(self, w: RayMember, error: BaseException | None) -> None:
+        """A worker is dead: find out how."""
+        if w.dead or w.id not in self.workers:
+            return
+        w.dead = True
+        node = self.nodes.get(w.node)
+        if node is None:
+            self._buried(w, None, error)
+            return
+        answer = node.agent.last_mark.remote(w.id, w.slot)
+        self.mailbox.when(answer, lambda mark, failure: self._buried(w, None if failure else mark, error))
+
+    def _buried(self, w: RayMember, mark: LastMark | None, error: BaseException | None) -> None:
+        if w.id not in self.workers:
+            return
+        running = None
+        setting_up = None
+        if mark is None:
+            cause, detail = e.Death.NODE_LOST, "its node does not answer"
+        else:
+            running, setting_up = mark.task, mark.setting_up
+            words = " ".join(mark.words.split("\n")[0].split())
+            if mark.out_of_memory or "OutOfMemory" in str(error) or "memory pressure" in str(error):
+                cause, detail = e.Death.OUT_OF_MEMORY, "more than its node has for it"
+            elif words:
+                cause, detail = e.Death.CRASHED, words
+            else:
+                cause, detail = e.Death.KILLED, "without a word"
+        step = self.running.get((w.id, running)) if running is not None else None
+        if mark is not None and running is not None and step is not None:
+            self.note_error(running, min(mark.stage, len(self.plan.steps[step].stages) - 1), "", [])
+        self.tell_death(w.id, cause, detail, running, step)
+        self.gone(w)
+        self.events.append(e.WorkerDied(w.id, cause, running, setting_up, detail))
+
+    def node_lost(self, node: RayNode) -> None:
+        """A node is gone with all that was on it."""
+        del self.nodes[node.index]
+        for w in [w for w in self.workers.values() if w.node == node.index]:
+            w.dead = True
+            self.gone(w)
+        self.events.append(e.NodeLost(node.index))
+        lost = self.objects.node_lost(node.index)
+        if lost:
+            self.events.append(e.DataLost(tuple(lost)))
+        host = node.facts.host if node.facts is not None else node.ident[:8]
+        rebuilt = f"; the data of {len(lost)} tasks was there and is made again" if lost else ""
+        self.view.message(f"node {node.index} ({host}) was lost{rebuilt}")

@@ -1,0 +1,102 @@
+"""Where the data of each live task is: inline with the driver, or in Ray's object store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gristmill.backends.engine.payload import size_of
+from gristmill.backends.engine.reports import Store
+from gristmill.backends.ray.crew import RayMember
+from gristmill.backends.ray.payload import to_bytes
+
+
+class Bulk:
+    """An object of the store, with payloads of one or several tasks. It goes when none of them is live."""
+
+    __slots__ = ("node", "ref", "tasks")
+
+    def __init__(self, ref: Any, node: int) -> None:
+        self.ref = ref
+        self.node = node
+        """Where it was made; -1 for the driver, whose data can only be lost with the run."""
+        self.tasks: set[int] = set()
+
+
+class Ref:
+    """Where the data of a task is."""
+
+    __slots__ = ("bulk", "index", "label", "length", "payload")
+
+    def __init__(self, label: str, length: int, payload: bytes | None, bulk: Bulk | None = None, index: int = 0) -> None:
+        self.label = label
+        self.length = length
+        self.payload = payload
+        self.bulk = bulk
+        self.index = index
+
+
+class RayStore(Store):
+    """Holds references, not data. Objects belong to the driver, so they outlive the worker that made them."""
+
+    def __init__(self, ray: Any, inline: int) -> None:
+        self.refs: dict[int, Ref] = {}
+        self._ray = ray
+        self._inline = inline
+        self._on_node: dict[int, set[Bulk]] = {}
+
+    def label(self, task: int) -> str:
+        return self.refs[task].label
+
+    def put(self, task: int, label: str, parts: list[Any]) -> int:
+        length = size_of(parts)
+        if length <= self._inline:
+            self.refs[task] = Ref(label, length, b"".join(parts))
+            return length
+        arrays = [np.frombuffer(part, np.uint8) for part in parts if len(part)]
+        self._note(task, label, length, Bulk(self._ray.put([arrays]), -1), 0)
+        return length
+
+    def add(self, task: int, label: str, w: RayMember, payload: bytes | None, offset: int, length: int) -> bool:
+        if payload is not None:
+            self.refs[task] = Ref(label, length, payload)
+            return False
+        if w.bulk is None:
+            w.bulk = Bulk(w.bulk_ref, w.node)
+            self._on_node.setdefault(w.node, set()).add(w.bulk)
+        self._note(task, label, length, w.bulk, offset)
+        return True
+
+    def _note(self, task: int, label: str, length: int, bulk: Bulk, index: int) -> None:
+        bulk.tasks.add(task)
+        self.refs[task] = Ref(label, length, None, bulk, index)
+
+    def take(self, w: RayMember, offset: int, length: int, wanted: bool) -> bytearray | None:
+        return to_bytes(self._ray.get(w.bulk_ref)[offset]) if wanted else None
+
+    def payload(self, task: int) -> bytes | bytearray:
+        ref = self.refs[task]
+        if ref.payload is not None:
+            return ref.payload
+        assert ref.bulk is not None
+        return to_bytes(self._ray.get(ref.bulk.ref)[ref.index])
+
+    def release(self, task: int) -> None:
+        bulk = self.refs.pop(task).bulk
+        if bulk is None:
+            return
+        bulk.tasks.discard(task)
+        if not bulk.tasks:
+            self._on_node.get(bulk.node, set()).discard(bulk)
+
+    def node_lost(self, node: int) -> list[int]:
+        """The live tasks whose data was on a node."""
+        return sorted(task for bulk in self._on_node.pop(node, ()) for task in bulk.tasks)
+
+    def input_for(
+        self, task: int, data: int, start: int, stop: int, skip: int, wanted: tuple[int, ...]
+    ) -> tuple[Any, ...]:
+        """A task as a worker is told of it. In place of a payload in the store stands its object."""
+        ref = self.refs[data]
+        return (task, ref.label, ref.payload, ref.bulk, ref.index, ref.length, start, stop, skip, wanted)

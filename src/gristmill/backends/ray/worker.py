@@ -1,0 +1,203 @@
+"""A worker as a Ray actor: each call brings a batch of messages and takes their reports back."""
+
+from __future__ import annotations
+
+import faulthandler
+import mmap
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from gristmill.backends.engine.names import learn_names
+from gristmill.backends.engine.protocol import NOTHING, SLOT_BYTES, FromWorker, Message, mark, mark_stage
+from gristmill.backends.engine.worker import Limits, Setting, Stages, Worker
+from gristmill.backends.ray.payload import to_bytes
+from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
+from gristmill.stages.core import NodeInfo, WorkerMetadata
+
+INTERRUPT = signal.SIGUSR1
+"""Tells a worker to leave what it is doing. Ray has uses of its own for the usual signals."""
+SLOTS = 4096
+CRASH_BYTES = 4096
+"""Room for a worker's last words, behind the slots of all workers."""
+NOTES_BYTES = SLOTS * (SLOT_BYTES + CRASH_BYTES)
+
+Reply = tuple[list[Message], list[list[Any]] | None]
+"""What workers say, and the payloads that do not fit into messages."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """The file in which the workers of a node note what they do. It has no name: it is a descriptor of the agent."""
+
+    pid: int
+    fd: int
+
+    def open(self) -> int:
+        return os.open(f"/proc/{self.pid}/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC)
+
+
+def load_steps(pickled: bytes, path: Sequence[str]) -> tuple[list[Stages], list[Documents | None]]:
+    """The stages of a run, in a process on any node: what the driver could import is looked for here too."""
+    sys.path += [p for p in path if p not in sys.path and os.path.isdir(p)]
+    stages, classes, documents = pickle.loads(pickled)
+    learn_names(classes)
+    return stages, documents
+
+
+class RayWorker(Worker):
+    """Payloads that are too large for messages go back with the reply, as one object that belongs to the driver."""
+
+    def __init__(
+        self, setting: Setting, steps: list[Stages], documents: list[Documents | None], limits: Limits, notes: int
+    ) -> None:
+        super().__init__(setting, steps, documents, limits)
+        self.slots = mmap.mmap(notes, SLOTS * SLOT_BYTES)
+        self.given: Sequence[Any] = ()
+        """Payloads that came with the call."""
+        self.made: list[list[Any]] = []
+        self.active = False
+        """It may be interrupted now."""
+        self.mark()
+
+    def serve(self, messages: Sequence[Message], given: Sequence[Any]) -> None:
+        """Do what a call says."""
+        self.given = given
+        try:
+            self.active = True
+            try:
+                for message in messages:
+                    if self.stopping:
+                        break
+                    self.take(message)
+            finally:
+                self.active = False
+        except Interrupt:
+            pass
+        finally:
+            self.given = ()
+
+    def interrupt(self, signum: int, frame: FrameType | None) -> None:
+        self.stopping = True
+        if self.active:
+            self.active = False
+            raise Interrupt
+
+    def reply(self) -> Reply:
+        """What there is to tell since the last reply."""
+        said, self.outbox = self.outbox, []
+        made, self.made = self.made, []
+        return said, made or None
+
+    def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING) -> None:
+        mark(self.slots, self.setting.slot, task, stage, step)
+
+    def mark_stage(self, stage: int) -> None:
+        mark_stage(self.slots, self.setting.slot, stage)
+
+    def put(self, parts: list[Any]) -> tuple[int, int]:
+        # Arrays are written to the object store from where they are.
+        arrays = [np.frombuffer(part, np.uint8) for part in parts if len(part)]
+        self.made.append(arrays)
+        return len(self.made) - 1, sum(array.nbytes for array in arrays)
+
+    def get(self, x: Any) -> bytearray:
+        return to_bytes(self.given[x[3]][x[4]])
+
+    def free(self, offset: int, length: int) -> None:
+        self.made[offset] = []
+
+
+class WorkerActor:
+    """The actor: single-threaded, so that stages run in the main thread of their process."""
+
+    def __init__(self, setting: Setting, notes: Notes) -> None:
+        self.setting = setting
+        self.notes = notes
+        self.worker: RayWorker | None = None
+
+    def hello(self) -> int:
+        """The process that this is."""
+        return os.getpid()
+
+    def begin(self, pickled: bytes, path: list[str], limits: Limits) -> tuple[list[Message], str]:
+        """Load the stages and set up; what there is to tell, and why it could not be done."""
+        import ray
+
+        setting = self.setting
+        fd = self.notes.open()
+        self._last_words(fd)
+        try:
+            steps, documents = load_steps(pickled, path)
+        except BaseException as error:  # loading stages runs the user's code, and what is missing here is told there
+            return [], f"{one_line(error)}\n{details(error)}"
+        if not setting.gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        else:
+            setting.gpus = tuple(int(x) for x in ray.get_gpu_ids() if str(x).isdigit()) or setting.gpus
+        self.worker = worker = RayWorker(setting, steps, documents, limits, fd)
+        signal.signal(INTERRUPT, worker.interrupt)
+        try:
+            worker.active = True
+            try:
+                worker.start()
+            finally:
+                worker.active = False
+        except Interrupt:
+            pass
+        if worker.stopping:
+            worker.leave()
+        return worker.reply()[0], ""
+
+    def take(self, messages: list[Message], *given: Any) -> Reply:
+        worker = self.worker
+        assert worker is not None
+        said_bye = worker.stopping
+        worker.serve(messages, given)
+        if worker.stopping and not said_bye and any(x[0] == FromWorker.SETUP_FAILED for x in worker.outbox):
+            worker.leave()
+        return worker.reply()
+
+    def leave(self) -> list[Message]:
+        """Tear down. Nothing is done after that."""
+        worker = self.worker
+        if worker is None:
+            return [(FromWorker.BYE, [], [])]
+        worker.stopping = True
+        worker.leave()
+        return worker.reply()[0]
+
+    def _last_words(self, fd: int) -> None:
+        """Let a crash leave a trace, so that it can be told from a kill."""
+        place = SLOTS * SLOT_BYTES + self.setting.slot * CRASH_BYTES
+        os.pwrite(fd, bytes(CRASH_BYTES), place)
+        words = self.notes.open()  # with a position of its own
+        os.lseek(words, place, os.SEEK_SET)
+        faulthandler.enable(words, all_threads=False)
+        leave, pid = os._exit, os.getpid()
+
+        def tell(status: int) -> None:
+            if os.getpid() == pid:
+                os.write(words, f"exit code {status}".encode())
+            leave(status)
+
+        os._exit = tell  # type: ignore[assignment]
+
+
+def set_up_node(pickled: bytes, path: list[str], step: int, node: str) -> str:
+    """Run a step's `setup_on_node`; what went wrong. A task of its own, on the node."""
+    try:
+        steps, _ = load_steps(pickled, path)
+        StepRunner(steps[step]).setup_on_node(NodeInfo(node), WorkerMetadata("0", node))
+    except StageError as failure:
+        return f"{failure.error}\n{failure.detail}".strip()
+    except BaseException as error:  # loading stages runs the user's code
+        return f"{one_line(error)}\n{details(error)}".strip()
+    return ""
