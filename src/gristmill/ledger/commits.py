@@ -186,7 +186,6 @@ def _leaves(a: Any, b: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
         here = f" {name!r}" if isinstance(name, str) and not place else ""
         for key in dict.fromkeys([*a, *b]):
             yield from _leaves(a.get(key), b.get(key), f"{place}{here}{'.' if place else ', '}{key}")
-            here = here if not place else ""
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             yield from _leaves(x, y, f"{place}.{i}")
