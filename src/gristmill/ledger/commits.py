@@ -11,9 +11,10 @@ from typing import Any
 
 from gristmill import fast_json
 from gristmill.errors import OutputChanged
-from gristmill.ledger.entry import Entry, block_of_file
+from gristmill.ledger.entry import Entry
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE
 from gristmill.storage import TEMPORARY, Folder
+from gristmill.tasks.names import block_of_file
 
 RUN = "_gristmill/run.json"
 LEDGER = "_gristmill/ledger.json"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gristmill.storage import Folder
 from gristmill.tasks import BadRecord, Dropped
 from gristmill.tasks.document import ID
+from gristmill.tasks.names import part_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,15 +90,8 @@ class Sides:
         self._bad_bytes = 0
 
     def _name(self, task: str) -> str:
-        name = part_of(task)
+        name = part_name(task, "")
         return f"{name}.step{self._step + 1}" if self._step else name
-
-
-def part_of(task: str) -> str:
-    """The name of the files of a task, without extension."""
-    from gristmill.stages.text.io.writer.names import part_name
-
-    return part_name(task, "")
 
 
 def excluded_tables(parts: Sequence[tuple[str, Dropped]], share: bool | float) -> Iterator[pa.Table]:

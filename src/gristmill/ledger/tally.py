@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gristmill.ledger.entry import UNSPECIFIED, Entry, block_of
+from gristmill.ledger.entry import UNSPECIFIED, Entry
 from gristmill.ledger.sides import Sides
 from gristmill.tasks import Account, DocumentBatch, Dropped, Task
 from gristmill.tasks.document import ID
+from gristmill.tasks.names import block_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
