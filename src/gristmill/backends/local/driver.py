@@ -112,8 +112,7 @@ class Driver:
         return self.record()
 
     def close(self) -> None:
-        if self.plan.ledger is not None and self.plan.ledger.log is not None:
-            self.plan.ledger.log.flush(now=True)
+        self._commit(now=True)
         self.reports.close()
         self.store.close()
 
@@ -152,9 +151,9 @@ class Driver:
         self.failure_lines.catch_up(math.inf)
         self._show()
 
-    def _commit(self) -> None:
+    def _commit(self, now: bool = False) -> None:
         if self.plan.ledger is not None and self.plan.ledger.log is not None:
-            self.plan.ledger.log.flush()
+            self.plan.ledger.log.flush(now)
 
     def _show(self) -> None:
         self.view.update(self.scheduler.snapshot(), self.memory.now, self.memory.limit)
