@@ -125,7 +125,7 @@ def _search(reader: Stage, blocks: Sequence[Task[Any]], ident: str, column: str)
 
 def _among(reader: Stage, block: Task[Any], column: str, ident: str) -> DocumentBatch | None:
     result = reader.process(block)
-    for batch in [result] if isinstance(result, Task) else list(result or ()):
+    for batch in [result] if isinstance(result, Task) else result or ():  # a stream no further than it must be
         if column in batch.data.column_names:
             values = [str(value) for value in batch.data.column(column).to_pylist()]
             if ident in values:
