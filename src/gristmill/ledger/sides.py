@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from gristmill.storage import Folder
 from gristmill.tasks import BadRecord, Dropped
@@ -32,6 +33,11 @@ class Output(Protocol):
 
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
         """The documents as a file's content, with ``extra`` columns whatever the fields that are wanted."""
+
+
+def is_output(stage: object) -> TypeGuard[Output]:
+    """Whether a stage writes documents. Its folder is not asked for: that may open a connection."""
+    return hasattr(stage, "render") and inspect.getattr_static(stage, "folder", None) is not None
 
 
 class Sides:

@@ -14,7 +14,7 @@ from gristmill.errors import PlanError
 from gristmill.ledger.commits import RUN, CommitLog
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.run import RunLedger
-from gristmill.ledger.sides import Output
+from gristmill.ledger.sides import Output, is_output
 from gristmill.pipeline.fingerprint import describe_stage
 from gristmill.stages.core import ProcessingStage
 from gristmill.storage import Folder
@@ -55,8 +55,7 @@ def _opened(log: CommitLog, made_of: dict[str, Any], fresh: bool) -> Iterator[tu
 
 def output_of(plan: Plan) -> Output | None:
     """The stage that writes documents, if there is one."""
-    found: list[Any] = [stage for stage in stages_of(plan) if hasattr(stage, "render") and hasattr(stage, "folder")]
-    return found[0] if found else None
+    return next(filter(is_output, stages_of(plan)), None)
 
 
 def stages_of(plan: Plan) -> list[ProcessingStage[Any, Any]]:
