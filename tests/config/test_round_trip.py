@@ -70,7 +70,7 @@ def test_a_file_gives_the_pipeline_that_python_gives(folder):
     stage = read.stages[3]
     assert (stage.name, stage.resources, stage.batch_size, stage.num_workers()) == ("quality", Resources(cpus=2), 4, 3)
     assert [one.name for one in read.stages[2].rules] == ["line_punctuation", "duplicate_line_chars", "newlines"]
-    assert read.stages[2].rules[2].max_ratio == 1
+    assert read.stages[2].rules[2].most == 1
 
 
 def test_the_forms_of_an_item_mean_the_same(folder):
@@ -139,7 +139,7 @@ def test_overrides_change_what_the_file_says(folder):
     assert quality.filters[0].length == 9 and set(quality.filters[1].words) == {"a", "b"}
     assert (quality.batch_size, quality.num_workers()) == (8, 3)
     assert [one.name for one in plain.rules] == ["line_punctuation", "duplicate_line_chars", "newlines"]
-    assert plain.rules[0].min_ratio == 0.01
+    assert plain.rules[0].least == 0.01
 
 
 def test_a_name_that_was_given_wins_over_what_a_stage_is():

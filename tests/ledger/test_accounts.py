@@ -12,7 +12,7 @@ from tests.ledger.test_runs import curate, run
 
 from gristmill.errors import OutputChanged, PipelineFailed, PlanError
 from gristmill.ledger.commits import CommitLog
-from gristmill.ledger.entry import MOST_REASONS, Entry, block_of, block_of_file
+from gristmill.ledger.entry import MOST_REASONS, Entry
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.function_definitions import processing_stage
@@ -188,12 +188,6 @@ def test_reasons_beyond_all_bounds_are_put_together():
     for n in range(5):
         whole.add(Entry(dropped={("stage", f"reason {n}-{i}"): 1 for i in range(600)}))  # type: ignore[arg-type]
     assert whole.dropped.total() == 3000 and len(whole.dropped) <= MOST_REASONS
-
-
-def test_blocks_are_known_by_labels_and_files():
-    assert [block_of(x) for x in ("12", "12.3", "12[4:5]", "12.0.1[2:3]")] == [12] * 4
-    assert block_of_file("part-000012.00003.jsonl") == block_of_file("part-000012-00000004-00000005.jsonl") == 12
-    assert block_of_file("part-z1234567.jsonl") == 1234567 and block_of_file("readme.md") is None
 
 
 def test_a_stage_of_ours_that_cannot_work_is_a_failure_and_the_account_balances(tmp_path):

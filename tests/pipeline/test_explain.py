@@ -57,6 +57,16 @@ def test_a_document_is_found_by_its_place(corpus):
         explain(stages(corpus), "d9")
 
 
+class Stream(JsonlReader):
+    def process(self, task):
+        yield super().process(task)
+        raise AssertionError("it was read on")
+
+
+def test_a_stream_is_read_no_further_than_the_document(corpus):
+    assert explain([Stream(str(corpus))], "d1").fields["id"] == "d1"
+
+
 @processing_stage
 def lose_all(task: DocumentBatch) -> DocumentBatch | None:
     return None

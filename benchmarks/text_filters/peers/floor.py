@@ -3,14 +3,8 @@
 floor.py SOURCE OUT WORKERS
 """
 
-import json
-import multiprocessing
-import shutil
-import sys
-import time
-from pathlib import Path
-
 import orjson
+from by_file import main
 
 
 def one_file(names: tuple[str, str]) -> int:
@@ -22,16 +16,5 @@ def one_file(names: tuple[str, str]) -> int:
     return kept
 
 
-def main() -> None:
-    source, out, workers = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    ready = time.time()
-    names = [(str(path), str(out / path.name)) for path in sorted(source.glob("*.jsonl"))]
-    with multiprocessing.Pool(workers) as pool:
-        kept = sum(pool.imap_unordered(one_file, names))
-    print("FIGURES " + json.dumps({"ready": ready, "kept": kept}))
-
-
 if __name__ == "__main__":
-    main()
+    main(one_file)

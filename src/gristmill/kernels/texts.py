@@ -35,10 +35,10 @@ class Texts:
     @classmethod
     def of(cls, strings: Sequence[str | None]) -> Texts:
         """Some texts; None is an empty one."""
-        encoded = [(text or "").encode() for text in strings]
-        edges = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum([len(text) for text in encoded], out=edges[1:])
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), edges[:-1], edges[1:])
+        from gristmill.tasks.arrow import utf8
+
+        edges, data = utf8([text or "" for text in strings])
+        return cls(np.frombuffer(data, np.uint8), edges[:-1], edges[1:])
 
     @classmethod
     def of_column(cls, column: pa.ChunkedArray) -> Texts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -28,51 +30,43 @@ def _all(value: int) -> Any:
     return ir.Constant(_BYTES, [value] * WIDTH)
 
 
-@intrinsic
-def string_mask(typing_context: Any, data: Any, index: Any) -> Any:
-    """Bit ``j`` is set if byte ``index + j`` is a quote, a backslash, a control character or beyond ASCII."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        chunk = _load(context, builder, signature, args)
-        # as signed numbers, bytes beyond ASCII are negative: one comparison finds them and the controls
-        mask = builder.icmp_signed("<", chunk, _all(32))
-        for byte in b'"\\':
-            mask = builder.or_(mask, builder.icmp_unsigned("==", chunk, _all(byte)))
-        return builder.bitcast(mask, ir.IntType(32))
-
-    return types.uint32(data, types.intp), generate
-
-
-def _mask_of(byte: int) -> Any:
-    """Bit ``j`` is set if byte ``index + j`` is this one."""
+def _mask_of(test: Callable[[Any, Any], Any]) -> Any:
+    """Bit ``j`` is set if byte ``index + j`` passes: ``test`` makes the code, of a builder and the bytes."""
 
     @intrinsic
     def mask(typing_context: Any, data: Any, index: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             chunk = _load(context, builder, signature, args)
-            return builder.bitcast(builder.icmp_unsigned("==", chunk, _all(byte)), ir.IntType(32))
+            return builder.bitcast(test(builder, chunk), ir.IntType(32))
 
         return types.uint32(data, types.intp), generate
 
     return mask
 
 
-backslash_mask = _mask_of(ord("\\"))
-line_feed_mask = _mask_of(ord("\n"))
+def _is(byte: int) -> Callable[[Any, Any], Any]:
+    return lambda builder, chunk: builder.icmp_unsigned("==", chunk, _all(byte))
 
 
-@intrinsic
-def escape_mask(typing_context: Any, data: Any, index: Any) -> Any:
-    """Bit ``j`` is set if byte ``index + j`` is a quote, a backslash or a control character."""
+def _any_of(*tests: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda builder, chunk: functools.reduce(builder.or_, [test(builder, chunk) for test in tests])
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        chunk = _load(context, builder, signature, args)
-        mask = builder.icmp_unsigned("<", chunk, _all(32))
-        for byte in b'"\\':
-            mask = builder.or_(mask, builder.icmp_unsigned("==", chunk, _all(byte)))
-        return builder.bitcast(mask, ir.IntType(32))
 
-    return types.uint32(data, types.intp), generate
+def _is_control(builder: Any, chunk: Any) -> Any:
+    return builder.icmp_unsigned("<", chunk, _all(32))
+
+
+def _is_control_or_beyond_ascii(builder: Any, chunk: Any) -> Any:
+    # as signed numbers, bytes beyond ASCII are negative: one comparison finds both
+    return builder.icmp_signed("<", chunk, _all(32))
+
+
+_QUOTE, _BACKSLASH = _is(ord('"')), _is(ord("\\"))
+
+string_mask = _mask_of(_any_of(_is_control_or_beyond_ascii, _QUOTE, _BACKSLASH))
+escape_mask = _mask_of(_any_of(_is_control, _QUOTE, _BACKSLASH))
+backslash_mask = _mask_of(_BACKSLASH)
+line_feed_mask = _mask_of(_is(ord("\n")))
 
 
 @intrinsic

@@ -11,9 +11,10 @@ from typing import Any
 
 from gristmill import fast_json
 from gristmill.errors import OutputChanged
-from gristmill.ledger.entry import Entry, block_of_file
+from gristmill.ledger.entry import Entry
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE
 from gristmill.storage import TEMPORARY, Folder
+from gristmill.tasks.names import block_of_file
 
 RUN = "_gristmill/run.json"
 LEDGER = "_gristmill/ledger.json"
@@ -186,7 +187,6 @@ def _leaves(a: Any, b: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
         here = f" {name!r}" if isinstance(name, str) and not place else ""
         for key in dict.fromkeys([*a, *b]):
             yield from _leaves(a.get(key), b.get(key), f"{place}{here}{'.' if place else ', '}{key}")
-            here = here if not place else ""
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             yield from _leaves(x, y, f"{place}.{i}")

@@ -111,18 +111,3 @@ def _cap(counts: Counter[Any], most: int, other: Any) -> None:
 
 def _counter(items: Iterable[tuple[str, str, int]]) -> Counter[tuple[str, str]]:
     return Counter({(first, second): n for first, second, n in items})
-
-
-_PART = re.compile(r"part-z*(\d+)")
-
-
-def block_of_file(name: str) -> int | None:
-    """The number of the block that a file of an output belongs to; None for a file of another kind."""
-    match = _PART.match(name)
-    return int(match[1]) if match else None
-
-
-def block_of(label: str) -> int:
-    """The number of the block that a task with this id came from: ``12.3[4:5]`` is of block 12."""
-    end = min((i for i in (label.find("."), label.find("[")) if i >= 0), default=len(label))
-    return int(label[:end])

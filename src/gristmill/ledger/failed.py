@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gristmill.ledger.run import RunLedger
-from gristmill.ledger.sides import QUARANTINE, Output, json_lines, part_of, quarantine_entry
+from gristmill.ledger.sides import QUARANTINE, Output, json_lines, quarantine_entry
 from gristmill.tasks import BadRecord, DocumentBatch, FileBlock, Task
 from gristmill.tasks.document import ID, RAW
+from gristmill.tasks.names import part_name
 
 
 def set_aside(
@@ -42,5 +43,5 @@ def set_aside(
     ledger.fail(label, reason, len(records), partly)
     if output is not None and records:
         part = f"{start:08d}-{stop:08d}" if stop else "all"
-        name = f"{QUARANTINE}/{part_of(label)}.failed-{part}.jsonl"
+        name = f"{QUARANTINE}/{part_name(label, '')}.failed-{part}.jsonl"
         output.folder.write(name, json_lines([quarantine_entry(stage, record) for record in records]))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from gristmill.ledger.commits import CommitLog
-from gristmill.ledger.entry import Entry, block_of
+from gristmill.ledger.entry import Entry
+from gristmill.tasks.names import block_of
 
 
 class RunLedger:

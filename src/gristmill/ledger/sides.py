@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from gristmill.storage import Folder
 from gristmill.tasks import BadRecord, Dropped
 from gristmill.tasks.document import ID
+from gristmill.tasks.names import part_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +33,11 @@ class Output(Protocol):
 
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
         """The documents as a file's content, with ``extra`` columns whatever the fields that are wanted."""
+
+
+def is_output(stage: object) -> TypeGuard[Output]:
+    """Whether a stage writes documents. Its folder is not asked for: that may open a connection."""
+    return hasattr(stage, "render") and inspect.getattr_static(stage, "folder", None) is not None
 
 
 class Sides:
@@ -89,15 +96,8 @@ class Sides:
         self._bad_bytes = 0
 
     def _name(self, task: str) -> str:
-        name = part_of(task)
+        name = part_name(task, "")
         return f"{name}.step{self._step + 1}" if self._step else name
-
-
-def part_of(task: str) -> str:
-    """The name of the files of a task, without extension."""
-    from gristmill.stages.text.io.writer.names import part_name
-
-    return part_name(task, "")
 
 
 def excluded_tables(parts: Sequence[tuple[str, Dropped]], share: bool | float) -> Iterator[pa.Table]:

@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gristmill.ledger.entry import UNSPECIFIED, Entry, block_of
+from gristmill.ledger.entry import UNSPECIFIED, Entry
 from gristmill.ledger.sides import Sides
 from gristmill.tasks import Account, DocumentBatch, Dropped, Task
 from gristmill.tasks.document import ID
+from gristmill.tasks.names import block_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,7 +167,7 @@ class _Compared(StageTally):
 
 
 def _rows_of(table: pa.Table, given: list[Any], wanted: Counter[Any]) -> pa.Table:
-    import pyarrow as pa
+    from gristmill.tasks.arrow import int_array
 
     left = Counter(wanted)
     rows = []
@@ -174,16 +175,16 @@ def _rows_of(table: pa.Table, given: list[Any], wanted: Counter[Any]) -> pa.Tabl
         if left[ident] > 0:
             left[ident] -= 1
             rows.append(row)
-    return table.take(pa.array(rows, pa.int64()))
+    return table.take(int_array(rows))
 
 
 def _name_made(task: DocumentBatch, prefix: str) -> None:
     """Give an id to documents that a stage made without one."""
-    import pyarrow as pa
+    from gristmill.tasks.arrow import string_array
 
     column = task.data.column(ID)
     if not column.null_count:
         return
     ids = [ident if ident is not None else f"{prefix}/{row}" for row, ident in enumerate(column.to_pylist())]
     where = task.data.column_names.index(ID)
-    task.data = task.data.set_column(where, ID, pa.array(ids, pa.large_string()))
+    task.data = task.data.set_column(where, ID, string_array(ids))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from gristmill.errors import PlanError
 from gristmill.ledger.commits import RUN, CommitLog
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.run import RunLedger
-from gristmill.ledger.sides import Output
+from gristmill.ledger.sides import Output, is_output
 from gristmill.pipeline.fingerprint import describe_stage
 from gristmill.stages.core import ProcessingStage
 from gristmill.storage import Folder
@@ -22,11 +22,15 @@ from gristmill.tasks import FileBlock, Task
 
 
 def with_ledger(
-    plan: Plan, stages: Sequence[ProcessingStage[Any, Any]], text: str | None, blocks: Sequence[Task[Any]], fresh: bool
+    plan: Plan,
+    stages: Sequence[ProcessingStage[Any, Any]],
+    text: Callable[[], str | None],
+    blocks: Sequence[Task[Any]],
+    fresh: bool,
 ) -> tuple[Plan, list[Task[Any]]]:
     """The plan with a ledger for the documents of these blocks, and the blocks that are not done yet.
 
-    ``text`` is the pipeline as YAML, kept with the output so that documents can be explained. Raises `OutputChanged`
+    ``text`` gives the pipeline as YAML, kept with the output so that documents can be explained. Raises `OutputChanged`
     if the output folder holds what another pipeline or another input has made.
     """
     output = output_of(plan)
@@ -35,7 +39,7 @@ def with_ledger(
     check_apart(output, blocks, getattr(stages[0], "file_paths", None))
     log = CommitLog(output.folder)
     ledger = RunLedger(log)
-    made_of = {**fingerprint(plan, stages[0], blocks), "pipeline": text}
+    made_of = {**fingerprint(plan, stages[0], blocks), "pipeline": text()}
     for block, entry in _opened(log, made_of, fresh):
         ledger.resume(block, entry)
     left = [block for block in blocks if int(block.task_id) not in ledger.blocks]
@@ -55,8 +59,7 @@ def _opened(log: CommitLog, made_of: dict[str, Any], fresh: bool) -> Iterator[tu
 
 def output_of(plan: Plan) -> Output | None:
     """The stage that writes documents, if there is one."""
-    found: list[Any] = [stage for stage in stages_of(plan) if hasattr(stage, "render") and hasattr(stage, "folder")]
-    return found[0] if found else None
+    return next(filter(is_output, stages_of(plan)), None)
 
 
 def stages_of(plan: Plan) -> list[ProcessingStage[Any, Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 from gristmill.errors import PipelineError, PlanError
 from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
+from gristmill.ledger.sides import is_output
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.filters.columns import texts_of
 from gristmill.stages.text.filters.document_filter import DocumentFilter
@@ -73,7 +74,7 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
     explanation = Explanation(str(batch.data.column(ID)[0]), told, [])
     known: dict[str, float] = {}
     for stage in stages[1:]:
-        if hasattr(stage, "render"):
+        if is_output(stage):
             break
         report, batch = _replay(stage, batch)
         new = {name: value for name, value in report.features.items() if known.get(name) != value}
@@ -125,7 +126,7 @@ def _search(reader: Stage, blocks: Sequence[Task[Any]], ident: str, column: str)
 
 def _among(reader: Stage, block: Task[Any], column: str, ident: str) -> DocumentBatch | None:
     result = reader.process(block)
-    for batch in [result] if isinstance(result, Task) else list(result or ()):
+    for batch in [result] if isinstance(result, Task) else result or ():  # a stream no further than it must be
         if column in batch.data.column_names:
             values = [str(value) for value in batch.data.column(column).to_pylist()]
             if ident in values:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gristmill.ledger.entry import Entry
 from gristmill.ledger.run import RunLedger
 
 SHOWN_REASONS = 30
@@ -57,17 +56,3 @@ def _table(rows: Sequence[tuple[str, str, int, str]], most: int) -> Iterator[str
         bar = "█" * round(_BAR * left / most) if left >= 0 else ""
         number = f"{left:,}" if left >= 0 else ""
         yield f"  {name:<{first}}  {change:>{second}}  {number:>{third}}  {bar:<{_BAR}}  {words}".rstrip()
-
-
-def one_line(entry: Entry) -> str:
-    """The account in a line."""
-    parts = [f"{entry.documents:,} read"]
-    if entry.made:
-        parts.append(f"{entry.made:,} made")
-    parts.append(f"{entry.kept:,} kept")
-    parts.append(f"{entry.dropped.total():,} dropped")
-    if entry.merged:
-        parts.append(f"{entry.merged:,} merged")
-    if entry.errored:
-        parts.append(f"{entry.errored.total():,} errored")
-    return ", ".join(parts)

@@ -133,7 +133,7 @@ class Pipeline:
 
             executor = LocalExecutor(config=dict(self.executor.options) if self.executor else None)
         if blocks is not None:
-            plan, tasks = with_ledger(plan, self.stages, self._as_yaml(), blocks, fresh)
+            plan, tasks = with_ledger(plan, self.stages, self._as_yaml, blocks, fresh)
         log = plan.ledger.log if plan.ledger is not None else None
         try:
             result = RunResult(executor.execute(plan, tasks, keep_outputs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
+from gristmill.ledger.run import RunLedger
 from gristmill.pipeline.funnel import funnel
 
 SHOWN_FAILURES = 3
@@ -19,27 +20,26 @@ def summary(record: RunRecord) -> str:
     rows = [row for step in record.steps for row in _rows(step)]
     table = ["", *_table([HEAD, *rows])]
     if record.ledger is not None:
-        table = ["", "documents", *documents(record), *table]
+        stages = [stage.name for step in record.steps for stage in step.stages]
+        table = ["", "documents", *documents(record.ledger, stages), *table]
     return "\n".join([*_overview(record), *table])
 
 
-def documents(record: RunRecord) -> Iterator[str]:
+def documents(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
     """What became of documents, and where they are."""
-    if record.ledger is None:
-        return
-    yield from funnel(record.ledger, [stage.name for step in record.steps for stage in step.stages])
-    if record.ledger.resumed and record.ledger.resumed == len(record.ledger.blocks):
+    yield from funnel(ledger, stages)
+    if ledger.resumed and ledger.resumed == len(ledger.blocks):
         yield "  nothing was left to do: earlier runs have done all blocks"
-    if record.ledger.undone:
+    if ledger.undone:
         yield (
-            f"  {record.ledger.undone:,} blocks are not done and not counted above; the next run does them again and "
+            f"  {ledger.undone:,} blocks are not done and not counted above; the next run does them again and "
             "replaces what they have left in the output"
         )
-    if record.ledger.log is None:
+    if ledger.log is None:
         yield "  no stage writes: nothing was put anywhere"
     else:
-        folder = record.ledger.log.folder
-        whole = record.ledger.total()
+        folder = ledger.log.folder
+        whole = ledger.total()
         yield f"  kept documents     {folder.url}"
         if whole.dropped:
             yield f"  dropped documents  {folder.url.rstrip('/')}/excluded"

@@ -111,13 +111,18 @@ def int_array(values: Any) -> pa.Array:
 
 def string_array(values: Sequence[str]) -> pa.Array:
     """Texts as an Arrow array, without pandas."""
+    edges, data = utf8(values)
+    return pa.Array.from_buffers(pa.large_string(), len(values), [None, pa.py_buffer(edges), pa.py_buffer(data)])
+
+
+def utf8(values: Sequence[str]) -> tuple[Any, bytes]:
+    """Where each text begins and the last one ends, as integers of NumPy, and all of them one behind the other."""
     import numpy as np
 
     encoded = [value.encode() for value in values]
     edges = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(value) for value in encoded], out=edges[1:])
-    buffers = [None, pa.py_buffer(edges), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers)
+    return edges, b"".join(encoded)
 
 
 def float_array(values: Sequence[float | None]) -> pa.Array:

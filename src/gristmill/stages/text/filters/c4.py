@@ -5,48 +5,45 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gristmill.kernels.texts import Texts
 from gristmill.stages.registry import register
-from gristmill.stages.text.filters.document_filter import DocumentFilter
-
-Scores = np.ndarray[Any, Any]
+from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost
 
 _SENTENCE_END = re.compile(r"[.?!]+[\"')\]\u201d\u2019]*(?=\s|$)")
 
 
 @register
-class PhraseFilter(DocumentFilter):
+class PhraseFilter(AtMost):
     """Keep documents that hold none of some phrases; upper and lower case are the same. The score counts them."""
+
+    most = 0
 
     def __init__(self, phrases: Sequence[str] = ("lorem ipsum",)) -> None:
         if isinstance(phrases, str) or not phrases or not all(phrases):
             raise ValueError("PhraseFilter wants a list of phrases, none of them empty.")
         self.phrases = [phrase.lower() for phrase in phrases]
 
-    def score_batch(self, texts: Texts) -> Scores:
+    def score_batch(self, texts: Texts) -> Array:
         phrases = self.phrases
         lowered = (text.lower() for text in texts.strings())
         counts = (sum(text.count(phrase) for phrase in phrases) for text in lowered)
         return np.fromiter(counts, dtype=np.int64, count=len(texts))
-
-    def keep_batch(self, scores: Scores) -> Scores:
-        kept: Scores = scores == 0
-        return kept
 
     def rule(self) -> str:
         return f"none of: {', '.join(self.phrases)}"
 
 
 @register
-class BadWordsFilter(DocumentFilter):
+class BadWordsFilter(AtMost):
     """Keep documents without a word or phrase of a list: given here, or in a file with one in each line.
 
     Words match whole words, in any case. Without a list everything is kept.
     """
+
+    most = 0
 
     def __init__(self, words: Sequence[str] = (), file: str | None = None) -> None:
         self.words = list(words)
@@ -56,38 +53,30 @@ class BadWordsFilter(DocumentFilter):
         pattern = "|".join(map(re.escape, longest_first))
         self._pattern = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)") if pattern else None
 
-    def score_batch(self, texts: Texts) -> Scores:
+    def score_batch(self, texts: Texts) -> Array:
         pattern = self._pattern
         if pattern is None:
             return np.zeros(len(texts), dtype=np.int64)
         counts = (sum(1 for _ in pattern.finditer(text.lower())) for text in texts.strings())
         return np.fromiter(counts, dtype=np.int64, count=len(texts))
 
-    def keep_batch(self, scores: Scores) -> Scores:
-        kept: Scores = scores == 0
-        return kept
-
     def rule(self) -> str:
         return f"none of {len(self.words)} words"
 
 
 @register
-class SentenceCountFilter(DocumentFilter):
+class SentenceCountFilter(AtLeast):
     """Keep documents with at least ``min_sentences`` sentences.
 
     A sentence ends with a mark (``. ? !``, several of them, quotes behind them) before white space or a line's end.
     """
 
     def __init__(self, min_sentences: int = 3) -> None:
-        self.min_sentences = min_sentences
+        self.least = min_sentences
 
-    def score_batch(self, texts: Texts) -> Scores:
+    def score_batch(self, texts: Texts) -> Array:
         counts = (len(_SENTENCE_END.findall(text)) for text in texts.strings())
         return np.fromiter(counts, dtype=np.int64, count=len(texts))
 
-    def keep_batch(self, scores: Scores) -> Scores:
-        kept: Scores = scores >= self.min_sentences
-        return kept
-
     def rule(self) -> str:
-        return f"at least {self.min_sentences} sentences"
+        return f"at least {self.least} sentences"

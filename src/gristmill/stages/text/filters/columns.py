@@ -10,6 +10,8 @@ import numpy as np
 from gristmill.kernels.texts import Texts
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from gristmill.tasks import DocumentBatch
 
 Array = np.ndarray[Any, Any]
@@ -51,11 +53,21 @@ def with_column(task: DocumentBatch, name: str, values: Array, rows: Array | Non
             array = array.take(pa.array(places, mask=places < 0))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise TypeError(f"the scores for column {name!r} do not fit into one column: {error}") from None
-    where = table.schema.get_field_index(name)
-    cache = {key: value for key, value in task.cache.items() if key != name}
-    task.data = table.append_column(name, array) if where < 0 else table.set_column(where, name, array)
-    task.cache.update(cache)
+    set_column(task, name, array)
     return task
+
+
+def set_column(task: DocumentBatch, field: str | pa.Field, column: pa.Array | pa.ChunkedArray) -> None:
+    """Set a column of a batch, where it stands or at the end; what is cached of the others stays.
+
+    ``field`` is its name, or its name with what else is known of it.
+    """
+    table = task.data
+    name = field if isinstance(field, str) else field.name
+    cache = {key: value for key, value in task.cache.items() if key != name}
+    where = table.schema.get_field_index(name)
+    task.data = table.append_column(field, column) if where < 0 else table.set_column(where, field, column)
+    task.cache.update(cache)
 
 
 def column_scores(task: DocumentBatch, field: str) -> Array:

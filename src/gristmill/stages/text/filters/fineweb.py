@@ -6,16 +6,13 @@ A line counts if there is more in it than white space. A document without such a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from gristmill.kernels.texts import Texts
 from gristmill.stages.registry import register
-from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.sentence_marks import SENTENCE_MARKS
-
-Scores = np.ndarray[Any, Any]
+from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost
 
 
 def lines_of(text: str) -> list[str]:
@@ -25,23 +22,23 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.split("\n") if line and not line.isspace()]
 
 
-def _score_each(texts: Texts, score: Callable[[str], float]) -> Scores:
+def _score_each(texts: Texts, score: Callable[[str], float]) -> Array:
     return np.fromiter((score(text) for text in texts.strings()), dtype=np.float64, count=len(texts))
 
 
 @register
-class LinePunctuationFilter(DocumentFilter):
+class LinePunctuationFilter(AtLeast):
     """Keep documents of whose lines at least ``min_ratio`` end in a mark that ends sentences.
 
     ``marks`` are other marks, as one text. ``keep_if_none`` keeps documents in which no line does at all.
     """
 
     def __init__(self, min_ratio: float = 0.12, marks: str | None = None, keep_if_none: bool = False) -> None:
-        self.min_ratio = min_ratio
+        self.least = min_ratio
         self.marks = tuple(SENTENCE_MARKS if marks is None else marks)
         self.keep_if_none = keep_if_none
 
-    def score_batch(self, texts: Texts) -> Scores:
+    def score_batch(self, texts: Texts) -> Array:
         marks = frozenset(self.marks)
 
         def score(text: str) -> float:
@@ -50,23 +47,23 @@ class LinePunctuationFilter(DocumentFilter):
 
         return _score_each(texts, score)
 
-    def keep_batch(self, scores: Scores) -> Scores:
-        kept: Scores = scores >= self.min_ratio
+    def keep_batch(self, scores: Array) -> Array:
+        kept = super().keep_batch(scores)
         return kept | (scores == 0) if self.keep_if_none else kept
 
     def rule(self) -> str:
-        return f"at least {self.min_ratio:g} of the lines end in punctuation"
+        return f"at least {self.least:g} of the lines end in punctuation"
 
 
 @register
-class ShortLinesFilter(DocumentFilter):
+class ShortLinesFilter(AtMost):
     """Keep documents of whose lines at most ``max_ratio`` have at most ``length`` characters."""
 
     def __init__(self, max_ratio: float = 0.67, length: int = 30) -> None:
-        self.max_ratio = max_ratio
+        self.most = max_ratio
         self.length = length
 
-    def score_batch(self, texts: Texts) -> Scores:
+    def score_batch(self, texts: Texts) -> Array:
         length = self.length
 
         def score(text: str) -> float:
@@ -75,30 +72,22 @@ class ShortLinesFilter(DocumentFilter):
 
         return _score_each(texts, score)
 
-    def keep_batch(self, scores: Scores) -> Scores:
-        kept: Scores = scores <= self.max_ratio
-        return kept
-
     def rule(self) -> str:
-        return f"at most {self.max_ratio:g} of the lines have {self.length} characters or fewer"
+        return f"at most {self.most:g} of the lines have {self.length} characters or fewer"
 
 
 @register
-class DuplicateLineCharsFilter(DocumentFilter):
+class DuplicateLineCharsFilter(AtMost):
     """Keep documents of whose characters, newlines aside, at most ``max_ratio`` stand in lines that came before."""
 
     def __init__(self, max_ratio: float = 0.01) -> None:
-        self.max_ratio = max_ratio
+        self.most = max_ratio
 
-    def score_batch(self, texts: Texts) -> Scores:
+    def score_batch(self, texts: Texts) -> Array:
         return _score_each(texts, _repeated)
 
-    def keep_batch(self, scores: Scores) -> Scores:
-        kept: Scores = scores <= self.max_ratio
-        return kept
-
     def rule(self) -> str:
-        return f"at most {self.max_ratio:g} of the characters are in lines that came before"
+        return f"at most {self.most:g} of the characters are in lines that came before"
 
 
 def _repeated(text: str) -> float:
@@ -113,22 +102,18 @@ def _repeated(text: str) -> float:
 
 
 @register
-class NewlinesToWordsFilter(DocumentFilter):
+class NewlinesToWordsFilter(AtMost):
     """Keep documents with at most ``max_ratio`` newlines for each word; words are what white space separates."""
 
     def __init__(self, max_ratio: float = 0.3) -> None:
-        self.max_ratio = max_ratio
+        self.most = max_ratio
 
-    def score_batch(self, texts: Texts) -> Scores:
+    def score_batch(self, texts: Texts) -> Array:
         def score(text: str) -> float:
             words = len(text.split())
             return text.count("\n") / words if words else np.inf
 
         return _score_each(texts, score)
 
-    def keep_batch(self, scores: Scores) -> Scores:
-        kept: Scores = scores <= self.max_ratio
-        return kept
-
     def rule(self) -> str:
-        return f"at most {self.max_ratio:g} newlines for each word"
+        return f"at most {self.most:g} newlines for each word"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from gristmill.kernels.texts import Texts
 from gristmill.stages.registry import register
-from gristmill.stages.text.filters.document_filter import DocumentFilter
-
-GOPHER_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
+from gristmill.stages.text.filters.thresholds import Array, AtLeast
+from gristmill.stages.text.filters.words import COMMON_ENGLISH_WORDS
 
 
 @register
-class StopWordsFilter(DocumentFilter):
+class StopWordsFilter(AtLeast):
     """Keep documents in which at least ``min_words`` different words of a list stand, as they are written there.
 
     The score is how many different ones there are.
@@ -23,16 +19,12 @@ class StopWordsFilter(DocumentFilter):
 
     needs = ("words", "listed_words")
 
-    def __init__(self, min_words: int = 2, words: Sequence[str] = GOPHER_WORDS) -> None:
-        self.min_words = min_words
+    def __init__(self, min_words: int = 2, words: Sequence[str] = COMMON_ENGLISH_WORDS) -> None:
+        self.least = min_words
         self.words = tuple(sorted(set(words)))
 
-    def score_batch(self, texts: Texts) -> np.ndarray[Any, Any]:
+    def score_batch(self, texts: Texts) -> Array:
         return texts.listed_words(self.words).distinct
 
-    def keep_batch(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        kept: np.ndarray[Any, Any] = scores >= self.min_words
-        return kept
-
     def rule(self) -> str:
-        return f"at least {self.min_words} different words of: {', '.join(self.words)}"
+        return f"at least {self.least} different words of: {', '.join(self.words)}"

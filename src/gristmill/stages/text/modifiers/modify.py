@@ -9,7 +9,7 @@ import numpy as np
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
-from gristmill.stages.text.filters.score_filter import texts_of
+from gristmill.stages.text.filters.columns import set_column, texts_of
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 from gristmill.tasks import DocumentBatch
 
@@ -98,20 +98,12 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def put_column(task: DocumentBatch, name: str, column: pa.Array | pa.ChunkedArray) -> None:
-    """Set a column of a batch, where it stands or at the end; what is cached of the others stays.
-
-    What was JSON text stays so: of one value by itself a writer could not tell.
-    """
-    table = task.data
-    cache = {key: value for key, value in task.cache.items() if key != name}
-    where = table.schema.get_field_index(name)
-    if where < 0:
-        task.data = table.append_column(name, column)
-    else:
-        old = table.schema.field(where)
-        kept = old.type == column.type and (old.metadata or {}).get(b"gristmill") == b"json"
-        task.data = table.set_column(where, old if kept else name, column)
-    task.cache.update(cache)
+    """Set a column of a batch. What was JSON text stays so: of one value by itself a writer could not tell."""
+    schema = task.data.schema
+    where = schema.get_field_index(name)
+    old = schema.field(where) if where >= 0 else None
+    kept = old is not None and old.type == column.type and (old.metadata or {}).get(b"gristmill") == b"json"
+    set_column(task, old if kept else name, column)
 
 
 def _from_texts(task: DocumentBatch, modifier: DocumentModifier, field: str) -> tuple[Any, np.ndarray[Any, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from gristmill.stages.core import ProcessingStage
@@ -27,14 +27,14 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     if_there: tuple[str, ...] = ()
     """Those among them that are left out of batches in which no document has them."""
 
-    def _tell(
+    def __init__(
         self,
-        file_paths: Paths | None,
-        files_per_partition: int | None,
-        blocksize: int | str | None,
-        fields: Sequence[str] | None,
-        read_kwargs: Mapping[str, Any] | None,
-        text_field: str | None,
+        file_paths: Paths | None = None,
+        files_per_partition: int | None = None,
+        blocksize: int | str | None = None,
+        fields: Sequence[str] | None = None,
+        read_kwargs: dict[str, Any] | None = None,
+        text_field: str | None = "text",
     ) -> None:
         if files_per_partition is not None and blocksize is not None:
             raise ValueError("give files_per_partition or blocksize, not both: one of them says how large blocks are.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,7 @@ from gristmill.stages.text.io.blocks import cut, pack
 from gristmill.stages.text.io.compression import BY_NAME
 from gristmill.stages.text.io.listing import File
 from gristmill.stages.text.io.reader import sample
-from gristmill.stages.text.io.reader.base import FileReader, Paths
+from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 ASKED_AT_ONCE = 16
@@ -34,17 +34,6 @@ class JsonlReader(FileReader):
     """
 
     extensions = tuple(plain + end for plain in _PLAIN for end in ("", *BY_NAME))
-
-    def __init__(
-        self,
-        file_paths: Paths | None = None,
-        files_per_partition: int | None = None,
-        blocksize: int | str | None = None,
-        fields: Sequence[str] | None = None,
-        read_kwargs: dict[str, Any] | None = None,
-        text_field: str | None = "text",
-    ) -> None:
-        self._tell(file_paths, files_per_partition, blocksize, fields, read_kwargs, text_field)
 
     def preload(self) -> None:
         from gristmill.kernels import json_lines, json_strings

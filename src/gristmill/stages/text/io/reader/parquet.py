@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gristmill.stages.registry import register
 from gristmill.stages.text.io.blocks import pack
 from gristmill.stages.text.io.listing import File
-from gristmill.stages.text.io.reader.base import FileReader, Paths
+from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 if TYPE_CHECKING:
@@ -36,17 +36,6 @@ class ParquetReader(FileReader):
     extensions = (".parquet", ".pq")
     _has_large = False
     """Whether there is a row group that becomes several batches."""
-
-    def __init__(
-        self,
-        file_paths: Paths | None = None,
-        files_per_partition: int | None = None,
-        blocksize: int | str | None = None,
-        fields: Sequence[str] | None = None,
-        read_kwargs: dict[str, Any] | None = None,
-        text_field: str | None = "text",
-    ) -> None:
-        self._tell(file_paths, files_per_partition, blocksize, fields, read_kwargs, text_field)
 
     def preload(self) -> None:
         import pyarrow.parquet  # noqa: F401  # slow to import, and shared by all workers

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.reader.base import FileReader
-from gristmill.stages.text.io.writer.names import part_name
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileGroupTask, Written
 from gristmill.tasks.document import HIDDEN
+from gristmill.tasks.names import part_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.stages.registry import register
 from gristmill.stages.text.io.writer.base import FileWriter
-from gristmill.stages.text.io.writer.names import part_name
 from gristmill.tasks import DocumentBatch, FileGroupTask
+from gristmill.tasks.names import part_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
