@@ -11,11 +11,11 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.commands import Quarantine
 from gristmill.scheduling.events import Death, UnitFailed
-from gristmill.scheduling.feed import count_suspects, update_hunger
-from gristmill.scheduling.progress import drain_run, retire, take_head, unassign
+from gristmill.scheduling.feed import update_hunger
+from gristmill.scheduling.progress import give_up, take_head, unassign
 from gristmill.scheduling.state import Move, SlicedTask, State, StepRec, TaskRec, Unit, WorkerRec
+from gristmill.scheduling.waiting import abandon, first_line, requeue
 
 _BAD_AT_ONCE = 8
 _BAD_SLICES = 64
@@ -28,7 +28,7 @@ def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
     step.busy_us += e.busy_us
     for t in unit.tasks:
         t.move(Move.FAILED)
-        t.note(s.now, f"attempt {t.attempts} failed on worker {w.id}: {_first_line(e.error)}")
+        t.note(s.now, f"attempt {t.attempts} failed on worker {w.id}: {first_line(e.error)}")
     unit.avoid = w.id
     unit.isolated = unit.solo = False
     first = unit.tasks[0]
@@ -86,34 +86,9 @@ def _tried_alone(s: State, step: StepRec, unit: Unit, cause: Death, detail: str)
         convict(s, step, unit, f"its worker {cause.value}{f' ({detail})' if detail else ''}")
 
 
-def requeue(s: State, step: StepRec, unit: Unit) -> None:
-    """A unit waits for another attempt, ahead of what has not been tried."""
-    _wait(s, step, unit)
-    if unit.isolated:
-        _queue_suspect(s, step, unit)
-    else:
-        step.retries.appendleft(unit)
-
-
 def _suspect(s: State, step: StepRec, unit: Unit) -> None:
     unit.isolated = True
-    _wait(s, step, unit)
-    _queue_suspect(s, step, unit)
-
-
-def _queue_suspect(s: State, step: StepRec, unit: Unit) -> None:
-    step.suspects.append(unit)
-    count_suspects(s, step, 1)
-    s.solos += unit.solo
-
-
-def _wait(s: State, step: StepRec, unit: Unit) -> None:
-    unit.bytes = sum(t.bytes for t in unit.tasks)
-    unit.part_us = 0
-    step.queued += len(unit.tasks)
-    step.queued_bytes += unit.bytes
-    for t in unit.tasks:
-        t.queued_at = s.now
+    requeue(s, step, unit)
 
 
 def _halve(s: State, step: StepRec, unit: Unit) -> None:
@@ -126,17 +101,13 @@ def _halve(s: State, step: StepRec, unit: Unit) -> None:
 def convict(s: State, step: StepRec, unit: Unit, error: str) -> None:
     """A single task is guilty: run it in halves if it can be sliced, else give it up."""
     t = unit.tasks[0]
+    if unit.rebuild is not None:
+        abandon(s, unit, error)
+        return
     if step.spec.slices and t.divisible and t.items > 1 and not t.emitted and _worth_slicing(s, t):
         _slice(s, step, unit, t)
         return
-    t.move(Move.CONVICTED)
-    what = f"items {t.start} to {t.stop - 1}" if t.is_slice else "the task"
-    t.note(s.now, f"{what} given up")
-    step.items_failed += t.items
-    s.out.append(Quarantine(t.id, t.data, step.index, t.start, t.stop, t.items, error, tuple(t.story or ())))
-    retire(s, step, t)
-    if not s.config.ignore_failures:
-        drain_run(s)
+    give_up(s, step, t, error)
 
 
 def _worth_slicing(s: State, t: TaskRec) -> bool:
@@ -163,7 +134,3 @@ def _slice(s: State, step: StepRec, unit: Unit, t: TaskRec) -> None:
         s.tasks[part.id] = part
         requeue(s, step, Unit(step.index, [part], isolated=unit.isolated, solo=unit.solo, avoid=unit.avoid))
     s.held -= t.bytes - 2 * (t.bytes // 2)
-
-
-def _first_line(error: str) -> str:
-    return error.strip().splitlines()[0] if error.strip() else "no message"

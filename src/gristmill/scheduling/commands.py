@@ -54,11 +54,19 @@ class Input:
     """Slice of its items; stop 0 means whole."""
     skip: int
     """Outputs that an earlier attempt has already delivered."""
+    wanted: tuple[int, ...] = ()
+    """Not empty: outputs that were lost are made again. Only those at these positions (ascending, from 0, among all
+    outputs of this input) are delivered, in this order and with new ids; the others are dropped and nothing is counted
+    in any account. Such a unit has this one input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Run these tasks of a step as one unit; the first task's id names the unit."""
+    """Run these tasks of a step as one unit; the first task's id names the unit.
+
+    Ids of tasks that the scheduler itself makes (slices, and units that make lost data again) are negative and never
+    used twice; ids of data are always those that a report gave.
+    """
 
     worker: int
     step: int
@@ -85,7 +93,11 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The data of these tasks is needed no more."""
+    """The data with these ids is needed no more. Each id is released once, lost or not.
+
+    Data that can be lost (`Output.losable`) may be made again under a new id: the old id is released once the new one
+    is known. What such data was made from is released only when that is needed no more either.
+    """
 
     tasks: tuple[int, ...]
     cancelled: bool = False
@@ -94,7 +106,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A task, or a slice of it, is given up."""
+    """A task, or a slice of it, is given up. Its data may be lost."""
 
     task: int
     data: int

@@ -3,7 +3,8 @@
 ``held`` counts every task that waits or runs; ``reserved`` what running units are expected to emit. A unit of
 step *i* is admitted if both, its own outputs and room for one unit of every later step stay within the
 budget. The step furthest downstream that has work may always run one unit: that is what frees memory. In batch
-mode everything is held between two steps by definition, so the budget does not apply.
+mode everything is held between two steps by definition, so the budget does not apply. A unit that makes lost data again
+is always let in: the data is still counted for the task that it was lost to.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def admit(s: State, step: StepRec, tasks: int, size: int) -> int:
 
 def has_room(s: State, step: StepRec) -> bool:
     """Whether a unit of what waits at a step would be admitted now."""
+    if step.rebuilds and any(unit.rebuild is not None for unit in (*step.retries, *step.suspects)):
+        return True
     tasks = min(step.spec.batch_size, step.queued)
     expected = predicted(s, step, tasks, step.queued_bytes * tasks // max(step.queued, 1))
     return _fits(s, step, expected) or _must_run(s, step)
@@ -50,8 +53,8 @@ def _must_run(s: State, step: StepRec) -> bool:
 
 
 def deepest(s: State) -> int:
-    """The step furthest downstream that has a task; -1 if none has."""
-    return next((step.index for step in reversed(s.steps) if step.live), -1)
+    """The step furthest downstream that has a task which does not wait for lost data; -1 if none has."""
+    return next((step.index for step in reversed(s.steps) if step.live > step.stalled_tasks), -1)
 
 
 def hold(s: State, size: int) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.blame import requeue, units_lost
+from gristmill.scheduling.blame import units_lost
 from gristmill.scheduling.commands import Abort, Cancel, KillWorker, StartWorker, StopWorker
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDied, WorkerLeft, WorkerReady
 from gristmill.scheduling.feed import can_host, free_for_shared, may_run, shared_wanted, update_hunger
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, unassign
-from gristmill.scheduling.state import Link, Move, NodeRec, State, StepRec, Unit, WorkerRec, WorkerState
+from gristmill.scheduling.state import Link, NodeRec, State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.waiting import requeue_unblamed
 
 
 def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -> WorkerRec:
@@ -132,20 +133,12 @@ def give_back(s: State, w: WorkerRec, index: int) -> None:
     for unit in reversed(mine):
         unassign(s, w, unit)
         unit.avoid = w.id
-        _requeue_unblamed(s, step, unit)
+        requeue_unblamed(s, step, unit)
     if w.hosts.pop(index, None) is not None and w.state <= WorkerState.READY:
         step.hosts -= 1
     w.head_since = s.now
     update_hunger(s, w)
     stop_if_drained(s, w)
-
-
-def _requeue_unblamed(s: State, step: StepRec, unit: Unit) -> None:
-    """A unit goes back to its queue as if this attempt had not been."""
-    for t in unit.tasks:
-        t.move(Move.LOST)
-        t.attempts -= 1
-    requeue(s, step, unit)
 
 
 def put_back_suspended(s: State, w: WorkerRec) -> None:
@@ -155,7 +148,7 @@ def put_back_suspended(s: State, w: WorkerRec) -> None:
         del w.suspended[unit.key]
         step.suspended -= 1
         s.out.append(Cancel(w.id, unit.key))
-        _requeue_unblamed(s, step, unit)
+        requeue_unblamed(s, step, unit)
 
 
 def unlock(s: State) -> None:
@@ -361,7 +354,7 @@ def stop_run(s: State, reason: str) -> None:
             for t in unit.tasks:
                 cancel(s, s.steps[unit.step], t)
     for step in s.steps:
-        cancel_queued(s, step)
+        cancel_queued(s, step, everything=True)
         step.ended = True
     stop_all(s, now=True)
 

@@ -39,6 +39,8 @@ class Output:
     parent: int = -1
     divisible: bool = False
     """Can be run in slices of its items."""
+    losable: bool = False
+    """Its data lies where it can be lost, and is made again if it is (see `lineage`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,28 @@ class NodeJoined:
 @dataclass(frozen=True, slots=True)
 class NodeLost:
     node: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResized:
+    """What the run may use of a node has changed. Who runs there stays until the balancer says otherwise."""
+
+    node: int
+    cpu: int
+    memory: int
+    gpus: tuple[int, ...] = ()
+    """Memory of each GPU in bytes, in the order of `NodeJoined`. One that may not be used now is -1 or, at the end,
+    left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataLost:
+    """The data of these tasks is gone: ids of data (`Input.data`), each told after the report that brought it.
+
+    What is not known, replaced or gone already is passed over, so it can be told twice.
+    """
+
+    tasks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +203,16 @@ class UnitFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class InputsLost:
+    """A worker could not load these inputs (ids of data) of the unit whose turn it was; it has done nothing of it."""
+
+    worker: int
+    unit: int
+    tasks: tuple[int, ...]
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Solved:
     """The plan that was asked for is made."""
 
@@ -199,6 +233,8 @@ class Interrupted:
 Event = (
     NodeJoined
     | NodeLost
+    | NodeResized
+    | DataLost
     | NodeSetUp
     | NodeSetupFailed
     | SourceSized
@@ -213,6 +249,7 @@ Event = (
     | UnitFinished
     | UnitEmitted
     | UnitFailed
+    | InputsLost
     | Solved
     | Tick
     | Interrupted

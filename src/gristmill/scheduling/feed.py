@@ -5,6 +5,7 @@ from __future__ import annotations
 from gristmill.scheduling.commands import Dispatch, Input, Pull, Resume
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.credit import admit, has_room, predicted
+from gristmill.scheduling.piece import Rebuild
 from gristmill.scheduling.state import Move, NodeRec, State, StepRec, TaskState, Unit, WorkerRec, WorkerState
 
 LONG_US = 250_000
@@ -125,7 +126,7 @@ def _choose_from(s: State, w: WorkerRec, only_suspects: bool = False) -> Unit | 
 
 def may_run(s: State, step: StepRec) -> bool:
     """Batch mode puts a barrier before each step."""
-    return not s.config.batch_mode or step.index == 0 or s.steps[step.index - 1].ended
+    return not s.config.batch_mode or step.index == 0 or s.steps[step.index - 1].has_ended
 
 
 def is_set_up(node: NodeRec, step: StepRec) -> bool:
@@ -195,10 +196,10 @@ def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
         if resumed is not None:
             return resumed
     if step.retries:
-        unit = step.retries[0]
-        if (unit.avoid != w.id or not _has_other(s, step, w)) and _reserve(s, step, unit):
-            step.retries.popleft()
-            return unit
+        for unit in step.retries if step.rebuilds else (step.retries[0],):
+            if (unit.avoid != w.id or not _has_other(s, step, w)) and _reserve(s, step, unit):
+                step.retries.remove(unit)
+                return unit
     queue = step.queue
     if not queue:
         return None
@@ -248,6 +249,9 @@ def _upstream_ended(s: State, step: StepRec) -> bool:
 
 
 def _reserve(s: State, step: StepRec, unit: Unit) -> bool:
+    if unit.rebuild is not None:
+        unit.reserved = 0
+        return True
     room = admit(s, step, len(unit.tasks), unit.bytes)
     if room < 0:
         return False
@@ -293,10 +297,13 @@ def assign(s: State, w: WorkerRec, unit: Unit) -> None:
             step.queue_us += waited
             if waited > step.queue_max_us:
                 step.queue_max_us = waited
-            if t.emitted or t.stop:
+            if t.emitted or t.stop or t.data != t.id:
                 special = True
         step.queued -= len(tasks)
         step.queued_bytes -= unit.bytes
+        wanted: tuple[int, ...] = ()
+        if unit.rebuild is not None:
+            wanted = _ask(unit, unit.rebuild)
         unit.replay = unit.chunks
         if w.step is None and spec.lifetime_us is not None:
             w.aging[unit.step] = None
@@ -308,11 +315,18 @@ def assign(s: State, w: WorkerRec, unit: Unit) -> None:
                 w.id,
                 unit.step,
                 tuple([t.id for t in tasks]),
-                tuple([Input(t.id, t.data, t.start, t.stop, t.emitted) for t in tasks]) if special else (),
+                tuple([Input(t.id, t.data, t.start, t.stop, t.emitted, wanted) for t in tasks]) if special else (),
             )
         )
     w.units_run += 1
     update_hunger(s, w)
+
+
+def _ask(unit: Unit, rebuild: Rebuild) -> tuple[int, ...]:
+    """The positions of what a unit has to make again. It has the time of all chunks up to the last of them."""
+    rebuild.asked = sorted(rebuild.wanted)
+    unit.chunks = max(piece.chunk for piece in rebuild.wanted.values())
+    return tuple(rebuild.asked)
 
 
 def update_hunger(s: State, w: WorkerRec) -> None:

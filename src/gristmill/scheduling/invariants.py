@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.placement import misfit
+from gristmill.scheduling.lineage_check import check_lineage
+from gristmill.scheduling.placement import misfit, usable
 from gristmill.scheduling.state import State, TaskState, WorkerState
 
 
@@ -12,7 +13,7 @@ def check(s: State) -> None:
     where: dict[int, str] = {}
     for step in s.steps:
         queued = [*step.queue, *(t for u in (*step.retries, *step.suspects) for t in u.tasks)]
-        for t in queued:
+        for t in (*queued, *(t for u in step.stalled.values() for t in u.tasks)):
             _once(where, t.id, f"queued at step {step.index}")
             assert t.state is TaskState.QUEUED, f"task {t.id} waits but is {t.state.name}"
         assert step.queued == len(queued), f"step {step.index}: {step.queued} queued, {len(queued)} in queues"
@@ -33,7 +34,8 @@ def check(s: State) -> None:
     assert where.keys() == s.tasks.keys(), f"tasks lost or unknown: {sorted(where.keys() ^ s.tasks.keys())[:5]}"
     assert running == s.running, "units running are miscounted"
     assert reserved == s.reserved, "reserved bytes are miscounted"
-    assert s.held == sum(t.bytes for t in s.tasks.values()), "held bytes are miscounted"
+    kept = sum(piece.bytes for piece in s.pieces.values())
+    assert s.held == kept + sum(t.bytes for t in s.tasks.values()), "held bytes are miscounted"
     for step in s.steps:
         live = sum(1 for t in s.tasks.values() if t.step == step.index)
         assert step.live == live, f"step {step.index}: {step.live} live, {live} found"
@@ -41,10 +43,12 @@ def check(s: State) -> None:
         assert step.suspended == suspended, f"step {step.index}: suspended units are miscounted"
         slices = sum(x.live - 1 for d, x in s.slices.items() if _step_of(s, d) == step.index)
         ended = step.tasks_done + step.tasks_failed + step.tasks_cancelled
-        assert step.tasks_in == ended + live - slices, f"step {step.index}: the account does not balance"
+        assert step.tasks_in == ended + live - slices - step.rebuilds, f"step {step.index}: the account does not balance"
         hosts = sum(1 for w in s.shared.values() if step.index in w.hosts and w.state <= WorkerState.READY)
         assert step.hosts == hosts, f"step {step.index}: hosts are miscounted"
     _check_nodes(s)
+    if s.pieces or s.rebuilds:
+        check_lineage(s)
     _check_progress(s)
 
 
@@ -61,17 +65,20 @@ def _check_nodes(s: State) -> None:
     for node in s.nodes.values():
         workers = [w for w in s.workers.values() if w.node == node.id]
         dedicated = sum(w.placement.cpu for w in workers)
-        assert node.room.cpu == node.cpu - dedicated >= 0, f"node {node.id}: CPUs over-committed"
-        assert node.room.memory == node.memory - sum(w.placement.memory for w in workers) >= 0, (
-            f"node {node.id}: memory over-committed"
-        )
+        memory = sum(w.placement.memory for w in workers)
+        assert node.room.cpu == node.cpu - dedicated, f"node {node.id}: CPUs are miscounted"
+        assert node.room.memory == node.memory - memory, f"node {node.id}: memory is miscounted"
+        assert node.resized or node.room.cpu >= 0, f"node {node.id}: CPUs over-committed"
+        assert node.resized or node.room.memory >= 0, f"node {node.id}: memory over-committed"
         shared = sum(1 for w in workers if w.step is None)
         assert node.shared_workers == shared, f"node {node.id}: shared workers are miscounted"
         busy = sum(w.cpu_held for w in workers)
-        assert node.cpu_busy == busy <= node.cpu, f"node {node.id}: {busy / UNIT:g} CPUs busy of {node.cpu / UNIT:g}"
+        assert node.cpu_busy == busy, f"node {node.id}: busy CPUs are miscounted"
+        assert node.resized or busy <= node.cpu, f"node {node.id}: {busy / UNIT:g} CPUs busy of {node.cpu / UNIT:g}"
         for i, free in enumerate(node.room.gpu_free):
             used = sum(w.placement.gpu_share for w in workers if i in w.placement.gpus)
-            assert free == UNIT - used >= 0, f"node {node.id}: GPU {i} over-committed"
+            assert free == usable(node.room.gpu_memory[i]) - used, f"node {node.id}: GPU {i} is miscounted"
+            assert node.resized or free >= 0, f"node {node.id}: GPU {i} over-committed"
 
 
 def _check_progress(s: State) -> None:

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, TextIO
 
 from gristmill.scheduling import events as _events
-from gristmill.scheduling.commands import Abort, Command, Finish, Pull, Quarantine, Release, SetUpNode, Solve
+from gristmill.scheduling.commands import Abort, Command, Finish, Input, Pull, Quarantine, Release, SetUpNode, Solve
 from gristmill.scheduling.config import Prior, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import Death, Event, Output
 from gristmill.scheduling.placement import Placement
@@ -62,8 +62,8 @@ def recover(lines: Iterable[str], sink: TextIO | None = None) -> tuple[Recording
     """A scheduler that goes on where the driver that wrote this log was lost, and what has to be done again.
 
     The commands of the last line may have been done or not; those that do no harm if done twice come back. The source
-    is read on after the ``source_taken`` tasks that the log knows; data that no task of ``state.tasks`` has is of no
-    use. What ran is lost with the workers: tell the scheduler so next, with a `WorkerDied` for each of
+    is read on after the ``source_taken`` tasks that the log knows; data that is not in `lineage.in_use` is of no use, and
+    what is in it and gone has to be told (`DataLost`). What ran is lost with the workers: tell the scheduler so next, with a `WorkerDied` for each of
     ``state.workers`` and `Death.DRIVER_LOST`, for which nobody is blamed, and which nodes have come or gone meanwhile.
     ``sink`` becomes the new log, and has all of the old one that counts.
     """
@@ -126,11 +126,16 @@ def _encode(value: Any) -> Any:
         if not is_dataclass(value):
             return value.name if isinstance(value, Enum) else value
         names = _FIELDS[kind] = tuple(f.name for f in fields(value))
+    later = _LATER.get(kind)
+    if later is not None and getattr(value, names[-1]) == later:
+        names = names[:-1]
     return [kind.__name__, *[_encode(getattr(value, name)) for name in names]]
 
 
 _PLAIN = frozenset((int, str, bool, type(None)))
 _FIELDS: dict[type, tuple[str, ...]] = {}
+_LATER: dict[type, object] = {Output: False, Input: ()}
+"""What the last field of these is if it is not written: logs and hashes are as they were before there was such a field."""
 
 
 def _decode(value: list[Any]) -> Any:
@@ -145,6 +150,7 @@ def _decode(value: list[Any]) -> Any:
         arguments["cause"] = Death[arguments["cause"]]
     if "plan" in arguments:
         arguments["plan"] = _decode_plan(*arguments["plan"][1:])
-    if "gpus" in arguments:
-        arguments["gpus"] = tuple(arguments["gpus"])
+    for name in ("gpus", "tasks"):
+        if name in arguments:
+            arguments[name] = tuple(arguments[name])
     return kind(**arguments)

@@ -40,6 +40,9 @@ def look(s: State) -> None:
         if step.dedicated and step not in active:
             for w in list(step.workers.values()):
                 drain(s, w)
+    for node in s.nodes.values():
+        if node.resized:
+            _shed(s, node)
     s.taking_turns = False
     if not active:
         return
@@ -57,6 +60,23 @@ def _active(s: State) -> list[StepRec]:
         for step in s.steps
         if step.dedicated and not step.ended and may_run(s, step) and any(room.find(step.spec) for room in empty)
     ]
+
+
+def _shed(s: State, node: NodeRec) -> None:
+    """Workers for whom a node that became smaller has no room leave when they have done what they have."""
+    left = Room(node.cpu, node.memory, node.room.gpu_memory)
+    for step in s.steps:
+        if not step.dedicated:
+            continue
+        step.promised = [p for p in step.promised if p[0] != node.id]
+        for w in reversed(least_missed(s, step)):
+            if w.node != node.id:
+                continue
+            if left.fits(w.placement):
+                left.take(w.placement)
+            else:
+                s.decide(f"{step.spec.name}: worker {w.id} leaves node {node.id}, which has become too small for it")
+                drain(s, w)
 
 
 def next_turn(s: State) -> None:
@@ -242,7 +262,7 @@ def _remaining(s: State) -> list[int]:
     for step in s.steps:
         coming += step.live * UNIT
         remaining.append(coming)
-        coming = coming * step.service.fan_out() // UNIT
+        coming = (coming - step.rebuilds * UNIT) * step.service.fan_out() // UNIT
     return remaining
 
 

@@ -28,7 +28,7 @@ class Room:
         self.cpu = cpu
         self.memory = memory
         self.gpu_memory = tuple(gpu_memory)
-        self.gpu_free = list(gpu_free) if gpu_free is not None else [UNIT] * len(self.gpu_memory)
+        self.gpu_free = list(gpu_free) if gpu_free is not None else [usable(x) for x in self.gpu_memory]
 
     def copy(self) -> Room:
         return Room(self.cpu, self.memory, self.gpu_memory, self.gpu_free)
@@ -66,6 +66,23 @@ class Room:
         self.memory += p.memory
         for i in p.gpus:
             self.gpu_free[i] += p.gpu_share
+
+    def resize(self, cpu: int, memory: int, gpu_memory: Sequence[int]) -> None:
+        """So much more CPU and memory, and these GPUs. What is taken stays so: less than nothing may be free."""
+        self.cpu += cpu
+        self.memory += memory
+        n = max(len(self.gpu_memory), len(gpu_memory))
+        before = [*self.gpu_memory, *[-1] * (n - len(self.gpu_memory))]
+        after = [*gpu_memory, *[-1] * (n - len(gpu_memory))]
+        self.gpu_free += [0] * (n - len(self.gpu_free))
+        for i in range(n):
+            self.gpu_free[i] += usable(after[i]) - usable(before[i])
+        self.gpu_memory = tuple(after)
+
+
+def usable(gpu_memory: int) -> int:
+    """Millionths of a GPU that the run may use: none of one whose memory is negative."""
+    return UNIT if gpu_memory >= 0 else 0
 
 
 def gpu_share(spec: StepSpec, gpu_memory: int) -> int:

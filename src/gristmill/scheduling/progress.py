@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gristmill.scheduling.commands import Cancel, Release
+from gristmill.scheduling.commands import Cancel, Quarantine, Release
 from gristmill.scheduling.credit import hold, update_headroom
 from gristmill.scheduling.estimates import ServiceEstimate
 from gristmill.scheduling.events import Output, SourceGave, UnitEmitted, UnitFinished
 from gristmill.scheduling.feed import count_suspects, update_depth, update_hunger
+from gristmill.scheduling.lineage import consumed, end_rebuild, note_held, record
 from gristmill.scheduling.state import IllegalTransition, Move, State, StepRec, TaskRec, TaskState, Unit, WorkerRec
 
 DRIFT = 8
@@ -99,6 +100,10 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
     step = s.steps[unit.step]
     tasks = unit.tasks
     n = len(tasks)
+    for o in e.outputs:
+        if o.losable:
+            record(s, step, unit, e.outputs)
+            break
     whole_us = unit.part_us + e.busy_us
     step.busy_us += e.busy_us
     step.busy_squares += whole_us * whole_us // n
@@ -131,6 +136,8 @@ def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     step.chunks += 1
     unit.part_us += e.busy_us
     _learn(s, step, e.outputs, unit.part_us // len(unit.tasks), 0)
+    if any(o.losable for o in e.outputs):
+        record(s, step, unit, e.outputs)
     by_id = {t.id: t for t in unit.tasks}
     for o in e.outputs:
         by_id[o.parent].emitted += 1
@@ -180,7 +187,11 @@ def _drifted(step: StepRec) -> bool:
 
 def retire(s: State, step: StepRec, t: TaskRec) -> None:
     """A task is done, quarantined or cancelled: count it and let its data go."""
-    s.held -= t.bytes
+    piece = s.pieces.get(t.data) if s.pieces else None
+    if piece is None:
+        s.held -= t.bytes
+    else:
+        note_held(s, piece, t.bytes)
     step.live -= 1
     del s.tasks[t.id]
     state = t.state
@@ -205,7 +216,22 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
         step.tasks_cancelled += 1
     else:
         step.tasks_failed += 1
-    s.out.append(Release((t.data,), cancelled))
+    if piece is None:
+        s.out.append(Release((t.data,), cancelled))
+    else:
+        consumed(s, piece, cancelled)
+
+
+def give_up(s: State, step: StepRec, t: TaskRec, error: str) -> None:
+    """A task, or a slice of one, that waits is quarantined."""
+    t.move(Move.CONVICTED)
+    what = f"items {t.start} to {t.stop - 1}" if t.is_slice else "the task"
+    t.note(s.now, f"{what} given up")
+    step.items_failed += t.items
+    s.out.append(Quarantine(t.id, t.data, step.index, t.start, t.stop, t.items, error, tuple(t.story or ())))
+    retire(s, step, t)
+    if not s.config.ignore_failures:
+        drain_run(s)
 
 
 def cancel_suspended(s: State, w: WorkerRec, unit: Unit) -> None:
@@ -220,22 +246,32 @@ def cancel_suspended(s: State, w: WorkerRec, unit: Unit) -> None:
 
 def cancel(s: State, step: StepRec, t: TaskRec) -> None:
     t.move(Move.CANCELLED)
-    retire(s, step, t)
+    if s.rebuilds and t.id in s.rebuilds:
+        end_rebuild(s, s.rebuilds[t.id])
+    else:
+        retire(s, step, t)
 
 
-def cancel_queued(s: State, step: StepRec) -> None:
-    """Drop all that waits at a step."""
-    for unit in (*step.retries, *step.suspects):
-        step.queue.extend(unit.tasks)
-    count_suspects(s, step, -len(step.suspects))
-    s.solos -= sum(unit.solo for unit in step.suspects)
-    step.retries.clear()
-    step.suspects.clear()
-    for t in step.queue:
-        cancel(s, step, t)
+def cancel_queued(s: State, step: StepRec, everything: bool = False) -> None:
+    """Drop all that waits at a step; what makes lost data again for a later one only with ``everything``."""
+    dropped = list(step.queue)
     step.queue.clear()
-    step.queued = 0
-    step.queued_bytes = 0
+    for queue in (step.retries, step.suspects):
+        for unit in list(queue):
+            if everything or unit.rebuild is None:
+                dropped += unit.tasks
+                queue.remove(unit)
+                if queue is step.suspects:
+                    count_suspects(s, step, -1)
+                    s.solos -= unit.solo
+    step.queued -= len(dropped)
+    step.queued_bytes -= sum(t.bytes for t in dropped)
+    if everything:
+        dropped += [t for unit in step.stalled.values() for t in unit.tasks]
+        step.stalled.clear()
+        step.stalled_tasks = 0
+    for t in dropped:
+        cancel(s, step, t)
 
 
 def drain_run(s: State) -> None:
@@ -248,5 +284,5 @@ def drain_run(s: State) -> None:
     cancel_queued(s, first)
     for w in list(s.workers.values()):
         for unit in list(w.suspended.values()):
-            if unit.step == 0:
+            if unit.step == 0 and unit.rebuild is None:
                 cancel_suspended(s, w, unit)

@@ -11,11 +11,14 @@ from gristmill.scheduling.commands import Command, Finish, KillWorker, SetUpNode
 from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.credit import update_headroom
 from gristmill.scheduling.events import (
+    DataLost,
     Death,
     Event,
+    InputsLost,
     Interrupted,
     NodeJoined,
     NodeLost,
+    NodeResized,
     NodeSetUp,
     NodeSetupFailed,
     SetupFailed,
@@ -44,10 +47,12 @@ from gristmill.scheduling.look import (
 )
 from gristmill.scheduling.placement import Room, misfit
 from gristmill.scheduling.progress import emitted, finished, pull_answered, source_gave
+from gristmill.scheduling.rebuild import data_lost, inputs_lost, rebuild_emitted, rebuild_finished
 from gristmill.scheduling.snapshot import Snapshot
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec
 from gristmill.scheduling.summary import snapshot
 from gristmill.scheduling.turns import refresh_for_suspects, turn_due
+from gristmill.scheduling.waiting import fetch_deferred
 
 
 class Scheduler:
@@ -79,6 +84,8 @@ class Scheduler:
         s.out = []
         for event in events if isinstance(events, Sequence) else (events,):
             self._take_in(s, event)
+        if s.deferred and not s.stopping:
+            fetch_deferred(s)
         _mark_ended(s)
         if s.freed:
             room_was_made(s)
@@ -146,6 +153,15 @@ def _node_lost(s: State, e: NodeLost) -> None:
     s.look_wanted = "a node was lost"
 
 
+def _node_resized(s: State, e: NodeResized) -> None:
+    node = s.nodes.get(e.node)
+    if node is None or s.stopping:
+        return
+    node.room.resize(e.cpu - node.cpu, e.memory - node.memory, e.gpus)
+    node.cpu, node.memory, node.resized = e.cpu, e.memory, True
+    s.look_wanted = "a node changed in size"
+
+
 def _node_set_up(s: State, e: NodeSetUp) -> None:
     if e.node in s.nodes:
         s.nodes[e.node].set_up[e.step] = True
@@ -186,7 +202,10 @@ def _unit_event(handler: Callable[[State, WorkerRec, Any], None]) -> Callable[[S
     def handle(s: State, w: WorkerRec, e: Any) -> None:
         if s.stopping:
             return
-        handler(s, w, e)
+        if s.rebuilds and e.unit in s.rebuilds:
+            _REBUILD_EVENTS[type(e)](s, w, e)
+        else:
+            handler(s, w, e)
         crew.stop_if_drained(s, w)
 
     return handle
@@ -196,6 +215,7 @@ _WORKER_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
     UnitFinished: _unit_event(finished),
     UnitEmitted: _unit_event(emitted),
     UnitFailed: _unit_event(unit_failed),
+    InputsLost: _unit_event(inputs_lost),
     WorkerReady: crew.ready,
     StepSetUp: crew.step_set_up,
     SetupFailed: crew.setup_failed,
@@ -204,9 +224,18 @@ _WORKER_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
     WorkerAlive: link.alive,
 }
 
+_REBUILD_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
+    UnitFinished: rebuild_finished,
+    UnitEmitted: rebuild_emitted,
+    UnitFailed: unit_failed,
+    InputsLost: inputs_lost,
+}
+
 _EVENTS: dict[type, Callable[[State, Any], None]] = {
     NodeJoined: _node_joined,
     NodeLost: _node_lost,
+    NodeResized: _node_resized,
+    DataLost: data_lost,
     NodeSetUp: _node_set_up,
     NodeSetupFailed: _node_setup_failed,
     SourceSized: _source_sized,
@@ -227,7 +256,7 @@ def _mark_ended(s: State) -> None:
             continue
         if step.live:
             return
-        step.ended = True
+        step.ended = step.has_ended = True
         s.look_wanted = s.look_wanted or f"{step.spec.name} ended"
 
 

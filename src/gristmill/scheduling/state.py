@@ -10,6 +10,7 @@ from gristmill.scheduling.commands import Command
 from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
 from gristmill.scheduling.events import Death, Event
+from gristmill.scheduling.piece import Piece, Rebuild
 from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.planning.problem import Problem
 from gristmill.scheduling.snapshot import Decision
@@ -117,6 +118,12 @@ class Unit:
     bytes: int = 0
     part_us: int = 0
     """Time of the chunks that it has delivered."""
+    rebuild: Rebuild | None = None
+    """It makes lost data again."""
+    missing: int = 0
+    """Pieces of data that it waits for."""
+    loose: bool = False
+    """A task that was never part of a unit: when it has its data it joins its queue again."""
 
     @property
     def key(self) -> int:
@@ -222,6 +229,8 @@ class NodeRec:
     shared_memory_busy: int = 0
     set_up: dict[int, bool] = field(default_factory=dict)
     """Steps with `setup_on_node`: False while it runs, True when it is done."""
+    resized: bool = False
+    """Its size has changed: what runs may for a while be more than it has."""
 
 
 @dataclass(slots=True)
@@ -232,14 +241,22 @@ class StepRec:
     queue: deque[TaskRec] = field(default_factory=deque)
     retries: deque[Unit] = field(default_factory=deque)
     suspects: deque[Unit] = field(default_factory=deque)
+    stalled: dict[int, Unit] = field(default_factory=dict)
+    """Units that wait for lost data, by their keys."""
+    stalled_tasks: int = 0
+    rebuilds: int = 0
+    """Units here, live as well, that make lost data again."""
     live: int = 0
-    """Tasks that are queued, assigned or suspended here."""
+    """Tasks that are queued, assigned, suspended or stalled here."""
     queued: int = 0
     queued_bytes: int = 0
     running: int = 0
     """Units assigned."""
     suspended: int = 0
     ended: bool = False
+    """Nothing is left to do and nothing more can come, unless data that it made is lost."""
+    has_ended: bool = False
+    """Had ended once: the barrier of batch mode behind it stays open."""
     workers: dict[int, WorkerRec] = field(default_factory=dict)
     hungry: dict[int, WorkerRec] = field(default_factory=dict)
     """Dedicated workers that could take another unit."""
@@ -302,6 +319,16 @@ class State:
     next_slice: int = -1
     slices: dict[int, SlicedTask] = field(default_factory=dict)
     """Data that is run in slices."""
+    pieces: dict[int, Piece] = field(default_factory=dict)
+    """By id of data: what can be lost, and what that was made from."""
+    rebuilds: dict[int, Unit] = field(default_factory=dict)
+    """Units that make lost data again, by their keys."""
+    fetched: int = 0
+    """Data of tasks that are done, made again or about to be because something else was made from it."""
+    deferred: list[Piece] = field(default_factory=list)
+    """Such data that has to wait until there is room for it."""
+    losses: int = 0
+    """Data lost so far."""
     held: int = 0
     reserved: int = 0
     peak: int = 0

@@ -16,6 +16,7 @@ from gristmill.scheduling.simulator.truth import outputs_of, service_key, source
 
 if TYPE_CHECKING:
     from gristmill.scheduling.simulator.faults import Injector
+    from gristmill.scheduling.simulator.losses import Losses
     from gristmill.scheduling.simulator.wire import Wire
     from gristmill.scheduling.simulator.witness import Witness
 
@@ -27,6 +28,7 @@ class Cluster:
     wire: Wire | None
     """None: what workers say and are told arrives in order and once."""
     witness: Witness
+    losses: Losses
 
     def __init__(
         self,
@@ -47,6 +49,8 @@ class Cluster:
         self.watched = watched
         """The witness looks on."""
         self.straggling = False
+        self.losing = False
+        """Data can be lost."""
         self.heap: list[tuple[int, int, Any]] = []
         self.seq = 0
         self.now = 0
@@ -83,14 +87,14 @@ class Cluster:
 
         self.after(delay, arrive)
 
-    def lose(self, node: int) -> e.Event:
+    def lose(self, node: int) -> e.Event | list[e.Event]:
         self.nodes.pop(node, None)
         self.node_ready = {x for x in self.node_ready if x[0] != node}
         for i in [i for i, w in self.workers.items() if w.node == node]:
             self.lose_worker(i)
         for i in [i for i, (where, _) in self.witness.placed.items() if where == node]:
             self.witness.is_gone(i)
-        return e.NodeLost(node)
+        return self.losses.node_lost(node)
 
     def lose_worker(self, worker: int) -> VirtualWorker:
         """A worker is gone without a word."""
@@ -217,6 +221,13 @@ class Cluster:
     def begin(self, worker: int, w: VirtualWorker) -> None:
         job = w.current
         assert job is not None
+        lost = self.losses.cannot_load(job)
+        if lost:
+            w.current = None
+            self.say(worker, w, e.InputsLost(worker, job.key, lost))
+            self.go_on(worker, w)
+            return
+        job.loaded = True
         model = self.models[job.step]
         if not any(d.is_in(model.hangs) for d in job.data):
             kind = self.nodes[w.node].kind
@@ -249,7 +260,7 @@ class Cluster:
             made = [
                 (d, x.task)
                 for x, whole in zip(job.inputs, job.data, strict=True)
-                for d in self.outputs_of(job.step, whole)[x.skip :]
+                for d in self.delivers(x, self.outputs_of(job.step, whole))
             ]
             end = job.produced + model.chunk if model.chunk else len(made)
             part = made[job.produced : end]
@@ -258,19 +269,24 @@ class Cluster:
                 job.produced = end
                 w.suspended[job.key] = job
                 kind = e.UnitEmitted
-            self.say(worker, w, lambda world: kind(worker, job.key, world.make(job.step, part), busy))
+            self.say(worker, w, lambda world: kind(worker, job.key, world.make(job.step, part, w.node), busy))
         self.go_on(worker, w)
+
+    @staticmethod
+    def delivers(x: c.Input, outputs: list[Data]) -> list[Data]:
+        return [outputs[i] for i in x.wanted] if x.wanted else outputs[x.skip :]
 
     def outputs_of(self, step: int, d: Data) -> list[Data]:
         return outputs_of(self.models[step], step, d)
 
-    def make(self, step: int, outputs: list[tuple[Data, int]]) -> tuple[e.Output, ...]:
+    def make(self, step: int, outputs: list[tuple[Data, int]], node: int) -> tuple[e.Output, ...]:
         """Tasks on their way to the scheduler."""
         size = self.models[step].out_bytes
         made = []
         for ident, (data, parent) in enumerate(outputs, self.next_id):
             n = len(data.items)
-            made.append(e.Output(ident, size, n, parent, n > 1))
+            losable = self.losing and self.losses.place(ident, data.key, step, node)
+            made.append(e.Output(ident, size, n, parent, n > 1, losable))
         self.next_id += len(made)
         if made:
             self.arriving.append(Made(step, tuple([(o.id, data) for o, (data, _) in zip(made, outputs, strict=True)])))
@@ -313,8 +329,9 @@ class Cluster:
         if w is not None:
             assert not w.stopping, f"worker {x.worker} was told to stop and gets work"
             inputs = x.special or tuple([c.Input(t, t, 0, 0, 0) for t in x.tasks])
-            data = tuple([part(self.data[i.data], i.start, i.stop) for i in inputs])
-            w.queue.append(Job(x.tasks[0], x.step, inputs, data))
+            data = tuple([part(self.losses.gone.get(i.data) or self.data[i.data], i.start, i.stop) for i in inputs])
+            early = self.losing and x.tasks[0] % 3 == 0 and not any(i.data in self.losses.gone for i in inputs)
+            w.queue.append(Job(x.tasks[0], x.step, inputs, data, loaded=early))
             self.go_on(x.worker, w)
 
     def resume(self, x: c.Resume) -> None:

@@ -56,6 +56,13 @@ class Faults:
     """Between signs of life of a worker, and until one that cannot be accounted for is given up."""
     restart_every_s: float = 0.0
     """The driver is lost and another goes on from its log."""
+    losable: float = 0.0
+    """Share of outputs that lie on the node which made them, and are lost with it."""
+    data_loss_every_s: float = 0.0
+    """A node goes on but loses such data, all or some of it."""
+    resize_every_s: float = 0.0
+    resized_s: float = 10.0
+    """Others take much of a node, or all of it, for so long."""
     until_s: float = 0.0
     """No crash, kill, loss or restart, and no message lost, after this time; 0: without end."""
 
@@ -73,7 +80,7 @@ class Faults:
 
 
 _SHARES = frozenset(
-    ["slow_workers", "slow_tasks", "setup_failures", "poison", "raising", "hanging", "late", "duplicated", "lost"]
+    ["slow_workers", "slow_tasks", "setup_failures", "poison", "raising", "hanging", "late", "duplicated", "lost", "losable"]
 )
 
 
@@ -126,6 +133,8 @@ class Injector:
             (faults.node_loss_every_s, self._lose_node),
             (faults.restart_every_s, self._restart),
             (faults.cut_off_every_s, self._cut_off),
+            (faults.data_loss_every_s, self._lose_data),
+            (faults.resize_every_s, self._resize),
         ):
             if every_s:
                 self._again(round(every_s * SECOND), what)
@@ -140,8 +149,8 @@ class Injector:
         slow = uniform(mix(mix(self.world.seed, 3_000_047), worker)) < f.slow_workers
         return f.slow_factor if slow or uniform(mix(key, 3_000_059)) < f.slow_tasks else 1.0
 
-    def _again(self, every: int, what: Callable[[], Event | None]) -> None:
-        def happen(world: World) -> Event | None:
+    def _again(self, every: int, what: Callable[[], Event | list[Event] | None]) -> None:
+        def happen(world: World) -> Event | list[Event] | None:
             if not self.active:
                 return None
             self._again(every, what)
@@ -172,7 +181,22 @@ class Injector:
         if len(running) > 1:
             self._end(running, Death.OUT_OF_MEMORY)
 
-    def _lose_node(self) -> Event | None:
+    def _lose_data(self) -> list[Event] | None:
+        return self.world.losses.store_lost() or None
+
+    def _resize(self) -> Event | None:
+        here = list(self.world.nodes.values())
+        if not here:
+            return None
+        node = self.world.random.choice(here)
+
+        def restore(world: World) -> Event | None:
+            return world.losses.restore(node) if world.nodes.get(node.node) is node else None
+
+        self.world.after(round(self.faults.resized_s * SECOND), restore)
+        return self.world.losses.resize(node)
+
+    def _lose_node(self) -> Event | list[Event] | None:
         here = [n for n in self.nodes if n.node in self.world.nodes]
         if not here:
             return None

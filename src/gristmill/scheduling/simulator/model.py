@@ -96,6 +96,8 @@ class Job:
     inputs: tuple[Input, ...]
     data: tuple[Data, ...]
     produced: int = 0
+    loaded: bool = False
+    """Its inputs are in the worker and cannot be lost any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gristmill.scheduling.events import Death, Event, NodeLost, Tick, WorkerDied
+from gristmill.scheduling.lineage import in_use
 from gristmill.scheduling.log import RecordingScheduler, recover
 
 if TYPE_CHECKING:
@@ -37,12 +38,13 @@ def lose_driver(world: World, events: Sequence[Event]) -> None:
     world.source_next = state.source_taken
     for command in again:
         world.do(command, again=True)
-    left_over = world.data.keys() - {t.data for t in state.tasks.values()}
+    left_over = world.data.keys() - in_use(state)
     assert not left_over or state.stopping, f"data not released by the lost driver: {sorted(left_over)[:5]}"
     world.tell(
         [
             *(NodeLost(i) for i in state.nodes if i not in world.nodes),
             *(node for i, node in world.nodes.items() if i not in state.nodes),
+            *world.losses.after_restart(),
             *(WorkerDied(w, Death.DRIVER_LOST) for w in state.workers),
             Tick(),
         ]

@@ -98,7 +98,7 @@ def random_scenario(seed: int) -> Scenario:
         width = max(width, width * fan_out)
         steps.append(spec)
         models.append(_model(r, fan_out, sources, spec.slices, crowded=width > 4))
-    faults = _faults(r)
+    faults = _losses(random.Random(f"losses {seed}"), _faults(r))
     return Scenario(
         seed,
         steps,
@@ -222,6 +222,20 @@ def _faults(r: random.Random) -> Faults:
         restart_every_s=rate(0.15, 5, 20),
         until_s=r.choice([30.0, 60.0]),
     )
+
+
+def _losses(r: random.Random, faults: Faults) -> Faults:
+    """With data that can be lost, and nodes that change in size, in some of the scenarios."""
+    if r.random() < 0.5:
+        faults = replace(
+            faults,
+            losable=r.choice([0.3, 0.8, 1.0]),
+            data_loss_every_s=r.choice([0, 1, 3, 10]),
+            node_loss_every_s=faults.node_loss_every_s or r.choice([0, 5, 15]),
+        )
+    if r.random() < 0.25:
+        faults = replace(faults, resize_every_s=r.choice([2, 10]), resized_s=r.choice([1.0, 5.0, 15.0]))
+    return replace(faults, until_s=faults.until_s or 30.0)
 
 
 def show(value: Any) -> str:

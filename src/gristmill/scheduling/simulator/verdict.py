@@ -62,3 +62,4 @@ def assert_nothing_lost(world: World) -> None:
     assert not world.workers, f"workers live after the end: {sorted(world.workers)[:5]}"
     s = world.scheduler.state
     assert (s.held, s.reserved, len(s.tasks), len(s.workers)) == (0, 0, 0, 0), "the scheduler has something left"
+    assert (len(s.pieces), len(s.rebuilds), s.fetched) == (0, 0, 0), "the scheduler remembers what can be lost"

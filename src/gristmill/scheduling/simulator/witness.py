@@ -37,7 +37,7 @@ class Witness:
     def starts(self, x: c.StartWorker) -> None:
         world = self.world
         assert x.node in world.nodes, f"worker {x.worker} is started on node {x.node}, which is not there"
-        node = world.nodes[x.node]
+        node = world.losses.size(x.node)
         if x.step is None:
             return
         assert (x.node, x.step) in world.node_ready or not world.specs[x.step].node_setup, (
@@ -48,7 +48,7 @@ class Witness:
         assert sum(p.cpu for p in here) <= node.cpu, f"node {x.node}: the workers hold more CPUs than it has"
         assert sum(p.memory for p in here) <= node.memory, f"node {x.node}: the workers hold more memory than it has"
         for i in x.gpus:
-            assert i < len(node.gpus), f"node {x.node} has no GPU {i}"
+            assert i < len(node.gpus) and node.gpus[i] >= 0, f"node {x.node} has no GPU {i}"
             used = sum(p.gpu_share for p in here if i in p.gpus)
             assert used <= UNIT, f"node {x.node}: GPU {i} is shared out {used / UNIT:g} times"
 
@@ -93,7 +93,8 @@ class Witness:
                 assert self.raised[event.unit] <= most, f"task {event.unit} raised {most} times and was tried again"
         for x in commands:
             if isinstance(x, (c.Dispatch, c.Resume, c.Pull)):
-                last = x
+                if not self._makes_again(x):
+                    last = x
                 if isinstance(x, c.Dispatch):
                     assert x.worker not in self.leaving, f"worker {x.worker} is leaving and got new work"
                     if len(x.tasks) == 1:
@@ -111,6 +112,12 @@ class Witness:
         step = last.step if isinstance(last, c.Dispatch) else s.workers[last.worker].assigned[-1].step
         self._fits(s.headroom[step], f"work of step {step}")
 
+    def _makes_again(self, x: c.Dispatch | c.Resume | c.Pull) -> bool:
+        """It makes lost data again, for which room is held already."""
+        if isinstance(x, c.Dispatch):
+            return bool(x.special) and bool(x.special[0].wanted)
+        return isinstance(x, c.Resume) and x.unit in self.world.scheduler.state.rebuilds
+
     def _fits(self, headroom: int, what: str) -> None:
         s = self.world.scheduler.state
         total = s.held + s.reserved + headroom
@@ -123,7 +130,13 @@ class Witness:
 def _assert_apart(job: Job, other: Job, worker: int, other_worker: int) -> None:
     for x in job.inputs:
         for y in other.inputs:
-            if x.data == y.data and (not x.stop or not y.stop or (x.start < y.stop and y.start < x.stop)):
+            if x.wanted or y.wanted:
+                assert x.data != y.data or x.start != y.start or not (
+                    set(x.wanted[job.produced :]) & set(y.wanted[other.produced :])
+                ), (
+                    f"the same outputs of data {x.data} are made again in workers {worker} and {other_worker}"
+                )
+            elif x.data == y.data and (not x.stop or not y.stop or (x.start < y.stop and y.start < x.stop)):
                 raise AssertionError(
                     f"task {x.data} (items {x.start} to {x.stop}) of step {job.step} begins in worker {worker} while "
                     f"worker {other_worker} has it"

@@ -17,6 +17,7 @@ from gristmill.scheduling.planning import solve
 from gristmill.scheduling.scheduler import Scheduler
 from gristmill.scheduling.simulator.cluster import Cluster, part
 from gristmill.scheduling.simulator.faults import Faults, Injector
+from gristmill.scheduling.simulator.losses import Losses
 from gristmill.scheduling.simulator.model import SECOND, SOURCE_BYTES, Data, Made, StepModel, cpus
 from gristmill.scheduling.simulator.restart import lose_driver
 from gristmill.scheduling.simulator.truth import source_key
@@ -87,7 +88,9 @@ class World(Cluster):
         self.driver_fails = False
         """The driver is lost with the next event."""
         self.straggling = faults is not None
+        self.losing = faults is not None and faults.losable > 0
         self.witness = Witness(self)
+        self.losses = Losses(self, faults.losable if faults is not None else 0.0)
         self.injector = Injector(self, faults or Faults(), list(nodes or ()))
         self.wire = Wire(self, self.injector) if faults is not None and faults.links_fail else None
         beginning = [*(nodes or [cpus(4)]), e.SourceSized(source)]
@@ -130,6 +133,8 @@ class World(Cluster):
         self.max_bytes = max(self.max_bytes, s.held + s.reserved)
         if self.check_every and self.events % self.check_every == 0:
             self.scheduler.check()
+            if self.losing:
+                self.losses.agrees()
 
     def hear(self, events: Sequence[e.Event]) -> list[c.Command]:
         made, self.arriving = self.arriving, []
@@ -195,6 +200,7 @@ class World(Cluster):
     def release(self, x: c.Release) -> None:
         for t in x.tasks:
             del self.data[t]
+            self.losses.released(t)
 
     def quarantine(self, x: c.Quarantine) -> None:
         self.given_up.add(x.task)

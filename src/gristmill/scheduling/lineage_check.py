@@ -1,0 +1,66 @@
+"""What must hold of data that can be lost, after every event. Everything is counted again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from gristmill.scheduling.state import State, TaskState
+
+
+def check_lineage(s: State) -> None:
+    """Raise `AssertionError` naming the first broken invariant."""
+    children = Counter(id(piece.parent) for piece in s.pieces.values() if piece.parent is not None)
+    live = {t.data for t in s.tasks.values() if t.id not in s.rebuilds}
+    for data, piece in s.pieces.items():
+        assert piece.data == data, f"data {piece.data} is noted as {data}"
+        assert piece.children == children[id(piece)], f"data {data}: what was made from it is miscounted"
+        assert piece.parent is None or s.pieces.get(piece.parent.data) is piece.parent, f"data {data} has no origin"
+        assert piece.live == (data in live), f"data {data} is noted as {'live' if piece.live else 'done'} and is not"
+        assert piece.live or piece.children or piece.rebuilds, f"data {data} is kept for nothing"
+        assert not (piece.there and piece.released), f"data {data} was released and counts as there"
+        kept = piece.children and not piece.losable
+        assert piece.released or piece.live or piece.rebuilds or kept, f"data {data} is not released"
+        assert not piece.released or not (piece.live or kept), f"data {data} was released and is needed"
+        if piece.stalled:
+            assert not piece.there, f"units wait for data {data}, which is there"
+            assert piece.coming or piece in s.deferred, f"units wait for data {data}, which nobody makes"
+        if piece.coming:
+            makers = [u for u in s.rebuilds.values() if u.rebuild and piece in u.rebuild.wanted.values()]
+            assert len(makers) == 1, f"data {data} is made again {len(makers)} times at once"
+    fetched = sum(piece.fetched for piece in s.pieces.values())
+    assert s.fetched == fetched, f"{s.fetched} pieces of data fetched, {fetched} found"
+    _check_rebuilds(s)
+    _check_stalled(s)
+
+
+def _check_rebuilds(s: State) -> None:
+    for key, unit in s.rebuilds.items():
+        rebuild = unit.rebuild
+        assert rebuild is not None and unit.key == key and key in s.tasks, f"unit {key} makes nothing again"
+        assert unit in rebuild.parent.rebuilds, f"unit {key} is not known to what it makes something of"
+        assert unit.tasks[0].data == rebuild.parent.data, f"unit {key} runs on other data than it should"
+        assert rebuild.wanted or unit.tasks[0].state in (TaskState.ASSIGNED, TaskState.SUSPENDED), (
+            f"unit {key} makes nothing again"
+        )
+    for step in s.steps:
+        found = sum(unit.step == step.index for unit in s.rebuilds.values())
+        assert step.rebuilds == found, f"step {step.index}: units that make data again are miscounted"
+
+
+def _check_stalled(s: State) -> None:
+    lacking = Counter(id(unit) for piece in s.pieces.values() for unit in piece.stalled)
+    for step in s.steps:
+        for key, unit in step.stalled.items():
+            assert unit.key == key, f"unit {unit.key} waits as {key}"
+            assert unit.missing == lacking[id(unit)] > 0, f"unit {key} waits for {unit.missing} pieces of data"
+        found = sum(len(unit.tasks) for unit in step.stalled.values())
+        assert step.stalled_tasks == found, f"step {step.index}: stalled tasks are miscounted"
+        for unit in (*step.retries, *step.suspects):
+            _assert_there(s, unit.tasks[0].data)
+        for t in step.queue:
+            _assert_there(s, t.data)
+
+
+def _assert_there(s: State, data: int) -> None:
+    piece = s.pieces.get(data)
+    assert piece is None or piece.there, f"data {data} is gone and its task waits as if it were not"

@@ -1,0 +1,117 @@
+"""Data that lies on the nodes of a virtual cluster and is lost with them, and nodes that change in size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gristmill.scheduling import events as e
+from gristmill.scheduling.lineage import in_use
+from gristmill.scheduling.simulator.chance import mix, uniform
+from gristmill.scheduling.simulator.model import SECOND, Data, Job
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.simulator.world import World
+
+_LATE_US = 3 * SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What the run may use of a node."""
+
+    cpu: int
+    memory: int
+    gpus: tuple[int, ...]
+
+
+class Losses:
+    """Where losable data lies, what is gone of it, and how large nodes are now."""
+
+    def __init__(self, world: World, share: float) -> None:
+        self.world, self.share = world, share
+        self.where: dict[int, int] = {}
+        """The node of each piece of data that can be lost."""
+        self.gone: dict[int, Data] = {}
+        """All that was ever lost, and what it was."""
+        self.sizes: dict[int, Size] = {}
+        """Of nodes that are not as they were when they joined."""
+
+    def place(self, data: int, key: int, step: int, node: int) -> bool:
+        """Whether the output of a step with this id lies where it was made, and can be lost."""
+        if step + 1 == len(self.world.models) or uniform(mix(mix(key, 5_000_011), data)) >= self.share:
+            return False
+        self.where[data] = node
+        return True
+
+    def node_lost(self, node: int) -> list[e.Event]:
+        self.sizes.pop(node, None)
+        return [e.NodeLost(node), *self._told(self._lose([i for i, at in self.where.items() if at == node]))]
+
+    def store_lost(self) -> list[e.Event]:
+        """The store of a node loses all, or some, of what it has."""
+        here = sorted({at for i, at in self.where.items() if i in self.world.data})
+        if not here:
+            return []
+        node = self.world.random.choice(here)
+        share = self.world.random.choice([0.2, 1.0, 1.0])
+        return self._told(
+            self._lose([i for i, at in self.where.items() if at == node and self.world.random.random() < share])
+        )
+
+    def _lose(self, ids: list[int]) -> tuple[int, ...]:
+        lost = tuple(i for i in ids if i in self.world.data)
+        for i in lost:
+            self.gone[i] = self.world.data[i]
+            del self.where[i]
+        return lost
+
+    def _told(self, lost: tuple[int, ...]) -> list[e.Event]:
+        """The driver hears of it at once, late, or only from a worker that cannot load it."""
+        if not lost:
+            return []
+        how = self.world.random.random()
+        if how < 0.5:
+            return [e.DataLost(lost)]
+        if how < 0.8:
+            self.world.post(self.world.random.randrange(_LATE_US), e.DataLost(lost))
+        return []
+
+    def released(self, data: int) -> None:
+        self.where.pop(data, None)
+
+    def cannot_load(self, job: Job) -> tuple[int, ...]:
+        """The inputs of a unit that are gone. Some workers load them when they are told, others when it is their turn."""
+        return tuple([x.data for x in job.inputs if x.data in self.gone]) if not job.loaded else ()
+
+    def resize(self, node: e.NodeJoined) -> e.Event:
+        """Others take much of a node, for a while."""
+        r = self.world.random
+        cpu = node.cpu * r.randrange(5) // 4
+        gpus = tuple([-1 if r.random() < 0.4 else x for x in node.gpus])[: r.randrange(len(node.gpus) + 1) or None]
+        self.sizes[node.node] = Size(cpu, node.memory * r.randrange(5) // 4, gpus)
+        return self.size_event(node.node)
+
+    def restore(self, node: e.NodeJoined) -> e.Event | None:
+        if self.sizes.pop(node.node, None) is None:
+            return None
+        return self.size_event(node.node)
+
+    def size_event(self, node: int) -> e.Event:
+        size = self.size(node)
+        return e.NodeResized(node, size.cpu, size.memory, size.gpus)
+
+    def size(self, node: int) -> Size:
+        whole = self.world.nodes[node]
+        return self.sizes.get(node) or Size(whole.cpu, whole.memory, whole.gpus)
+
+    def after_restart(self) -> list[e.Event]:
+        """What a driver that goes on from a log has to be told."""
+        gone = tuple(sorted(i for i in self.gone if i in self.world.data))
+        found: list[e.Event] = [self.size_event(node) for node in self.world.nodes] if self.sizes else []
+        return [*found, e.DataLost(gone)] if gone else found
+
+    def agrees(self) -> None:
+        """All that the scheduler counts on is known here by the same id, lost or not."""
+        unknown = in_use(self.world.scheduler.state) - self.world.data.keys()
+        assert not unknown, f"released and yet in use: data {sorted(unknown)[:5]}"
