@@ -1,0 +1,1 @@
+"""What is around a run: the cluster that it runs on."""

@@ -1,0 +1,48 @@
+"""The head node of a cluster of our own, in the foreground: ``python -m gristmill.core.ray_head FOLDER OPTIONS``.
+
+Not ``ray start --head --block``: that always opens a server for Ray's client, at a port that must be free, and a
+monitor for an autoscaler that is not there; and on SIGTERM it waits for half a minute.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+ADDRESS = "address"
+"""The file with the address of the node, there as soon as it is up."""
+_PR_SET_PDEATHSIG = 1
+
+
+def serve(folder: str, options: dict[str, Any]) -> int:
+    """Start the node, say where it is, and stay until told to end, or until one of its processes has."""
+    from ray._private.node import Node
+    from ray._private.parameter import RayParams
+
+    params = RayParams(temp_dir=folder, min_worker_port=0, max_worker_port=0, **options)
+    params.dashboard_agent_listen_port = None  # a free one, not always the same
+    node = Node(params, head=True, shutdown_at_exit=False, spawn_reaper=True)
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    address = os.path.join(folder, ADDRESS)
+    with open(f"{address}.part", "w") as file:
+        file.write(node.address)
+    os.rename(f"{address}.part", address)
+    dead: list[Any] = []
+    while not dead and not told.wait(0.5):
+        dead = node.dead_processes()
+    for kind, process in dead:
+        print(f"{kind} ended with {process.returncode}", flush=True)
+    node.kill_all_processes(check_alive=False, allow_graceful=True)
+    return 1 if dead else 0
+
+
+if __name__ == "__main__":
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    sys.exit(serve(sys.argv[1], json.loads(sys.argv[2])))
