@@ -88,6 +88,7 @@ class EngineConfig:
             if getattr(self, name) is not None:
                 size(name, getattr(self, name))
 
+
 def _profile(value: Any) -> Profile:
     if not isinstance(value, Profile | Mapping | str | os.PathLike):
         raise ConfigError(f"profile is what `result.profile()` gives, a mapping or the path of a file, not {value!r}")

@@ -206,8 +206,8 @@ class Reports(ABC):
             else:
                 if self.ledger is not None:
                     self.ledger.begin(label)
-                self.store.add(ident, label, w, payload, offset, length)
-                made.append(e.Output(ident, length, items, parent, divisible))
+                losable = self.store.add(ident, label, w, payload, offset, length)
+                made.append(e.Output(ident, length, items, parent, divisible, losable))
         return tuple(made)
 
     def tell_death(self, ident: int, cause: e.Death, detail: str, task: int | None, step: int | None) -> None:

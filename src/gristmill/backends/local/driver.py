@@ -63,9 +63,9 @@ class LocalDriver(Driver):
         if w is None:
             return
         if x.special:
-            inputs = [self.arenas.input_for(w, i.task, i.data, i.start, i.stop, i.skip) for i in x.special]
+            inputs = [self.arenas.input_for(w, i.task, i.data, i.start, i.stop, i.skip, i.wanted) for i in x.special]
         else:
-            inputs = [self.arenas.input_for(w, t, t, 0, 0, 0) for t in x.tasks]
+            inputs = [self.arenas.input_for(w, t, t, 0, 0, 0, ()) for t in x.tasks]
         self.reports.running[x.worker, x.tasks[0]] = x.step
         w.outbox.append((ToWorker.RUN, x.step, x.tasks[0], inputs))
 

@@ -70,13 +70,15 @@ class LocalStore(Store):
         w.freed.append((offset, length))
         return read_arena(self.processes.arenas[w.id], offset, length) if wanted else None
 
-    def input_for(self, w: WorkerProcess, task: int, data: int, start: int, stop: int, skip: int) -> tuple[Any, ...]:
+    def input_for(
+        self, w: WorkerProcess, task: int, data: int, start: int, stop: int, skip: int, wanted: tuple[int, ...]
+    ) -> tuple[Any, ...]:
         """A task as a worker is told of it; it gets the descriptor of the arena if it has not got it yet."""
         ref = self.refs[data]
         if ref.payload is None and ref.arena not in w.arenas:
             own = self._source.fd if ref.arena == _SOURCE and self._source is not None else None
             self.processes.show_arena(w, ref.arena, self.processes.arenas[ref.arena] if own is None else own)
-        return (task, ref.label, ref.payload, ref.arena, ref.offset, ref.length, start, stop, skip, ())
+        return (task, ref.label, ref.payload, ref.arena, ref.offset, ref.length, start, stop, skip, wanted)
 
     def payload(self, task: int) -> bytes | bytearray:
         """The data of a live task."""

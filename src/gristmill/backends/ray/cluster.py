@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from gristmill.backends.ray.config import RayConfig
+from gristmill.core.client import RayClient
 from gristmill.errors import PipelineError
 
 NODES_S = 1.0
@@ -33,6 +34,9 @@ class NodeState:
     gpus: int
     memory: int
     object_store: int
+    free_cpus: float
+    free_gpus: float
+    """What nobody has reserved; all of it where that cannot be known."""
 
 
 @contextlib.contextmanager
@@ -42,32 +46,22 @@ def connected(config: RayConfig) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    with contextlib.ExitStack() as stack:
-        address = config.address
-        if address is None:
-            address = stack.enter_context(_own_or_running(config))
+    cpus = None if config.num_cpus is None else math.ceil(config.num_cpus)
+    with RayClient(num_cpus=cpus, num_gpus=config.num_gpus, address=config.address) as client:
         try:
-            ray.init(address=address, log_to_driver=True, logging_level="warning")
+            ray.init(address=client.at, logging_level="warning")
         except (ConnectionError, OSError, RuntimeError) as error:
-            raise PipelineError(f"no Ray cluster could be reached at {address}: {error}") from error
+            raise PipelineError(f"no Ray cluster could be reached at {client.at}: {error}") from error
         try:
             yield ray
         finally:
             ray.shutdown()
 
 
-@contextlib.contextmanager
-def _own_or_running(config: RayConfig) -> Iterator[str]:
-    """The address of the cluster that is there, or of one that lives as long as this."""
-    from gristmill.core.client import RayClient
-
-    with RayClient(num_cpus=None if config.num_cpus is None else int(config.num_cpus), num_gpus=config.num_gpus):
-        yield os.environ["RAY_ADDRESS"]
-
-
 def nodes_of(ray: Any) -> list[NodeState]:
     """The nodes that are up."""
     found = []
+    free = _free(ray)
     for node in ray.nodes():
         if not node["Alive"]:
             continue
@@ -79,9 +73,19 @@ def nodes_of(ray: Any) -> list[NodeState]:
                 int(has.get("GPU", 0)),
                 int(has.get("memory", 0)),
                 int(has.get("object_store_memory", 0)),
+                free.get(node["NodeID"], has).get("CPU", 0.0),
+                free.get(node["NodeID"], has).get("GPU", 0.0),
             )
         )
     return found
+
+
+def _free(ray: Any) -> dict[str, dict[str, float]]:
+    """What is not reserved, by node. Ray tells it by node only inside the cluster."""
+    with contextlib.suppress(Exception):  # not part of what Ray promises: without it, all is taken to be free
+        found: dict[str, dict[str, float]] = ray._private.state.available_resources_per_node()
+        return found
+    return {}
 
 
 class NodeWatch:

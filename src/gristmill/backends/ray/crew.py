@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,22 @@ if TYPE_CHECKING:
     from gristmill.backends.ray.store import Bulk
 
 
-@dataclass
+@dataclass(eq=False)
+class Call:
+    """Messages on their way, until their reports are taken in."""
+
+    messages: list[Message]
+    bulk: Any = None
+    """The object with the payloads of the reply."""
+    said: list[Message] | None = None
+    error: BaseException | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.said is not None or self.error is not None
+
+
+@dataclass(eq=False)
 class RayMember:
     """A worker, from the order to start it until its end is known."""
 
@@ -24,7 +40,13 @@ class RayMember:
     """When (`time.perf_counter_ns`) it was told to start, or to stop."""
     pid: int = 0
     """0 until its process is there."""
+    cpu: float = 0.0
+    gpu: float = 0.0
+    gpus: tuple[int, ...] = ()
+    """What it reserves, and which of its node's GPUs the scheduler gave it."""
     outbox: list[Message] = field(default_factory=list)
+    calls: deque[Call] = field(default_factory=deque)
+    """In the order in which they were made, which is that in which they are answered, unless one fails."""
     stop_by: float = 0.0
     """When it must have left, after it was told to stop."""
     said_bye: bool = False
@@ -35,6 +57,8 @@ class RayMember:
     """The payloads that came with the reply that is being read."""
     bulk: Bulk | None = None
     """The same, once one of them is noted."""
+    payloads: list[Any] | None = None
+    """And the payloads themselves, if they are wanted here."""
 
 
 @dataclass
@@ -47,6 +71,11 @@ class RayNode:
     agent: Any
     facts: Any = None
     free_slots: list[int] = field(default_factory=list)
+    size: Any = None
+    """CPUs, memory and GPUs as the scheduler was told."""
+    seen: Any = None
+    times: int = 0
+    """The same as it was seen last, and how often."""
     looking: bool = False
     """It was asked what it uses and has not answered yet."""
     memory: int = 0

@@ -13,7 +13,7 @@ from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Dr
 from gristmill.backends.engine.interrupts import Interrupts
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.protocol import ToWorker
+from gristmill.backends.engine.protocol import FromWorker, ToWorker
 from gristmill.backends.engine.source import Source
 from gristmill.backends.engine.worker import Limits, Setting
 from gristmill.backends.ray.agent import NodeAgent, NodeFacts
@@ -33,6 +33,10 @@ _LOOK_S = 0.5
 _START_S = 60.0
 """A worker whose process is not there by then was given no room by Ray."""
 _LOGICAL_GPU_BYTES = 80 << 30
+_DOUBT_S = 15.0
+"""How long a node that did not answer is left alone; Ray notes within that time that it is gone, or it is not."""
+_SETTLED = 2
+"""How often a node must be seen to have changed in size, until it is believed: Ray takes a while to note what ends."""
 
 
 class RayDriver(Driver):
@@ -98,8 +102,39 @@ class RayDriver(Driver):
         for node in [node for node in self.talk.nodes.values() if node.ident not in up]:
             self.talk.node_lost(node)
         for ident, state in up.items():
-            if ident not in known:
+            if ident not in known and time.monotonic() - self.talk.lost_at.get(ident, -_DOUBT_S) >= _DOUBT_S:
                 self._welcome(state)
+        for node in self.talk.nodes.values():
+            if node.facts is not None and node.ident in up:
+                self._compare(node, up[node.ident])
+
+    def _compare(self, node: RayNode, state: NodeState) -> None:
+        """Tell if others on the cluster have taken some of a node, or given it back, and it stays so for a while."""
+        size = self._size(node, state)
+        if size == node.size or size != node.seen:
+            node.seen, node.times = size, 0
+            return
+        node.times += 1
+        if node.times >= _SETTLED:
+            node.size = size
+            self.reports.events.append(e.NodeResized(node.index, *size))
+
+    def _size(self, node: RayNode, state: NodeState) -> tuple[int, int, tuple[int, ...]]:
+        """What this run may use of a node: what it has and what is free."""
+        own = [w for w in self.talk.workers.values() if w.node == node.index]
+        cpus = min(state.cpus, state.free_cpus + sum(w.cpu for w in own))
+        sizes = self._gpu_sizes(node.facts, state.gpus)
+        taken = math.ceil(round(state.gpus - state.free_gpus - sum(w.gpu for w in own), 3))
+        ours = {i for w in own for i in w.gpus}
+        for i in [i for i in reversed(range(len(sizes))) if i not in ours][: max(0, taken)]:
+            sizes[i] = -1
+        share = self.config.cpu_allocation_percentage
+        return int(cpus * share * UNIT), state.memory, tuple(sizes)
+
+    def _gpu_sizes(self, facts: NodeFacts, count: int) -> list[int]:
+        size = None if self.config.gpu_memory_gb is None else int(self.config.gpu_memory_gb * 2**30)
+        real = facts.gpu_bytes
+        return [size or (real[i] if i < len(real) else _LOGICAL_GPU_BYTES) for i in range(count)]
 
     def _welcome(self, state: NodeState) -> None:
         """Place an agent on a node; it is used once the agent has answered."""
@@ -114,22 +149,18 @@ class RayDriver(Driver):
             if facts is not None and node.index in self.talk.nodes:
                 self._joins(node, state, facts)
             elif node.index in self.talk.nodes:
-                del self.talk.nodes[node.index]  # it went as it came; if not, it is seen again
+                self.talk.node_lost(node)  # it went as it came
 
         self.talk.mailbox.when(agent.describe.remote(), described)
 
     def _joins(self, node: RayNode, state: NodeState, facts: NodeFacts) -> None:
         node.facts = facts
-        size = None if self.config.gpu_memory_gb is None else int(self.config.gpu_memory_gb * 2**30)
-        sizes = [size or (facts.gpu_bytes[i] if i < len(facts.gpu_bytes) else 0) for i in range(state.gpus)]
-        joined = e.NodeJoined(
-            node.index,
-            int(state.cpus * self.config.cpu_allocation_percentage * UNIT),
-            state.memory,
-            tuple(x or _LOGICAL_GPU_BYTES for x in sizes),
-        )
+        node.size = node.seen = cpu, memory, gpus = self._size(node, state)
+        joined = e.NodeJoined(node.index, cpu, memory, tuple(self._gpu_sizes(facts, state.gpus)))
         self._first.append(joined)
         self.reports.events.append(joined)
+        if gpus != joined.gpus:
+            self.reports.events.append(e.NodeResized(node.index, cpu, memory, gpus))
 
     def set_up_node(self, x: c.SetUpNode) -> None:
         node = self.talk.nodes.get(x.node)
@@ -159,16 +190,18 @@ class RayDriver(Driver):
         step = -1 if x.step is None else x.step
         spec = self.scheduler.state.steps[x.step].spec if x.step is not None else None
         slot = node.free_slots.pop()
+        gpus = round(len(x.gpus) * x.gpu_share / UNIT, 4)
         setting = Setting(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, node.facts.host)
         actor = self._worker_class.options(
             num_cpus=x.cpu / UNIT,
-            num_gpus=round(len(x.gpus) * x.gpu_share / UNIT, 4),
+            num_gpus=gpus,
             memory=spec.memory if spec is not None and spec.memory else None,
             max_restarts=0,
             max_concurrency=1,
             scheduling_strategy=self._strategy(node.ident, soft=False),
         ).remote(setting, node.facts.notes)
         w = RayMember(x.worker, step, x.node, slot, actor, time.perf_counter_ns())
+        w.cpu, w.gpu, w.gpus = x.cpu / UNIT, gpus, x.gpus
         self.talk.workers[x.worker] = w
         self.talk.mailbox.when(actor.hello.remote(), lambda pid, error: self._is_there(w, pid, error))
         begun = actor.begin.remote(self._steps, self._path, self.limits)
@@ -191,7 +224,9 @@ class RayDriver(Driver):
         if not self.reports.loaded:
             self.reports.loaded = True
         if w.id in self.talk.workers:
-            self.talk.hear(w, said, None)
+            # To the balancer a move costs what it takes until a worker is there, and here that is seconds.
+            since = (time.perf_counter_ns() - w.ordered_ns) // 1000
+            self.talk.hear(w, [(m[0], since) if m[0] == FromWorker.READY else m for m in said], None)
 
     def stop_worker(self, x: c.StopWorker) -> None:
         w = self.talk.workers.get(x.worker)
@@ -224,9 +259,7 @@ class RayDriver(Driver):
         if w is None:
             return
         if x.special:
-            inputs = [
-                self.objects.input_for(i.task, i.data, i.start, i.stop, i.skip, i.wanted) for i in x.special
-            ]
+            inputs = [self.objects.input_for(i.task, i.data, i.start, i.stop, i.skip, i.wanted) for i in x.special]
         else:
             inputs = [self.objects.input_for(t, t, 0, 0, 0, ()) for t in x.tasks]
         self.reports.running[x.worker, x.tasks[0]] = x.step

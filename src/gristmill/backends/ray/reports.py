@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from gristmill.backends.base import Plan
 from gristmill.backends.engine.account import Account
 from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.protocol import Message, ToWorker
+from gristmill.backends.engine.protocol import FromWorker, Message, ToWorker
 from gristmill.backends.engine.reports import Reports
 from gristmill.backends.ray.agent import LastMark
-from gristmill.backends.ray.crew import RayMember, RayNode
+from gristmill.backends.ray.crew import Call, RayMember, RayNode
 from gristmill.backends.ray.mailbox import Mailbox
-from gristmill.backends.ray.store import Bulk, RayStore
+from gristmill.backends.ray.store import RayStore
 from gristmill.metrics.view import View
 from gristmill.scheduling import events as e
 from gristmill.scheduling.state import State
@@ -40,7 +41,8 @@ class RayReports(Reports):
         self.mailbox = Mailbox()
         self.workers: dict[int, RayMember] = {}
         self.nodes: dict[int, RayNode] = {}
-        self.calls = 0
+        self.lost_at: dict[str, float] = {}
+        """When nodes were given up that Ray may still show."""
 
     def listen(self, until: float) -> None:
         self.mailbox.listen(until)
@@ -79,39 +81,56 @@ class RayReports(Reports):
         """Send messages as one call; objects travel as its arguments, so that they are fetched ahead."""
         given: dict[int, int] = {}
         refs: list[Any] = []
-        units: dict[int, list[tuple[int, Bulk]]] = {}
 
-        def place(x: Any, unit: int) -> Any:
+        def place(x: Any) -> Any:
             bulk = x[3]
             if bulk is None:
                 return x
             if id(bulk) not in given:
                 given[id(bulk)] = len(refs)
                 refs.append(bulk.ref)
-            units.setdefault(unit, []).append((x[0], bulk))
             return (*x[:3], given[id(bulk)], *x[4:])
 
-        told = [
-            (*m[:3], [place(x, m[2]) for x in m[3]]) if m[0] == ToWorker.RUN else m for m in messages
-        ]
-        self.calls += 1
-        reply, bulk = w.actor.take.options(num_returns=2).remote(told, *refs)
-        self.mailbox.when(reply, lambda said, error: self._heard(w, said, bulk, error, messages))
+        told = [(*m[:3], [place(x) for x in m[3]]) if m[0] == ToWorker.RUN else m for m in messages]
+        call = Call(messages)
+        w.calls.append(call)
+        reply, call.bulk = w.actor.take.options(num_returns=2).remote(told, *refs)
+        self.mailbox.when(reply, lambda said, error: self._answered(w, call, said, error))
 
-    def _heard(
-        self, w: RayMember, said: Any, bulk: Any, error: BaseException | None, messages: list[Message]
-    ) -> None:
-        if error is not None:
-            self._failed(w, error, messages)
-        elif w.id in self.workers:
-            self.hear(w, said, bulk)
+    def _answered(self, w: RayMember, call: Call, said: Any, error: BaseException | None) -> None:
+        """Take in answers in the order of the calls: one whose arguments are lost fails before its turn."""
+        call.said, call.error = said, error
+        while w.calls and w.calls[0].is_answered and w.id in self.workers:
+            call = w.calls.popleft()
+            if call.said is None:
+                assert call.error is not None
+                self._failed(w, call.error, call.messages)
+            elif self._fetch(w, call):
+                self.hear(w, call.said, call.bulk)
+
+    def _fetch(self, w: RayMember, call: Call) -> bool:
+        """Get payloads that are wanted here; if they are gone already, the worker is given up and they are made again."""
+        last = len(self.plan.steps) - 1
+        made = (FromWorker.FINISHED, FromWorker.EMITTED)
+        w.payloads = None
+        if self.outputs.wanted and any(
+            m[0] in made and self.running.get((w.id, m[1])) == last and any(x[4] is None for x in m[2])
+            for m in call.said or ()
+        ):
+            try:
+                w.payloads = self.ray.get(call.bulk)
+            except (self.ray.exceptions.RayError, OSError) as error:
+                self.ray.kill(w.actor, no_restart=True)
+                self.died(w, error)
+                return False
+        return True
 
     def hear(self, w: RayMember, said: list[Message], bulk: Any) -> None:
         """Take in what a reply says."""
         w.bulk_ref, w.bulk = bulk, None
         for message in said:
             self.take(w, message)
-        w.bulk_ref = w.bulk = None
+        w.bulk_ref = w.bulk = w.payloads = None
         if w.said_bye and (w.stop_by or w.setup_failed):
             if w.stop_by:
                 self.leaves.add(self.since(w))
@@ -121,35 +140,27 @@ class RayReports(Reports):
     def _failed(self, w: RayMember, error: BaseException, messages: list[Message]) -> None:
         """A call did not come back."""
         errors = self.ray.exceptions
+        lost = (errors.ObjectLostError, errors.ObjectFetchTimedOutError)
+        reason = getattr(error, "cause", None) if isinstance(error, errors.RayTaskError) else error
         if isinstance(error, errors.RayActorError):
             self.died(w, error)
-        elif isinstance(error, errors.ObjectLostError | errors.ObjectFetchTimedOutError) or (
-            isinstance(error, errors.RayTaskError)
-            and isinstance(getattr(error, "cause", None), errors.ObjectLostError | errors.ObjectFetchTimedOutError)
-        ):
-            self._inputs_lost(w, messages)
+        elif isinstance(reason, lost):
+            self._inputs_lost(w, messages, getattr(reason, "object_ref_hex", ""))
         else:
             self.broken = f"worker {w.id} failed in an unexpected way: {error}"
 
-    def _inputs_lost(self, w: RayMember, messages: list[Message]) -> None:
-        """Arguments of a call are gone, so nothing of it was done."""
-        if w.id not in self.workers:
-            return
+    def _inputs_lost(self, w: RayMember, messages: list[Message], named: str) -> None:
+        """An argument of a call is gone, so nothing of it was done."""
+        bulks = {x[3] for m in messages if m[0] == ToWorker.RUN for x in m[3] if x[3] is not None}
+        gone = {bulk for bulk in bulks if bulk.ref.hex() == named or self.objects.is_lost(bulk)} or bulks
         for message in messages:
             if message[0] == ToWorker.RUN:
                 unit = message[2]
-                data = [self._data_of(x) for x in message[3] if x[3] is not None]
                 self.running.pop((w.id, unit), None)
-                self.events.append(e.InputsLost(w.id, unit, tuple(t for t in data if t is not None)))
-            elif message[0] == ToWorker.RESUME:
+                data = tuple(x[3].tasks_at(x[4]) for x in message[3] if x[3] in gone)
+                self.events.append(e.InputsLost(w.id, unit, tuple(t for at in data for t in at)))
+            else:
                 w.outbox.append(message)
-
-    def _data_of(self, x: Any) -> int | None:
-        for task in x[3].tasks:
-            ref = self.objects.refs[task]
-            if ref.index == x[4]:
-                return task
-        return None
 
     # The end of workers -----------------------------------------------------------------------------------------
 
@@ -180,8 +191,12 @@ class RayReports(Reports):
             return
         running = None
         setting_up = None
+        node = self.nodes.get(w.node)
+        if mark is None and node is not None:
+            self.node_lost(node)  # Ray may take a while to note it
+            return
         if mark is None:
-            cause, detail = e.Death.NODE_LOST, "its node does not answer"
+            cause, detail = e.Death.NODE_LOST, "its node is gone"
         else:
             running, setting_up = mark.task, mark.setting_up
             words = " ".join(mark.words.split("\n")[0].split())
@@ -201,6 +216,7 @@ class RayReports(Reports):
     def node_lost(self, node: RayNode) -> None:
         """A node is gone with all that was on it."""
         del self.nodes[node.index]
+        self.lost_at[node.ident] = time.monotonic()
         for w in [w for w in self.workers.values() if w.node == node.index]:
             w.dead = True
             self.gone(w)

@@ -21,7 +21,12 @@ class Bulk:
         self.ref = ref
         self.node = node
         """Where it was made; -1 for the driver, whose data can only be lost with the run."""
-        self.tasks: set[int] = set()
+        self.tasks: dict[int, int] = {}
+        """Live tasks, and which of the payloads is theirs."""
+
+    def tasks_at(self, index: int) -> list[int]:
+        """The live tasks whose payload this is."""
+        return [task for task, at in self.tasks.items() if at == index]
 
 
 class Ref:
@@ -29,7 +34,9 @@ class Ref:
 
     __slots__ = ("bulk", "index", "label", "length", "payload")
 
-    def __init__(self, label: str, length: int, payload: bytes | None, bulk: Bulk | None = None, index: int = 0) -> None:
+    def __init__(
+        self, label: str, length: int, payload: bytes | None, bulk: Bulk | None = None, index: int = 0
+    ) -> None:
         self.label = label
         self.length = length
         self.payload = payload
@@ -69,11 +76,11 @@ class RayStore(Store):
         return True
 
     def _note(self, task: int, label: str, length: int, bulk: Bulk, index: int) -> None:
-        bulk.tasks.add(task)
+        bulk.tasks[task] = index
         self.refs[task] = Ref(label, length, None, bulk, index)
 
     def take(self, w: RayMember, offset: int, length: int, wanted: bool) -> bytearray | None:
-        return to_bytes(self._ray.get(w.bulk_ref)[offset]) if wanted else None
+        return to_bytes(w.payloads[offset]) if wanted and w.payloads is not None else None
 
     def payload(self, task: int) -> bytes | bytearray:
         ref = self.refs[task]
@@ -86,13 +93,17 @@ class RayStore(Store):
         bulk = self.refs.pop(task).bulk
         if bulk is None:
             return
-        bulk.tasks.discard(task)
+        bulk.tasks.pop(task, None)
         if not bulk.tasks:
             self._on_node.get(bulk.node, set()).discard(bulk)
 
     def node_lost(self, node: int) -> list[int]:
         """The live tasks whose data was on a node."""
         return sorted(task for bulk in self._on_node.pop(node, ()) for task in bulk.tasks)
+
+    def is_lost(self, bulk: Bulk) -> bool:
+        """Whether an object was on a node that is gone."""
+        return bulk.node >= 0 and bulk not in self._on_node.get(bulk.node, ())
 
     def input_for(
         self, task: int, data: int, start: int, stop: int, skip: int, wanted: tuple[int, ...]
