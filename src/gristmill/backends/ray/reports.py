@@ -109,7 +109,7 @@ class RayReports(Reports):
                 self.hear(w, call.said, call.bulk)
 
     def _fetch(self, w: RayMember, call: Call) -> bool:
-        """Get payloads that are wanted here; if they are gone already, the worker is given up and they are made again."""
+        """Get payloads that are wanted here. If they are gone, the worker is given up and they are made again."""
         last = len(self.plan.steps) - 1
         made = (FromWorker.FINISHED, FromWorker.EMITTED)
         w.payloads = None

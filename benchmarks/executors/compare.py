@@ -22,12 +22,17 @@ def measure(name: str, python: str, script: str, arguments: list[str]) -> dict[s
     """Run one load; times in seconds. CPU is that of all processes that came from it, sampled."""
     env = {**os.environ, "PATH": f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"}
     cpu: dict[int, float] = {}
+    peak = 0
+    again = 0.0
     began = time.time()
     with tempfile.TemporaryFile("w+") as out:
         command = [python, str(HERE / script), *arguments]
         process = subprocess.Popen(command, env=env, stdout=out, stderr=subprocess.STDOUT)
         while process.poll() is None:
             sample(cpu)
+            if time.time() >= again:
+                peak = max(peak, memory())
+                again = time.time() + 1.0
             time.sleep(0.1)
         wall = time.time() - began
         sample(cpu)
@@ -40,6 +45,7 @@ def measure(name: str, python: str, script: str, arguments: list[str]) -> dict[s
         return {"name": name, "failed": output[-800:]}
     figures = json.loads(line.removeprefix("FIGURES "))
     done, first = figures["done"], figures["first"]
+    stages = 5 if arguments[0] == "overhead" else 3
     return {
         "name": name,
         "tasks": len(done),
@@ -48,7 +54,20 @@ def measure(name: str, python: str, script: str, arguments: list[str]) -> dict[s
         "work_s": round(done[-1] - first, 2),
         "tasks_per_s": round(len(done) / (done[-1] - first), 2),
         "cpu_s": round(sum(cpu.values()), 1),
+        "driver_us_per_task_and_stage": round(figures.get("driver_cpu_s", 0.0) * 1e6 / len(done) / stages),
+        "peak_mb": peak >> 20,
     }
+
+
+def memory() -> int:
+    """Bytes of all processes that came from this one, with what they share counted once."""
+    total = 0
+    for child in psutil.Process().children(recursive=True):
+        try:
+            total += child.memory_full_info().pss
+        except psutil.Error:
+            continue
+    return total
 
 
 def sample(cpu: dict[int, float]) -> None:
@@ -66,23 +85,33 @@ def main() -> None:
     parser.add_argument("--curator", help="virtual environment of NeMo Curator")
     parser.add_argument("--datatrove", help="virtual environment of datatrove")
     parser.add_argument("--tasks", type=int)
+    parser.add_argument("--only", help="names, separated by commas")
     args = parser.parse_args()
     n = str(args.tasks or (2000 if args.load == "overhead" else 400))
     Path("bench-work/ray").mkdir(parents=True, exist_ok=True)
-    runs = [("gristmill", sys.executable, "load_gristmill.py", [args.load, "unfused", n])]
+    runs = [
+        ("gristmill on Ray", sys.executable, "load_gristmill.py", [args.load, "unfused", n, "ray"]),
+        ("gristmill", sys.executable, "load_gristmill.py", [args.load, "unfused", n, "local"]),
+    ]
     if args.load == "overhead":
-        runs.append(("gristmill, fused", sys.executable, "load_gristmill.py", [args.load, "fused", n]))
+        runs += [
+            ("gristmill on Ray, fused", sys.executable, "load_gristmill.py", [args.load, "fused", n, "ray"]),
+            ("gristmill, fused", sys.executable, "load_gristmill.py", [args.load, "fused", n, "local"]),
+        ]
+    runs.append(("Ray Data", sys.executable, "load_ray_data.py", [args.load, "-", n]))
     if args.curator:
         python = f"{args.curator}/bin/python"
         runs += [
             ("Curator on Xenna", python, "load_curator.py", [args.load, "xenna", n]),
             ("Curator on Ray Data", python, "load_curator.py", [args.load, "ray_data", n]),
+            ("Curator on actor pools", python, "load_curator.py", [args.load, "actor_pool", n]),
         ]
         if args.load == "balance":
             often = [args.load, "xenna", n, "autoscale_interval_s=10"]
             runs.append(("Curator on Xenna, 10 s", python, "load_curator.py", often))
     if args.datatrove and args.load == "overhead":
         runs.append(("datatrove", f"{args.datatrove}/bin/python", "load_datatrove.py", [args.load, "-", n]))
+    runs = [run for run in runs if not args.only or run[0] in args.only.split(",")]
     ctypes.CDLL(None).prctl(36, 1)  # sub-reaper: servers that a peer leaves running stay ours to count and to end
     ours: dict[str, Any] = {}
     for run in runs:

@@ -1,11 +1,11 @@
-"""The loads on gristmill. `load_gristmill.py LOAD fused|unfused TASKS`"""
+"""The loads on gristmill. `load_gristmill.py LOAD fused|unfused TASKS local|ray`"""
 
 import json
+import resource
 import sys
 import time
 from dataclasses import dataclass, field
 
-from gristmill.backends.local import LocalExecutor
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.resources import Resources
@@ -33,9 +33,25 @@ class Stage(ProcessingStage[Item, Item]):
         return task
 
 
-load, how, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
-config = {"view": "off"} | ({"num_cpus": 8, "num_gpus": 7} if load == "balance" else {})
+def cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+load, how, n, where = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+config = {"view": "off"}
+if where == "ray":
+    from gristmill.backends.ray import RayExecutor as Executor
+
+    config |= {"num_cpus": 8, "num_gpus": 7 if load == "balance" else 0}
+else:
+    from gristmill.backends.local import LocalExecutor as Executor
+
+    config |= {"num_cpus": 8, "num_gpus": 7} if load == "balance" else {}
 pipeline = Pipeline(load, stages=[Stage(f"stage {i}", s) for i, s in enumerate(SECONDS[load])])
-results = pipeline.run(LocalExecutor(config), [Item() for _ in range(n)], keep_outputs=True, fuse=how == "fused")
+before = cpu_s()
+results = pipeline.run(Executor(config), [Item() for _ in range(n)], keep_outputs=True, fuse=how == "fused")
+driver = cpu_s() - before
 stamps = [task.data for task in results]
-print("FIGURES " + json.dumps({"first": min(s[0][0] for s in stamps), "done": sorted(s[-1][1] for s in stamps)}))
+figures = {"first": min(s[0][0] for s in stamps), "done": sorted(s[-1][1] for s in stamps), "driver_cpu_s": driver}
+print("FIGURES " + json.dumps(figures))

@@ -5,6 +5,7 @@ load_curator.py LOAD EXECUTOR TASKS [key=value]
 
 import json
 import os
+import resource
 import sys
 import time
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ def main():
     config = {k: float(v) for k, v in (x.split("=") for x in sys.argv[4:])}
     if executor_name == "xenna":
         from nemo_curator.backends.xenna import XennaExecutor as Executor
+    elif executor_name == "actor_pool":
+        from nemo_curator.backends.ray_actor_pool import RayActorPoolExecutor as Executor
     else:
         from nemo_curator.backends.ray_data import RayDataExecutor as Executor
     client = RayClient(num_cpus=8, include_dashboard=False, ray_temp_dir=os.path.abspath("bench-work/ray"))
@@ -66,9 +69,13 @@ def main():
     pipeline = Pipeline(load)
     for i, seconds in enumerate(SECONDS[load]):
         pipeline.add_stage(stage_class(i, seconds)())
+    before = resource.getrusage(resource.RUSAGE_SELF)
     results = pipeline.run(Executor(config), initial_tasks=[Item(dataset_name="x") for _ in range(n)])
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    driver = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     stamps = [task.data for task in results]
-    print("FIGURES " + json.dumps({"first": min(s[0][0] for s in stamps), "done": sorted(s[-1][1] for s in stamps)}))
+    figures = {"first": min(s[0][0] for s in stamps), "done": sorted(s[-1][1] for s in stamps), "driver_cpu_s": driver}
+    print("FIGURES " + json.dumps(figures))
     client.stop()
 
 

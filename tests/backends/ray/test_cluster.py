@@ -1,0 +1,138 @@
+"""Runs on a real Ray cluster of four nodes, which come and go."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.backends.ray.conftest import NODE
+from tests.backends.ray.stages import Fatal, Noted, OncePerNode, SlowKeep, Trace
+
+from gristmill import Pipeline, Resources
+from gristmill.backends.local import LocalExecutor
+from gristmill.backends.ray import RayExecutor
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
+
+OPTIONS = {"view": "off", "address": None}
+WORDS = ["mill", "grist", "stone", "wheat", "flour"]
+
+
+def traces(n: int) -> list[Trace]:
+    return [Trace() for _ in range(n)]
+
+
+def gpu_nodes() -> set[str]:
+    import ray
+
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")}
+
+
+@pytest.mark.timeout(300)
+def test_gpu_stages_run_only_where_gpus_are_and_share_them(cluster: Any) -> None:
+    pipeline = Pipeline(
+        "mixed",
+        stages=[
+            Noted("cpu", Resources(cpus=0.5), 0.02),
+            Noted("half", Resources(cpus=0.1, gpus=0.5), 0.1, workers=4),
+            Noted("memory", Resources(cpus=0.1, gpu_memory_gb=20), 0.1),
+        ],
+    )
+    result = pipeline.run(RayExecutor(OPTIONS), initial_tasks=traces(60))
+    where = {name: {node for task in result for n, node, _ in task.data if n == name} for name in ("half", "memory")}
+    assert len(result) == 60
+    assert where["half"] <= gpu_nodes() and where["memory"] <= gpu_nodes()
+    devices = Counter(device for task in result for name, _, device in task.data if name == "half")
+    assert set(devices) <= {"0", "1"} and all(
+        device == "" for task in result for name, _, device in task.data if name == "cpu"
+    )
+
+
+@pytest.mark.timeout(300)
+def test_a_crash_costs_the_task_at_fault_and_no_other(cluster: Any) -> None:
+    pipeline = Pipeline("crash", stages=[Fatal("7")])
+    result = pipeline.run(RayExecutor({**OPTIONS, "ignore_failures": True}), initial_tasks=traces(20))
+    (failure,) = result.failures
+    assert failure.task_id == "7" and "Segmentation fault" in failure.error
+    assert sorted(int(task.task_id) for task in result) == [i for i in range(20) if i != 7]
+
+
+@pytest.mark.timeout(300)
+def test_setup_on_node_runs_once_per_node_also_on_one_that_joins(cluster: Any, tmp_path: Path) -> None:
+    added: list[Any] = []
+    timer = threading.Timer(3, lambda: added.append(cluster.add_node(**NODE, num_cpus=4)))
+    timer.start()
+    result = Pipeline("once", stages=[OncePerNode(str(tmp_path), 0.2)]).run(
+        RayExecutor(OPTIONS), initial_tasks=traces(400)
+    )
+    timer.join()
+    cluster.remove_node(added[0])
+    notes = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert len(result) == 400
+    assert set(notes.values()) == {"x"}
+    assert added[0].unique_id in notes, "the node that joined was not used"
+    assert {node for task in result for _, node, _ in task.data} <= set(notes)
+
+
+def make_corpus(folder: Path) -> None:
+    folder.mkdir()
+    rng = random.Random(3)
+    for f in range(4):
+        lines = [
+            json.dumps({"id": f"{f}-{i}", "text": " ".join(rng.choices(WORDS, k=60))}) + "\n" for i in range(1500)
+        ]
+        (folder / f"{f}.jsonl").write_text("".join(lines))
+
+
+def curate(source: Path, target: Path, stage: SlowKeep) -> Pipeline:
+    return Pipeline("text", stages=[JsonlReader(str(source), blocksize="64KB"), stage, JsonlWriter(str(target))])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """What a run wrote, without the log of when it did."""
+    found = (path for path in folder.rglob("*") if path.is_file() and "_gristmill" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+@pytest.mark.timeout(300)
+def test_a_lost_node_and_killed_workers_change_nothing(cluster: Any, tmp_path: Path) -> None:
+    make_corpus(tmp_path / "in")
+    curate(tmp_path / "in", tmp_path / "local", SlowKeep(0)).run(LocalExecutor({"num_cpus": 2, "view": "off"}))
+    (tmp_path / "where").mkdir()
+    doomed = cluster.add_node(**NODE, num_cpus=4)
+    nodes = [doomed]
+    over = threading.Event()
+    kills = 0
+
+    def trouble() -> None:
+        nonlocal kills
+        second = 0
+        while not over.wait(1.0):
+            second += 1
+            found = subprocess.run(["pgrep", "-f", "^ray::WorkerActor"], capture_output=True, text=True).stdout
+            if found and second % 2:
+                os.kill(random.choice([int(pid) for pid in found.split()]), signal.SIGKILL)
+                kills += 1
+            if second == 8:
+                cluster.remove_node(doomed, allow_graceful=False)
+                nodes.append(cluster.add_node(**NODE, num_cpus=4))
+
+    thread = threading.Thread(target=trouble)
+    thread.start()
+    try:
+        stage = SlowKeep(0.8, str(tmp_path / "where"))
+        result = curate(tmp_path / "in", tmp_path / "ray", stage).run(RayExecutor(OPTIONS))
+    finally:
+        over.set()
+        thread.join()
+    assert kills >= 3
+    assert result.ok and not result.failures
+    assert files(tmp_path / "ray") == files(tmp_path / "local")
+    assert result.documents.read == 6000  # type: ignore[union-attr]
