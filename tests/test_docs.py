@@ -54,7 +54,7 @@ def test_the_readme_names_every_setting_of_a_stage(setting):
     assert re.search(rf"\b{setting}\b", table, re.IGNORECASE)
 
 
-@pytest.mark.parametrize("room", ["engine", "local"])
+@pytest.mark.parametrize("room", ["engine", "local", "ray"])
 def test_the_map_of_a_backend_shows_every_file(room):
     text = (ROOT / "docs/architecture.md").read_text().partition(f"n `backends/{room}/`")[2].partition("\n\n|")[2]
     files = [p.name for p in (ROOT / "src/gristmill/backends" / room).glob("*.py") if p.name != "__init__.py"]

@@ -10,6 +10,7 @@ import pytest
 
 NODE = {"node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
 SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+SETTINGS["RAY_enable_worker_prestart"] = "0"  # processes that nobody asked for
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def cluster() -> Iterator[Any]:
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 1, "include_dashboard": False})
     try:
         for gpus in (2, 2, 0):
-            cluster.add_node(**NODE, num_cpus=2, num_gpus=gpus)
+            cluster.add_node(**NODE, num_cpus=1, num_gpus=gpus)
         ray.init(address=cluster.address, log_to_driver=False, logging_level="warning")
         yield cluster
     finally:

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tests.backends.ray.stages import Fatal, Noted, OncePerNode, SlowKeep, Trace
 from gristmill import Pipeline, Resources
 from gristmill.backends.local import LocalExecutor
 from gristmill.backends.ray import RayExecutor
+from gristmill.pipeline.result import RunResult
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 
 OPTIONS = {"view": "off", "address": None}
@@ -41,8 +43,8 @@ def test_gpu_stages_run_only_where_gpus_are_and_share_them(cluster: Any) -> None
         "mixed",
         stages=[
             Noted("cpu", Resources(cpus=0.5), 0.02),
-            Noted("half", Resources(cpus=0.1, gpus=0.5), 0.1, workers=4),
-            Noted("memory", Resources(cpus=0.1, gpu_memory_gb=20), 0.1),
+            Noted("half", Resources(cpus=0.1, gpus=0.5), 0.1, workers=3),
+            Noted("memory", Resources(cpus=0.1, gpu_memory_gb=20), 0.1, workers=2),
         ],
     )
     result = pipeline.run(RayExecutor(OPTIONS), initial_tasks=traces(60))
@@ -64,30 +66,51 @@ def test_a_crash_costs_the_task_at_fault_and_no_other(cluster: Any) -> None:
     assert sorted(int(task.task_id) for task in result) == [i for i in range(20) if i != 7]
 
 
+class Run(threading.Thread):
+    """A run beside the test, which sees to the cluster meanwhile: Ray wants that from the main thread."""
+
+    def __init__(self, pipeline: Pipeline, **keywords: Any) -> None:
+        super().__init__(daemon=True)
+        self.pipeline = pipeline
+        self.keywords = keywords
+        self.found: Any = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.found = self.pipeline.run(RayExecutor(OPTIONS), **self.keywords)
+        except BaseException as error:
+            self.found = error
+
+    def result(self) -> RunResult:
+        self.join()
+        if isinstance(self.found, BaseException):
+            raise self.found
+        assert isinstance(self.found, RunResult)
+        return self.found
+
+
 @pytest.mark.timeout(300)
 def test_setup_on_node_runs_once_per_node_also_on_one_that_joins(cluster: Any, tmp_path: Path) -> None:
-    added: list[Any] = []
-    timer = threading.Timer(3, lambda: added.append(cluster.add_node(**NODE, num_cpus=4)))
-    timer.start()
-    result = Pipeline("once", stages=[OncePerNode(str(tmp_path), 0.2)]).run(
-        RayExecutor(OPTIONS), initial_tasks=traces(400)
-    )
-    timer.join()
-    cluster.remove_node(added[0])
+    run = Run(Pipeline("once", stages=[OncePerNode(str(tmp_path), 0.1)]), initial_tasks=traces(400))
+    while not list(tmp_path.iterdir()):
+        time.sleep(0.1)
+    added = cluster.add_node(**NODE, num_cpus=2)
+    result = run.result()
+    cluster.remove_node(added)
     notes = {file.name: file.read_text() for file in tmp_path.iterdir()}
     assert len(result) == 400
     assert set(notes.values()) == {"x"}
-    assert added[0].unique_id in notes, "the node that joined was not used"
-    assert {node for task in result for _, node, _ in task.data} <= set(notes)
+    used = {node for task in result for _, node, _ in task.data}
+    assert added.unique_id in used, "the node that joined was not used"
+    assert used <= set(notes)
 
 
 def make_corpus(folder: Path) -> None:
     folder.mkdir()
     rng = random.Random(3)
     for f in range(4):
-        lines = [
-            json.dumps({"id": f"{f}-{i}", "text": " ".join(rng.choices(WORDS, k=60))}) + "\n" for i in range(1500)
-        ]
+        lines = [json.dumps({"id": f"{f}-{i}", "text": " ".join(rng.choices(WORDS, k=60))}) + "\n" for i in range(1500)]
         (folder / f"{f}.jsonl").write_text("".join(lines))
 
 
@@ -101,38 +124,33 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
+def kill_a_worker() -> bool:
+    found = subprocess.run(["pgrep", "-f", "^ray::WorkerActor"], capture_output=True, text=True).stdout
+    if found:
+        os.kill(random.choice([int(pid) for pid in found.split()]), signal.SIGKILL)
+    return bool(found)
+
+
 @pytest.mark.timeout(300)
 def test_a_lost_node_and_killed_workers_change_nothing(cluster: Any, tmp_path: Path) -> None:
     make_corpus(tmp_path / "in")
     curate(tmp_path / "in", tmp_path / "local", SlowKeep(0)).run(LocalExecutor({"num_cpus": 2, "view": "off"}))
-    (tmp_path / "where").mkdir()
-    doomed = cluster.add_node(**NODE, num_cpus=4)
-    nodes = [doomed]
-    over = threading.Event()
+    where = tmp_path / "where"
+    where.mkdir()
+    doomed = cluster.add_node(**NODE, num_cpus=2)
+    run = Run(curate(tmp_path / "in", tmp_path / "ray", SlowKeep(0.5, str(where))))
     kills = 0
-
-    def trouble() -> None:
-        nonlocal kills
-        second = 0
-        while not over.wait(1.0):
-            second += 1
-            found = subprocess.run(["pgrep", "-f", "^ray::WorkerActor"], capture_output=True, text=True).stdout
-            if found and second % 2:
-                os.kill(random.choice([int(pid) for pid in found.split()]), signal.SIGKILL)
-                kills += 1
-            if second == 8:
-                cluster.remove_node(doomed, allow_graceful=False)
-                nodes.append(cluster.add_node(**NODE, num_cpus=4))
-
-    thread = threading.Thread(target=trouble)
-    thread.start()
-    try:
-        stage = SlowKeep(0.8, str(tmp_path / "where"))
-        result = curate(tmp_path / "in", tmp_path / "ray", stage).run(RayExecutor(OPTIONS))
-    finally:
-        over.set()
-        thread.join()
+    added = None
+    while run.is_alive():
+        run.join(2.0)
+        kills += kill_a_worker()
+        if added is None and any(where.iterdir()):
+            cluster.remove_node(doomed, allow_graceful=False)
+            added = cluster.add_node(**NODE, num_cpus=2)
+    result = run.result()
+    assert added is not None
+    cluster.remove_node(added)
     assert kills >= 3
     assert result.ok and not result.failures
     assert files(tmp_path / "ray") == files(tmp_path / "local")
-    assert result.documents.read == 6000  # type: ignore[union-attr]
+    assert "read          6,000" in result.summary()
