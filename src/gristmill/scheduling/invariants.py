@@ -43,7 +43,9 @@ def check(s: State) -> None:
         assert step.suspended == suspended, f"step {step.index}: suspended units are miscounted"
         slices = sum(x.live - 1 for d, x in s.slices.items() if _step_of(s, d) == step.index)
         ended = step.tasks_done + step.tasks_failed + step.tasks_cancelled
-        assert step.tasks_in == ended + live - slices - step.rebuilds, f"step {step.index}: the account does not balance"
+        assert step.tasks_in == ended + live - slices - step.rebuilds, (
+            f"step {step.index}: the account does not balance"
+        )
         hosts = sum(1 for w in s.shared.values() if step.index in w.hosts and w.state <= WorkerState.READY)
         assert step.hosts == hosts, f"step {step.index}: hosts are miscounted"
     _check_nodes(s)

@@ -99,4 +99,6 @@ def end_rebuild(s: State, unit: Unit) -> None:
 
 def in_use(s: State) -> set[int]:
     """Ids of all data that the run has a use for yet, lost or not."""
-    return {t.data for t in s.tasks.values() if t.id not in s.rebuilds} | {x.data for x in s.pieces.values() if not x.released}
+    return {t.data for t in s.tasks.values() if t.id not in s.rebuilds} | {
+        x.data for x in s.pieces.values() if not x.released
+    }

@@ -80,7 +80,18 @@ class Faults:
 
 
 _SHARES = frozenset(
-    ["slow_workers", "slow_tasks", "setup_failures", "poison", "raising", "hanging", "late", "duplicated", "lost", "losable"]
+    [
+        "slow_workers",
+        "slow_tasks",
+        "setup_failures",
+        "poison",
+        "raising",
+        "hanging",
+        "late",
+        "duplicated",
+        "lost",
+        "losable",
+    ]
 )
 
 

@@ -81,7 +81,7 @@ class Losses:
         self.where.pop(data, None)
 
     def cannot_load(self, job: Job) -> tuple[int, ...]:
-        """The inputs of a unit that are gone. Some workers load them when they are told, others when it is their turn."""
+        """The inputs of a unit that are gone. Some units are loaded when they come, others when it is their turn."""
         return tuple([x.data for x in job.inputs if x.data in self.gone]) if not job.loaded else ()
 
     def resize(self, node: e.NodeJoined) -> e.Event:

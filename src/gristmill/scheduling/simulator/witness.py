@@ -131,11 +131,11 @@ def _assert_apart(job: Job, other: Job, worker: int, other_worker: int) -> None:
     for x in job.inputs:
         for y in other.inputs:
             if x.wanted or y.wanted:
-                assert x.data != y.data or x.start != y.start or not (
-                    set(x.wanted[job.produced :]) & set(y.wanted[other.produced :])
-                ), (
-                    f"the same outputs of data {x.data} are made again in workers {worker} and {other_worker}"
-                )
+                assert (
+                    x.data != y.data
+                    or x.start != y.start
+                    or not (set(x.wanted[job.produced :]) & set(y.wanted[other.produced :]))
+                ), f"the same outputs of data {x.data} are made again in workers {worker} and {other_worker}"
             elif x.data == y.data and (not x.stop or not y.stop or (x.start < y.stop and y.start < x.stop)):
                 raise AssertionError(
                     f"task {x.data} (items {x.start} to {x.stop}) of step {job.step} begins in worker {worker} while "
