@@ -63,9 +63,9 @@ def recover(lines: Iterable[str], sink: TextIO | None = None) -> tuple[Recording
 
     The commands of the last line may have been done or not; those that do no harm if done twice come back. The source
     is read on after the ``source_taken`` tasks that the log knows; data that is not in `lineage.in_use` is of no
-    use, and what is in it and gone has to be told (`DataLost`). What ran is lost with the workers: tell the scheduler so next,
-    with a `WorkerDied` for each of ``state.workers`` and `Death.DRIVER_LOST`, for which nobody is blamed, and which
-    nodes have come, gone or changed in size meanwhile.
+    use, and what is in it and gone has to be told (`DataLost`). What ran is lost with the workers: tell the scheduler
+    so next, with a `WorkerDied` for each of ``state.workers`` and `Death.DRIVER_LOST`, for which nobody is blamed, and
+    which nodes have come, gone or changed in size meanwhile.
     ``sink`` becomes the new log, and has all of the old one that counts.
     """
     scheduler, last, pull = _replay(lines, sink)
