@@ -140,6 +140,9 @@ def _is_needed_by_fetched(piece: Piece) -> bool:
 def arrive(s: State, piece: Piece, o: Output) -> None:
     """Lost data has been made again: those that wait for it go on."""
     old = piece.data
+    if s.pieces.get(old) is not piece:
+        s.out.append(Release((o.id,)))  # nobody needs it any more
+        return
     t = s.tasks.get(piece.task)
     tasks = [t] if t is not None and t.data == old else []
     if old in s.slices:
