@@ -37,7 +37,7 @@ def _mark(s: State, ids: Iterable[int]) -> list[Piece]:
             t = s.tasks.get(data)
             if t is None and data in s.slices:
                 t = next(t for t in s.tasks.values() if t.data == data)
-            if t is None:
+            if t is None or t.data != data:
                 continue
             piece = s.pieces[data] = Piece(data, t.id, t.step, False)
         if not piece.there:
