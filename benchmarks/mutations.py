@@ -216,10 +216,10 @@ BUGS = [
         "        if False:\n",
     ),
     Bug(
-        "what waits for lost data counts as what could run",
-        "credit.py",
-        "if step.live > step.stalled_tasks",
-        "if step.live",
+        "the old id of data that was made again is not released",
+        "waiting.py",
+        "    if not piece.released:\n        s.out.append(Release((old,)))\n",
+        "",
     ),
     Bug(
         "lost data is made again from the whole instead of a slice",

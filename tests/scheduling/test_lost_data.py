@@ -16,7 +16,7 @@ from gristmill.scheduling.lineage import in_use
 from gristmill.scheduling.log import RecordingScheduler, recover, replay
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.simulator.scenario import random_scenario
+from gristmill.scheduling.simulator.scenario import play, random_scenario
 from gristmill.scheduling.simulator.world import World
 from gristmill.scheduling.state import IllegalTransition
 
@@ -379,3 +379,10 @@ def test_the_scenarios_lose_data() -> None:
     scenarios = [random_scenario(seed) for seed in range(200)]
     assert sum(x.faults.losable > 0 for x in scenarios) > 60
     assert sum(x.faults.resize_every_s > 0 for x in scenarios) > 25
+
+
+@pytest.mark.parametrize("seed", [99, 1493])
+def test_a_chain_of_lost_data_and_a_step_full_of_suspects_are_not_stuck(seed: int) -> None:
+    """99: data of a task that is done waited for room that only it could make. 1493: suspects that did not fit the budget
+    kept the only worker from making lost data again."""
+    play(random_scenario(seed))
