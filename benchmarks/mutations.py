@@ -123,7 +123,7 @@ BUGS = [
         "    unit.chunks += 1\n",
         "    unit.chunks += 1\n    s.out.append(Release((unit.tasks[0].data,)))\n",
     ),
-    Bug("data is never let go", "progress.py", "    s.out.append(Release((t.data,)))", "    pass"),
+    Bug("data is never let go", "progress.py", "        s.out.append(Release((t.data,), cancelled))", "        pass"),
     Bug("slices leave an item out", "blame.py", "(middle, t.start + t.items))", "(middle + 1, t.start + t.items))"),
     Bug("slices overlap", "blame.py", "((t.start, middle), (middle,", "((t.start, middle + 1), (middle,"),
     Bug(
@@ -135,8 +135,8 @@ BUGS = [
     Bug(
         "a suspended unit is put back and stays in its worker",
         "crew.py",
-        "        s.out.append(Cancel(w.id, unit.key))\n        _requeue",
-        "        _requeue",
+        "        s.out.append(Cancel(w.id, unit.key))\n        requeue",
+        "        requeue",
     ),
     Bug(
         "a lost node keeps its workers",
@@ -147,8 +147,8 @@ BUGS = [
     Bug(
         "a retry makes its outputs again",
         "feed.py",
-        "Input(t.id, t.data, t.start, t.stop, t.emitted)",
-        "Input(t.id, t.data, t.start, t.stop, 0)",
+        "Input(t.id, t.data, t.start, t.stop, t.emitted, wanted)",
+        "Input(t.id, t.data, t.start, t.stop, 0, wanted)",
     ),
     Bug(
         "a step ends while another has yet to give it work",
@@ -174,6 +174,77 @@ BUGS = [
         "log.py",
         "isinstance(x, (Release, Quarantine, Abort, Finish))",
         "isinstance(x, (Abort, Finish))",
+    ),
+    Bug(
+        "lost data is released before it is made again",
+        "rebuild.py",
+        "        piece.there = False\n",
+        "        piece.there = False\n"
+        "        from gristmill.scheduling.commands import Release\n"
+        "        s.out.append(Release((data,)))\n"
+        "        piece.released = True\n",
+    ),
+    Bug(
+        "what was made again goes to the wrong task",
+        "rebuild.py",
+        "zip(rebuild.asked, e.outputs, strict=False)",
+        "zip(rebuild.asked[: len(e.outputs)][::-1], e.outputs, strict=False)",
+    ),
+    Bug(
+        "what lost data could be made from is never released",
+        "lineage.py",
+        "            piece.children -= 1",
+        "            pass",
+    ),
+    Bug(
+        "what lost data could be made from is released at once",
+        "lineage.py",
+        "        if not (piece.children and not piece.losable):\n",
+        "        if True:\n",
+    ),
+    Bug("a step that has ended is not opened again", "waiting.py", "        step.ended = False\n", "        pass\n"),
+    Bug(
+        "a unit is blamed for inputs that were lost",
+        "waiting.py",
+        "        t.move(Move.LOST)\n        t.attempts -= 1\n",
+        "        t.move(Move.LOST)\n",
+    ),
+    Bug(
+        "a unit that comes back is tried although its data is lost",
+        "waiting.py",
+        "        if missing:\n",
+        "        if False:\n",
+    ),
+    Bug(
+        "the old id of data that was made again is not released",
+        "waiting.py",
+        "    if not piece.released:\n        s.out.append(Release((old,)))\n",
+        "",
+    ),
+    Bug(
+        "lost data is made again from the whole instead of a slice",
+        "waiting.py",
+        "s.now, start=piece.start, stop=piece.stop)",
+        "s.now)",
+    ),
+    Bug(
+        "outputs before the last chunk are not counted",
+        "lineage.py",
+        "positions = {t.id: t.emitted for t in unit.tasks}",
+        "positions = {t.id: 0 for t in unit.tasks}",
+    ),
+    Bug(
+        "data fetched for others is fetched for ever",
+        "lineage.py",
+        "            s.fetched -= 1\n",
+        "            pass\n",
+    ),
+    Bug("the CPUs of a node that shrinks stay", "placement.py", "        self.cpu += cpu\n", "        pass\n"),
+    Bug(
+        "a worker stays on a node that is too small for it",
+        "look.py",
+        "                drain(s, w)\n\n\ndef next_turn",
+        "                pass\n\n\ndef next_turn",
     ),
     Bug(
         "a death with the driver counts against the setup",

@@ -41,9 +41,12 @@ class Script:
     def all(self, kind: type) -> list[Any]:
         return [x for x in self.said if type(x) is kind]
 
-    def outputs(self, n: int, size: int = 100, items: int = 1, parent: int = -1) -> tuple[e.Output, ...]:
+    def outputs(
+        self, n: int, size: int = 100, items: int = 1, parent: int = -1, losable: bool = False
+    ) -> tuple[e.Output, ...]:
         self.next_id += n
-        return tuple(e.Output(i, size, items, parent, items > 1) for i in range(self.next_id - n, self.next_id))
+        ids = range(self.next_id - n, self.next_id)
+        return tuple(e.Output(i, size, items, parent, items > 1, losable) for i in ids)
 
     def give(self, n: int, size: int = 100, items: int = 1) -> list[Any]:
         """The source gives tasks."""
@@ -64,10 +67,13 @@ class Script:
         """(worker, unit) of the first unit that runs, of a step if one is named."""
         return next((w, tasks[0]) for w, i, tasks in self.running() if step is None or i == step)
 
-    def finish(self, step: int | None = None, n: int = 1, size: int = 100, busy_us: int = 1000) -> list[Any]:
+    def finish(
+        self, step: int | None = None, n: int = 1, size: int = 100, busy_us: int = 1000, losable: bool = False
+    ) -> list[Any]:
         """The first unit that runs (of a step) finishes with so many outputs."""
         worker, unit = self.unit(step)
-        return self.tell(e.UnitFinished(worker, unit, self.outputs(n, size, parent=unit), busy_us))
+        outputs = self.outputs(n, size, parent=unit, losable=losable)
+        return self.tell(e.UnitFinished(worker, unit, outputs, busy_us))
 
     def fail(self, step: int | None = None) -> list[Any]:
         worker, unit = self.unit(step)
@@ -89,7 +95,8 @@ class Script:
             if stopping:
                 self.tell(*(e.WorkerLeft(w) for w in stopping))
             elif self.running():
-                self.finish()
+                rebuild = self.state.rebuilds.get(self.unit()[1])
+                self.finish(n=len(rebuild.rebuild.asked) if rebuild is not None and rebuild.rebuild else 1)
             else:
                 self.tell(e.SourceEnded() if self.state.pulling else e.Tick())
         raise AssertionError(f"it does not end: {self.scheduler.snapshot()}")

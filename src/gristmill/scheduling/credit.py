@@ -34,9 +34,9 @@ def admit(s: State, step: StepRec, tasks: int, size: int) -> int:
     return _REFUSED
 
 
-def has_room(s: State, step: StepRec) -> bool:
-    """Whether a unit of what waits at a step would be admitted now."""
-    if step.rebuilds and any(unit.rebuild is not None for unit in (*step.retries, *step.suspects)):
+def has_room(s: State, step: StepRec, rebuilds: bool = True) -> bool:
+    """Whether a unit of what waits at a step would be admitted now; one that makes lost data again if that counts."""
+    if rebuilds and step.rebuilds and any(unit.rebuild is not None for unit in (*step.retries, *step.suspects)):
         return True
     tasks = min(step.spec.batch_size, step.queued)
     expected = predicted(s, step, tasks, step.queued_bytes * tasks // max(step.queued, 1))

@@ -185,10 +185,10 @@ def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
     if w.state == WorkerState.DRAINING or w.has_suspect:
         return _take_suspended(s, step, w)
     if step.suspects and w.is_fresh:
-        unit = step.suspects[0]
+        unit = next((u for u in step.suspects if u.rebuild is not None), step.suspects[0])
         if not _reserve(s, step, unit):
-            return None
-        step.suspects.popleft()
+            return _take_rebuild(s, step, w)
+        step.suspects.remove(unit)
         count_suspects(s, step, -1)
         return unit
     if w.suspended:
@@ -196,10 +196,13 @@ def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
         if resumed is not None:
             return resumed
     if step.retries:
-        for unit in step.retries if step.rebuilds else (step.retries[0],):
-            if (unit.avoid != w.id or not _has_other(s, step, w)) and _reserve(s, step, unit):
-                step.retries.remove(unit)
-                return unit
+        rebuild = _take_rebuild(s, step, w)
+        if rebuild is not None:
+            return rebuild
+        unit = step.retries[0]
+        if (unit.avoid != w.id or not _has_other(s, step, w)) and _reserve(s, step, unit):
+            step.retries.popleft()
+            return unit
     queue = step.queue
     if not queue:
         return None
@@ -217,6 +220,17 @@ def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
     for _ in unit.tasks:
         queue.popleft()
     return unit
+
+
+def _take_rebuild(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
+    """A unit that makes lost data again, which is always let in, ahead of others that may not be."""
+    if step.rebuilds:
+        for unit in step.retries:
+            if unit.rebuild is not None and (unit.avoid != w.id or not _has_other(s, step, w)):
+                unit.reserved = 0
+                step.retries.remove(unit)
+                return unit
+    return None
 
 
 def count_suspects(s: State, step: StepRec, change: int) -> None:

@@ -10,6 +10,7 @@ from gristmill.scheduling.state import State, TaskState
 def check_lineage(s: State) -> None:
     """Raise `AssertionError` naming the first broken invariant."""
     children = Counter(id(piece.parent) for piece in s.pieces.values() if piece.parent is not None)
+    makes = Counter(id(x) for u in s.rebuilds.values() if u.rebuild is not None for x in u.rebuild.wanted.values())
     live = {t.data for t in s.tasks.values() if t.id not in s.rebuilds}
     for data, piece in s.pieces.items():
         assert piece.data == data, f"data {piece.data} is noted as {data}"
@@ -24,9 +25,8 @@ def check_lineage(s: State) -> None:
         if piece.stalled:
             assert not piece.there, f"units wait for data {data}, which is there"
             assert piece.coming or piece in s.deferred, f"units wait for data {data}, which nobody makes"
-        if piece.coming:
-            makers = [u for u in s.rebuilds.values() if u.rebuild and piece in u.rebuild.wanted.values()]
-            assert len(makers) == 1, f"data {data} is made again {len(makers)} times at once"
+        makers = makes[id(piece)]
+        assert makers == piece.coming, f"data {data} is made again {makers} times at once"
     fetched = sum(piece.fetched for piece in s.pieces.values())
     assert s.fetched == fetched, f"{s.fetched} pieces of data fetched, {fetched} found"
     _check_rebuilds(s)

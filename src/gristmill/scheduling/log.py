@@ -62,9 +62,10 @@ def recover(lines: Iterable[str], sink: TextIO | None = None) -> tuple[Recording
     """A scheduler that goes on where the driver that wrote this log was lost, and what has to be done again.
 
     The commands of the last line may have been done or not; those that do no harm if done twice come back. The source
-    is read on after the ``source_taken`` tasks that the log knows; data that is not in `lineage.in_use` is of no use, and
-    what is in it and gone has to be told (`DataLost`). What ran is lost with the workers: tell the scheduler so next, with a `WorkerDied` for each of
-    ``state.workers`` and `Death.DRIVER_LOST`, for which nobody is blamed, and which nodes have come or gone meanwhile.
+    is read on after the ``source_taken`` tasks that the log knows; data that is not in `lineage.in_use` is of no
+    use, and what is in it and gone has to be told (`DataLost`). What ran is lost with the workers: tell the scheduler
+    so next, with a `WorkerDied` for each of ``state.workers`` and `Death.DRIVER_LOST`, for which nobody is blamed, and
+    which nodes have come, gone or changed in size meanwhile.
     ``sink`` becomes the new log, and has all of the old one that counts.
     """
     scheduler, last, pull = _replay(lines, sink)
@@ -135,7 +136,7 @@ def _encode(value: Any) -> Any:
 _PLAIN = frozenset((int, str, bool, type(None)))
 _FIELDS: dict[type, tuple[str, ...]] = {}
 _LATER: dict[type, object] = {Output: False, Input: ()}
-"""What the last field of these is if it is not written: logs and hashes are as they were before there was such a field."""
+"""What the last field of these is when it is not written: logs and hashes without it are as they always were."""
 
 
 def _decode(value: list[Any]) -> Any:

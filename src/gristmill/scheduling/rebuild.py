@@ -34,8 +34,10 @@ def _mark(s: State, ids: Iterable[int]) -> list[Piece]:
     for data in ids:
         piece = s.pieces.get(data)
         if piece is None:
-            t = next((t for t in s.tasks.values() if t.data == data), None)
-            if t is None:
+            t = s.tasks.get(data)
+            if t is None and data in s.slices:
+                t = next(t for t in s.tasks.values() if t.data == data)
+            if t is None or t.data != data:
                 continue
             piece = s.pieces[data] = Piece(data, t.id, t.step, False)
         if not piece.there:

@@ -58,7 +58,7 @@ def _could_make_room(s: State, step: StepRec, w: WorkerRec) -> bool:
     """A dedicated worker that has nothing to do. One that waits for a CPU has."""
     if not w.is_idle or w.state not in (WorkerState.READY, WorkerState.DRAINING):
         return False
-    return w.state is WorkerState.DRAINING or not (step.queued and has_room(s, step))
+    return w.state is WorkerState.DRAINING or not (step.queued and has_room(s, step, rebuilds=not w.has_suspect))
 
 
 def _waits_for_turn(s: State, step: StepRec) -> bool:

@@ -93,7 +93,7 @@ def want(s: State, piece: Piece) -> None:
         forget(s, piece, piece.hopeless or "nothing is left that it could be made from")
         return
     if not piece.live and not piece.fetched:
-        if s.fetched and s.held + s.reserved > s.config.budget:
+        if not _has_room_to_fetch(s) and not _is_needed_by_fetched(piece):
             s.deferred.append(piece)
             return
         piece.fetched = True
@@ -122,13 +122,27 @@ def want(s: State, piece: Piece) -> None:
 
 def fetch_deferred(s: State) -> None:
     """Go on with what had to wait because making it again takes room."""
-    while s.deferred and not (s.fetched and s.held + s.reserved > s.config.budget):
+    while s.deferred and _has_room_to_fetch(s):
         want(s, s.deferred.pop())
+
+
+def _has_room_to_fetch(s: State) -> bool:
+    """Data of tasks that are done takes room beyond what is held; one chain of it at a time may always be made."""
+    return not s.fetched or s.held + s.reserved <= s.config.budget
+
+
+def _is_needed_by_fetched(piece: Piece) -> bool:
+    return any(
+        unit.rebuild is not None and any(x.fetched for x in unit.rebuild.wanted.values()) for unit in piece.stalled
+    )
 
 
 def arrive(s: State, piece: Piece, o: Output) -> None:
     """Lost data has been made again: those that wait for it go on."""
     old = piece.data
+    if s.pieces.get(old) is not piece:
+        s.out.append(Release((o.id,)))  # nobody needs it any more
+        return
     t = s.tasks.get(piece.task)
     tasks = [t] if t is not None and t.data == old else []
     if old in s.slices:

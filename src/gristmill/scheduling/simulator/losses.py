@@ -36,6 +36,8 @@ class Losses:
         """All that was ever lost, and what it was."""
         self.sizes: dict[int, Size] = {}
         """Of nodes that are not as they were when they joined."""
+        self.resized = False
+        """Any has ever been."""
 
     def place(self, data: int, key: int, step: int, node: int) -> bool:
         """Whether the output of a step with this id lies where it was made, and can be lost."""
@@ -81,7 +83,7 @@ class Losses:
         self.where.pop(data, None)
 
     def cannot_load(self, job: Job) -> tuple[int, ...]:
-        """The inputs of a unit that are gone. Some workers load them when they are told, others when it is their turn."""
+        """The inputs of a unit that are gone. Some units are loaded when they come, others when it is their turn."""
         return tuple([x.data for x in job.inputs if x.data in self.gone]) if not job.loaded else ()
 
     def resize(self, node: e.NodeJoined) -> e.Event:
@@ -89,6 +91,7 @@ class Losses:
         r = self.world.random
         cpu = node.cpu * r.randrange(5) // 4
         gpus = tuple([-1 if r.random() < 0.4 else x for x in node.gpus])[: r.randrange(len(node.gpus) + 1) or None]
+        self.resized = True
         self.sizes[node.node] = Size(cpu, node.memory * r.randrange(5) // 4, gpus)
         return self.size_event(node.node)
 
@@ -108,7 +111,7 @@ class Losses:
     def after_restart(self) -> list[e.Event]:
         """What a driver that goes on from a log has to be told."""
         gone = tuple(sorted(i for i in self.gone if i in self.world.data))
-        found: list[e.Event] = [self.size_event(node) for node in self.world.nodes] if self.sizes else []
+        found: list[e.Event] = [self.size_event(node) for node in self.world.nodes] if self.resized else []
         return [*found, e.DataLost(gone)] if gone else found
 
     def agrees(self) -> None:

@@ -230,7 +230,7 @@ def _losses(r: random.Random, faults: Faults) -> Faults:
         faults = replace(
             faults,
             losable=r.choice([0.3, 0.8, 1.0]),
-            data_loss_every_s=r.choice([0, 1, 3, 10]),
+            data_loss_every_s=r.choice([0, 0.2, 0.5, 1, 3]),
             node_loss_every_s=faults.node_loss_every_s or r.choice([0, 5, 15]),
         )
     if r.random() < 0.25:

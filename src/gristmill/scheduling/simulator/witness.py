@@ -11,7 +11,7 @@ from gristmill.scheduling import events as e
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.simulator.model import Job, VirtualWorker
-from gristmill.scheduling.state import WorkerState
+from gristmill.scheduling.state import TaskState, WorkerState
 
 if TYPE_CHECKING:
     from gristmill.scheduling.simulator.world import World
@@ -31,6 +31,8 @@ class Witness:
         """The step of each task that was given to a worker on its own."""
         self.raised: Counter[int] = Counter()
         """How often each of them raised."""
+        self.tried: dict[int, dict[int, int]] = {}
+        """For each unit that was given to a worker, how often its tasks had been tried before."""
 
     # What lives on the nodes ------------------------------------------------------------------------------------
 
@@ -91,12 +93,16 @@ class Witness:
                 self.raised[event.unit] += 1
                 most = self.world.specs[self.steps[event.unit]].max_attempts
                 assert self.raised[event.unit] <= most, f"task {event.unit} raised {most} times and was tried again"
+            if isinstance(event, e.InputsLost) and not event.seq:
+                self._blames_nobody(event)
         for x in commands:
             if isinstance(x, (c.Dispatch, c.Resume, c.Pull)):
                 if not self._makes_again(x):
                     last = x
                 if isinstance(x, c.Dispatch):
                     assert x.worker not in self.leaving, f"worker {x.worker} is leaving and got new work"
+                    if self.world.losing:
+                        self.tried[x.tasks[0]] = {t: s.tasks[t].attempts - 1 for t in x.tasks}
                     if len(x.tasks) == 1:
                         self.steps[x.tasks[0]] = x.step
                     else:
@@ -111,6 +117,14 @@ class Witness:
             return
         step = last.step if isinstance(last, c.Dispatch) else s.workers[last.worker].assigned[-1].step
         self._fits(s.headroom[step], f"work of step {step}")
+
+    def _blames_nobody(self, event: e.InputsLost) -> None:
+        """Inputs that were lost are no attempt of those that should have run on them."""
+        for task, before in self.tried.get(event.unit, {}).items():
+            t = self.world.scheduler.state.tasks.get(task)
+            if t is not None:
+                tried = t.attempts - (t.state is TaskState.ASSIGNED)
+                assert tried == before, f"task {task} was tried {before} times and {tried} are counted"
 
     def _makes_again(self, x: c.Dispatch | c.Resume | c.Pull) -> bool:
         """It makes lost data again, for which room is held already."""
