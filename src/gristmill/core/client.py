@@ -269,7 +269,7 @@ class RayClient:
         while time.monotonic() < until:
             if select.select([self._gone], [], [], _LOOK_S)[0]:
                 words = _read_all(self._gone).decode(errors="replace").strip()
-                raise RayClientError("Ray did not start. The end of what it said:\n" + words)
+                raise RayClientError(f"Ray did not start: {_last_words(words)}")
             try:
                 return address.read_text()
             except FileNotFoundError:
@@ -341,6 +341,15 @@ def _read_all(descriptor: int) -> bytes:
     return b"".join(parts)
 
 
+def _last_words(log: str) -> str:
+    """What came last in a log: of a traceback, only what was raised."""
+    lines = log.splitlines()
+    frames = [i for i, line in enumerate(lines) if line.startswith("  ")]
+    if any(line.startswith("Traceback ") for line in lines) and frames and frames[-1] + 1 < len(lines):
+        return "\n".join(lines[frames[-1] + 1 :])
+    return "\n".join(lines[-20:]) or "it said nothing"
+
+
 def _connected() -> str | None:
     """The cluster that this process is connected to."""
     ray = sys.modules.get("ray")
@@ -367,7 +376,8 @@ def _refresh() -> None:
     constants = sys.modules.get("ray._private.ray_constants")
     if constants is not None:
         default = sys.platform == "linux"
-        constants.ENABLE_RAY_CLUSTER = os.environ.get(ONE_MACHINE, str(int(default))).lower() in ("1", "true")
+        many = os.environ.get(ONE_MACHINE, str(int(default))).lower() in ("1", "true")
+        setattr(constants, "ENABLE_RAY_CLUSTER", many)  # noqa: B010  # of a module that type checkers do not see
     core = sys.modules.get("ray._raylet")
     if core is not None and hasattr(core, "AuthenticationTokenLoader"):  # not before Ray had tokens
         core.Config.initialize("")

@@ -95,7 +95,7 @@ def _health(address: str, settings: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             command,
-            env=environment | settings,
+            env=environment | dict(settings),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
