@@ -141,7 +141,7 @@ def test_the_command_line_offers_every_executor_of_the_table():
 def test_a_client_is_started_for_executors_that_run_on_a_cluster_only(runnable):
     pipeline = Pipeline.from_yaml(f"executor: local\nray_client: {{address: '{NOBODY}'}}\n" + runnable)
     assert pipeline.run().ok
-    with pytest.raises(RayClientError, match="nothing answers there"):
+    with pytest.raises(RayClientError, match="nothing answers there as Ray does"):
         pipeline.run(OnCluster(config={"view": "off"}))
 
 

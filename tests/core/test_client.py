@@ -92,7 +92,8 @@ def test_a_second_client_attaches_and_stops_nothing(cluster: RayClient) -> None:
     with RayClient(num_cpus=64) as second:
         assert (second.at, second.started) == (cluster.at, False)
     assert os.environ["RAY_ADDRESS"] == cluster.at
-    assert python(COUNT).stdout.strip() == "1"
+    attach = f"from gristmill.core.client import RayClient; RayClient().start(); {COUNT}"
+    assert python(attach, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=None).stdout.strip() == "1"
 
 
 def test_the_cluster_of_the_last_ray_start_is_found(cluster: RayClient, room: Path, monkeypatch) -> None:
@@ -169,6 +170,17 @@ def test_an_address_where_nobody_answers_is_an_error(monkeypatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:8265")
     with pytest.raises(RayClientError, match="ray job submit"):
         RayClient().start()
+
+
+def test_what_listens_but_is_no_cluster_is_neither_waited_for_nor_taken(room: Path, monkeypatch) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
+        begun = time.monotonic()
+        with pytest.raises(RayClientError, match="nothing answers there"):
+            RayClient().start()
+        assert time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize(
