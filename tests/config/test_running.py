@@ -7,7 +7,6 @@ import os
 import pytest
 
 from gristmill import LocalExecutor, Pipeline
-from gristmill.backends import executors
 from gristmill.backends.executors import EXECUTORS, Home, make_executor
 from gristmill.cli.main import EXECUTORS as NAMES
 from gristmill.cli.main import main
@@ -92,23 +91,20 @@ def test_an_override_that_does_not_fit_is_said():
         load(STAGES, ["ray_client.num_cpu=3"])
 
 
-def test_another_executor_does_not_get_the_options_of_the_one_in_the_file(monkeypatch):
-    monkeypatch.setitem(EXECUTORS, "xenna", Home(__name__, "OnCluster"))
-    monkeypatch.setattr(executors.importlib, "import_module", lambda name: globals_of(name))
+def test_another_executor_does_not_get_the_options_of_the_one_in_the_file(monkeypatch, folder):
+    (folder / "house_executor.py").write_text(
+        "from gristmill import LocalExecutor\n\n\nclass House(LocalExecutor): ...\n"
+    )
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setitem(EXECUTORS, "xenna", Home("house_executor", "House"))
     text = f"executor: {{local: {{num_gpus: 1}}}}\n{STAGES}"
     changed = load(text, ["executor.num_cpus=3"], executor="xenna").executor
     assert changed is not None and (changed.name, changed.options) == ("xenna", {"num_cpus": 3})
     same = load(text, executor="local").executor
     assert same is not None and same.options == {"num_gpus": 1}
     made = Pipeline.of_file(load(text)).make_executor("xenna", num_cpus=4)
-    assert isinstance(made, OnCluster) and (made.config.num_cpus, made.config.num_gpus) == (4, None)
-
-
-def globals_of(name):
-    import importlib
-    import types
-
-    return types.SimpleNamespace(**globals()) if name == __name__ else importlib.__import__(name, fromlist=["x"])
+    assert type(made).__name__ == "House" and isinstance(made, LocalExecutor)
+    assert (made.config.num_cpus, made.config.num_gpus) == (4, None)
 
 
 def test_an_executor_that_is_not_installed_names_what_to_install(monkeypatch, folder, runnable, capsys):
@@ -124,9 +120,9 @@ def test_an_executor_that_is_not_installed_names_what_to_install(monkeypatch, fo
 
 
 def test_what_an_executor_fails_to_import_names_the_extra(monkeypatch, folder):
-    (folder / "house_executor.py").write_text("import no_such_package\n")
+    (folder / "house_broken.py").write_text("import no_such_package\n")
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setitem(EXECUTORS, "xenna", Home("house_executor", "XennaExecutor", "", "xenna"))
+    monkeypatch.setitem(EXECUTORS, "xenna", Home("house_broken", "XennaExecutor", "", "xenna"))
     with pytest.raises(PlanError, match=r"executor 'xenna' needs 'no_such_package': pip install 'gristmill\[xenna\]'"):
         make_executor("xenna", {})
     monkeypatch.setitem(EXECUTORS, "xenna", Home("gristmill.backends.nowhere", "XennaExecutor", "", "xenna"))
