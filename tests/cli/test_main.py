@@ -198,7 +198,7 @@ class TestOptions:
 
     def test_none_given_leaves_the_defaults(self, noted, capsys):
         assert main(["run", "job.py"]) == 0
-        assert noted.config == {"view": "auto"}
+        assert noted.config == {}
         assert noted.steps == 2
         assert "numbers" in capsys.readouterr().out
 

@@ -12,7 +12,7 @@ from gristmill import Pipeline
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("page", ["pipelines.md", "recipes.md"])
+@pytest.mark.parametrize("page", ["pipelines.md", "recipes.md", "cluster.md"])
 def test_the_yaml_of_a_page_is_a_pipeline_and_round_trips(page):
     examples = re.findall(r"^```yaml\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
     assert examples

@@ -161,6 +161,9 @@ class RunRecord:
 class Executor(ABC):
     """Runs a plan. Executors that share a machine or cluster do not share state."""
 
+    on_cluster: bool = True
+    """Whether it runs on a Ray cluster, so that a pipeline's `RayClient` is of use to it."""
+
     @abstractmethod
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         """Run ``plan`` to its end.

@@ -18,6 +18,8 @@ TARGET = """\
 TARGET is pipeline.yaml, or path/to/file.py[:name], or package.module[:name]. The latter two name a Pipeline, or a
 function without required arguments that returns one; without a name it is 'pipeline'."""
 
+EXECUTORS = ("local", "ray", "ray_data", "xenna")
+
 LOAD = """\
 LOAD.json holds one load or a list of them: nodes, stages and the number of inputs. LOAD.json#name takes the one
 of that name; without a name all are simulated in turn."""
@@ -121,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run a pipeline", description="Run a pipeline.", epilog=TARGET)
     run.add_argument("target", metavar="TARGET")
-    run.add_argument("--executor", choices=("local",), help="what runs it (default: what the file says, or local)")
+    run.add_argument("--executor", choices=EXECUTORS, help="what runs it (default: what the file says, or local)")
     _add_set(run)
     run.add_argument("--dry-run", action="store_true", help="show the steps, the input and the output; run nothing")
     again = run.add_mutually_exclusive_group()
@@ -205,7 +207,8 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="STAGE.KEY=VALUE",
-        help="change an argument of a stage of pipeline.yaml, by the stage's name or number; may be repeated",
+        help="change an argument of a stage of pipeline.yaml, by the stage's name or number, or of 'executor' or "
+        "'ray_client'; may be repeated",
     )
 
 

@@ -23,13 +23,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         for path in filter(None, (args.save_profile, args.save_load)):
             _check_folder(path)
-        pipeline, tasks = load(args.target, args.set)
+        pipeline, tasks = load(args.target, args.set, args.executor)
         if args.dry_run:
             return dry_run(pipeline, tasks)
-        from gristmill.backends.local import LocalExecutor
-
-        of_file = dict(pipeline.executor.options) if pipeline.executor else {}
-        executor = LocalExecutor(config={"view": "auto", **of_file, **executor_config(args)})
+        executor = pipeline.make_executor(args.executor, **executor_config(args))
         anew = {"fresh": True} if args.fresh else {}
         result = pipeline.run(executor, tasks, fuse=not args.no_fuse, **anew)
     except PipelineError as error:
@@ -62,7 +59,9 @@ def plan(args: argparse.Namespace) -> int:
     return OK
 
 
-def load(target: str, overrides: Sequence[str]) -> tuple[Pipeline, Iterable[Task[Any]] | None]:
+def load(
+    target: str, overrides: Sequence[str], executor: str | None = None
+) -> tuple[Pipeline, Iterable[Task[Any]] | None]:
     """The pipeline that a target names, and its initial tasks if it has some."""
     if not target.endswith((".yaml", ".yml")):
         if overrides:
@@ -76,7 +75,7 @@ def load(target: str, overrides: Sequence[str]) -> tuple[Pipeline, Iterable[Task
         print(f"{target} imports {module}", flush=True)
 
     try:
-        return Pipeline.of_file(config.load(target, overrides, announce)), None
+        return Pipeline.of_file(config.load(target, overrides, announce, executor)), None
     except PipelineFileError as error:
         raise UsageError(str(error), has_place=True) from error
 

@@ -13,6 +13,7 @@ import yaml
 
 from gristmill.config.load import ExecutorChoice
 from gristmill.config.nodes import SCALARS
+from gristmill.core.client import RayClient
 from gristmill.errors import PlanError
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
@@ -53,6 +54,7 @@ def dump(
     description: str | None,
     stages: Sequence[Stage],
     executor: ExecutorChoice | None = None,
+    ray_client: RayClient | None = None,
     *,
     secrets: bool = True,
 ) -> str:
@@ -72,6 +74,8 @@ def dump(
         root["imports"] = sorted(writer.imports)
     if executor is not None:
         root["executor"] = {executor.name: dict(executor.options)} if executor.options else executor.name
+    if ray_client is not None:
+        root["ray_client"] = writer.value(ray_client.arguments(), "ray_client")
     root["stages"] = items
     return yaml.dump(root, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=110)
 

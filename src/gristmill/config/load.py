@@ -17,17 +17,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gristmill.backends.executors import EXECUTORS, executor_class
 from gristmill.config import signatures
 from gristmill.config.build import TARGET, Builder
 from gristmill.config.names import Names, import_modules
 from gristmill.config.nodes import Node, read
-from gristmill.config.override import override
+from gristmill.config.override import override, override_sections
 from gristmill.config.problems import Problems, did_you_mean
-from gristmill.errors import PipelineError
+from gristmill.core.client import RayClient
+from gristmill.errors import PipelineError, PlanError
 from gristmill.stages.core import CompositeStage, ProcessingStage
 
-ROOT = ("name", "description", "imports", "executor", "stages")
-EXECUTORS = ("local",)
+ROOT = ("name", "description", "imports", "executor", "ray_client", "stages")
+RAY_CLIENTS = ("gristmill.core.client.RayClient", "nemo_curator.core.client.RayClient")
+"""What `_target_` may say of the client. The second is what pipelines say that come from there."""
 SETTINGS = ("name", "with")
 """Keys beside a stage that are not its arguments."""
 MOST_BYTES = 4 << 20
@@ -51,18 +54,22 @@ class PipelineFile:
     description: str | None
     stages: list[Stage]
     executor: ExecutorChoice | None = None
+    ray_client: RayClient | None = None
     imports: tuple[str, ...] = ()
     """Modules outside gristmill that were imported because the file says so."""
 
 
 def load(
-    source: str | Path, overrides: Sequence[str] = (), announce: Callable[[str], None] | None = None
+    source: str | Path,
+    overrides: Sequence[str] = (),
+    announce: Callable[[str], None] | None = None,
+    executor: str | None = None,
 ) -> PipelineFile:
     """Read a file, or a text that is not the name of one. Raises `PipelineFileError` with all that is wrong.
 
     A text is taken for the name of a file if it is a single line that ends in .yaml or .yml.
     ``overrides`` are as for ``--set``: ``stage.key=value``. ``announce`` is called with the name of each module
-    outside gristmill before it is imported.
+    outside gristmill before it is imported. ``executor`` takes the place of the one that the file names.
     """
     problems = Problems()
     path = Path(source) if isinstance(source, Path) or is_file_name(source) else None
@@ -74,6 +81,7 @@ def load(
         problems.add(root.where, f"a pipeline is a mapping with a list of 'stages', not {root.kind()}")
         problems.check()
     assert isinstance(root.value, dict)
+    overrides = override_sections(root.value, overrides, executor, problems)
     return _pipeline(root.value, root.where, path, overrides, announce, problems)
 
 
@@ -115,6 +123,7 @@ def _pipeline(
     imports = import_modules(root.get("imports"), path.parent if path else None, announce, problems)
     builder = Builder(Names(imports), problems)
     executor = _executor(root.get("executor"), builder)
+    ray_client = _ray_client(root["ray_client"], builder) if "ray_client" in root else None
     items = root["stages"].value if "stages" in root else None
     if not isinstance(items, list) or not items:
         if "stages" in root or not problems:
@@ -125,7 +134,8 @@ def _pipeline(
     override(items, overrides, problems)
     stages = [_stage(item, builder) for item in items]
     problems.check()
-    return PipelineFile(name or "pipeline", description, [s for s in stages if s], executor, tuple(imports))
+    made = [stage for stage in stages if stage]
+    return PipelineFile(name or "pipeline", description, made, executor, ray_client, tuple(imports))
 
 
 def _text(root: dict[str, Node], key: str, default: str | None, problems: Problems) -> str | None:
@@ -255,16 +265,37 @@ def _executor(node: Node | None, builder: Builder) -> ExecutorChoice | None:
         problems.add(node.where, f"executor is a name, or {{name: {{options}}}}, not {node.kind()}")
         return None
     if name not in EXECUTORS:
-        listed = f"There is: {', '.join(EXECUTORS)}."
+        listed = f"There are: {', '.join(EXECUTORS)}."
         problems.add(node.where, f"executor {name!r} is not known.{did_you_mean(name, EXECUTORS, listed)}")
         return None
     options = (builder.arguments(body, name) if body else {}) or {}
     choice = ExecutorChoice(name, {key: child.plain() for key, child in options.items()})
-    from gristmill.backends.local.config import LocalConfig
+    if options:
+        _check_options(choice, options, problems)
+    return choice
 
+
+def _check_options(choice: ExecutorChoice, options: Mapping[str, Node], problems: Problems) -> None:
+    try:
+        cls = executor_class(choice.name)
+    except PlanError:  # what it needs is not installed: that is said when it is to run, not when the file is only read
+        return
     for key, value in choice.options.items():  # one by one, each with its line
         try:
-            LocalConfig.of({key: value})
+            cls(config={key: value})  # type: ignore[call-arg]  # all executors take that
         except PipelineError as error:
             problems.add(options[key].where, str(error))
-    return choice
+
+
+def _ray_client(node: Node, builder: Builder) -> RayClient | None:
+    """The arguments of a `RayClient`; a ``_target_`` beside them may say that it is one."""
+    given = builder.arguments(node, "ray_client")
+    if given is None:
+        return None
+    target = given.get(TARGET)
+    if target is not None and target.value not in RAY_CLIENTS:
+        builder.problems.add(target.where, f"ray_client is a {RAY_CLIENTS[0]}, not {target.kind()}")
+        return None
+    arguments = {key: child for key, child in given.items() if key != TARGET}
+    made: RayClient | None = builder.make(RayClient, arguments, node.where)
+    return made

@@ -8,6 +8,53 @@ from gristmill.config.nodes import Node, read
 from gristmill.config.problems import Problems, did_you_mean
 
 BESIDE = ("name", "with", "stage", "args")
+SECTIONS = ("executor", "ray_client")
+
+
+def override_sections(
+    root: dict[str, Node], overrides: Sequence[str], executor: str | None, problems: Problems
+) -> list[str]:
+    """Change what runs the pipeline, ``executor.key=value`` and ``ray_client.key=value``, in place; what is left.
+
+    ``executor`` takes the place of the one that is there; options that were for another go with it.
+    """
+    there = root.get("executor")
+    name, body = _named_executor(there, "ray" if "ray_client" in root else "local")
+    if executor is not None and executor != name:
+        there = root["executor"] = Node(executor, f"--executor {executor}")
+        name, body = executor, Node({}, there.where)
+    rest = []
+    for text in overrides:
+        where = f"--set {text}"
+        path, equals, value = text.partition("=")
+        section, *keys = path.split(".")
+        if section not in SECTIONS or not keys or not equals:
+            rest.append(text)
+            continue
+        node = read(value, where, problems)
+        if node is None:
+            continue
+        _put_where(node, where)
+        if section == "ray_client":
+            if section not in root or root[section].value is None:
+                root[section] = Node({}, where)
+            _set(root[section], keys, node, where, problems)
+        else:
+            if there is None or not isinstance(there.value, dict):
+                there = root["executor"] = Node({name: body}, there.where if there else where)
+            _set(body, keys, node, where, problems)
+    return rest
+
+
+def _named_executor(node: Node | None, default: str) -> tuple[str, Node]:
+    """The name of the executor that is there, and its options."""
+    where = node.where if node else ""
+    if node is not None and isinstance(node.value, dict) and len(node.value) == 1:
+        ((name, body),) = node.value.items()
+        if body.value is None:
+            body.value = {}
+        return name, body
+    return (node.value if node is not None and isinstance(node.value, str) else default), Node({}, where)
 
 
 def override(items: list[Node], overrides: Sequence[str], problems: Problems) -> None:

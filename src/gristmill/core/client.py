@@ -27,6 +27,8 @@ from gristmill.sizes import parse_size
 _PORTS = ("ray_port", "ray_client_server_port", "ray_dashboard_port", "ray_metrics_port")
 _GONE_S = 30.0
 _LOOK_S = 0.05
+_TOO_SLOW = "timed out during startup"
+"""What Ray says when its node was not up within 30 s, which it may be the next time on a machine that is busy."""
 
 
 class RayClientError(PipelineError):
@@ -184,7 +186,7 @@ class RayClient:
                 + ("; http:// is for 'ray job submit' only" if wanted.startswith("http") else "")
             )
         if not clusters.listens(wanted):
-            raise RayClientError(f"{said} is {wanted}, but nothing answers there. Is the cluster still up?")
+            raise RayClientError(f"{said} is {wanted}, but nothing answers there as Ray does. Is the cluster still up?")
         if wanted.startswith("ray://"):
             return self._attached(wanted, {})
         settings, why = clusters.ask(wanted)
@@ -209,14 +211,18 @@ class RayClient:
         settings = self._settings()
         self._pid = os.getpid()
         atexit.register(self.stop)
+        until = time.monotonic() + self.start_timeout_s
         try:
-            try:
-                Path(parent).mkdir(parents=True, exist_ok=True)
-                folder = tempfile.mkdtemp(prefix="gm-ray-", dir=parent)
-            except OSError as error:
-                raise RayClientError(f"no folder can be made in {parent}: {error.strerror}") from None
-            self._launch(folder, settings)
-            self._at = self._wait(folder)
+            while True:
+                folder = _make_folder(parent)
+                self._launch(folder, settings)
+                try:
+                    self._at = self._wait(folder, until)
+                    break
+                except RayClientError as error:
+                    if _TOO_SLOW not in str(error) or time.monotonic() > until:
+                        raise
+                    self._end()
             self.started = True
             self._set({ADDRESS: self._at, **settings})
         except BaseException:  # Ctrl-C too: whatever was begun is ended
@@ -262,14 +268,13 @@ class RayClient:
             os.close(read)
             os.close(write)
 
-    def _wait(self, folder: str) -> str:
+    def _wait(self, folder: str, until: float) -> str:
         """The address, once it is there."""
         address = Path(folder, ray_head.ADDRESS)
-        until = time.monotonic() + self.start_timeout_s
         while time.monotonic() < until:
             if select.select([self._gone], [], [], _LOOK_S)[0]:
                 words = _read_all(self._gone).decode(errors="replace").strip()
-                raise RayClientError("Ray did not start. The end of what it said:\n" + words)
+                raise RayClientError(f"Ray did not start: {_last_words(words)}")
             try:
                 return address.read_text()
             except FileNotFoundError:
@@ -324,6 +329,14 @@ def _size(name: str, value: int | str | None) -> int | None:
         raise RayClientError(f"{name}: {error}") from None
 
 
+def _make_folder(parent: str) -> str:
+    try:
+        Path(parent).mkdir(parents=True, exist_ok=True)
+        return tempfile.mkdtemp(prefix="gm-ray-", dir=parent)
+    except OSError as error:
+        raise RayClientError(f"no folder can be made in {parent}: {error.strerror}") from None
+
+
 def _is_free(host: str, port: int) -> bool:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -339,6 +352,15 @@ def _read_all(descriptor: int) -> bytes:
     while part := os.read(descriptor, 65536):
         parts.append(part)
     return b"".join(parts)
+
+
+def _last_words(log: str) -> str:
+    """What came last in a log: of a traceback, only what was raised."""
+    lines = log.splitlines()
+    frames = [i for i, line in enumerate(lines) if line.startswith("  ")]
+    if any(line.startswith("Traceback ") for line in lines) and frames and frames[-1] + 1 < len(lines):
+        return "\n".join(lines[frames[-1] + 1 :])
+    return "\n".join(lines[-20:]) or "it said nothing"
 
 
 def _connected() -> str | None:
@@ -367,7 +389,8 @@ def _refresh() -> None:
     constants = sys.modules.get("ray._private.ray_constants")
     if constants is not None:
         default = sys.platform == "linux"
-        constants.ENABLE_RAY_CLUSTER = os.environ.get(ONE_MACHINE, str(int(default))).lower() in ("1", "true")
+        many = os.environ.get(ONE_MACHINE, str(int(default))).lower() in ("1", "true")
+        setattr(constants, "ENABLE_RAY_CLUSTER", many)  # noqa: B010  # of a module that type checkers do not see
     core = sys.modules.get("ray._raylet")
     if core is not None and hasattr(core, "AuthenticationTokenLoader"):  # not before Ray had tokens
         core.Config.initialize("")

@@ -23,6 +23,8 @@ machine", puts the address that others would use in its place, and cannot reach 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ANSWER_S = 30.0
 CONNECT_S = 2.0
+_SETTINGS = 4
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 
 
 def installed() -> bool:
@@ -50,11 +52,14 @@ def split(address: str) -> tuple[str, int] | None:
 
 
 def listens(address: str) -> bool:
-    """Whether anything at all does."""
+    """Whether there is anything that speaks as Ray does: HTTP/2, in which a server says its settings first."""
     place = split(address)
     try:
-        with socket.create_connection(place or ("", 0), CONNECT_S):
-            return True
+        with socket.create_connection(place or ("", 0), CONNECT_S) as sock:
+            if os.environ.get("RAY_USE_TLS", "0") in ("1", "true"):
+                return True  # nobody says anything there before the keys are agreed on
+            sock.sendall(_PREFACE)
+            return len(said := sock.recv(9)) > 3 and said[3] == _SETTINGS
     except OSError:
         return False
 
@@ -73,19 +78,25 @@ def ask(address: str) -> tuple[dict[str, str] | None, str]:
     None of them is needed as a rule: they are for a node that listens on loopback only, and for a cluster that wants
     a token where it was not said that there is one.
     """
-    why = ""
-    variants: list[dict[str, str]] = [{}]
+    settings: dict[str, str] = {}
     place = split(address)
-    if place and place[0] in LOOPBACK and ONE_MACHINE not in os.environ:
-        variants.append({ONE_MACHINE: "0"})
-    for settings in variants:
+    if place and place[0] in LOOPBACK and ONE_MACHINE not in os.environ and not listens(f"{_outer_ip()}:{place[1]}"):
+        settings = {ONE_MACHINE: "0"}
+    why = _health(address, settings)
+    if "uthenticat" in why and AUTH_MODE not in os.environ and has_token():
+        settings |= {AUTH_MODE: "token"}
         why = _health(address, settings)
-        if why and "uthenticat" in why and AUTH_MODE not in os.environ and has_token():
-            settings = settings | {AUTH_MODE: "token"}
-            why = _health(address, settings)
-        if not why:
-            return settings, ""
-    return None, why
+    return (None, why) if why else (settings, "")
+
+
+def _outer_ip() -> str:
+    """The address that Ray puts in the place of loopback's: the one from which this machine would call others."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("8.8.8.8", 53))  # of datagrams: nothing is sent
+            return str(sock.getsockname()[0])
+        except OSError:
+            return socket.gethostname()
 
 
 def _health(address: str, settings: Mapping[str, str]) -> str:
@@ -95,7 +106,7 @@ def _health(address: str, settings: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
             command,
-            env=environment | settings,
+            env=environment | dict(settings),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -24,9 +24,16 @@ def serve(folder: str, options: dict[str, Any]) -> int:
     from ray._private.node import Node
     from ray._private.parameter import RayParams
 
+    class Head(Node):
+        """Without a dashboard there is no process in its place either, which would do nothing but count usage."""
+
+        def start_api_server(self, *args: Any, **kwargs: Any) -> None:
+            if options["include_dashboard"]:
+                super().start_api_server(*args, **kwargs)
+
     params = RayParams(temp_dir=folder, min_worker_port=0, max_worker_port=0, **options)
     params.dashboard_agent_listen_port = None  # a free one, not always the same
-    node = Node(params, head=True, shutdown_at_exit=False, spawn_reaper=True)
+    node = Head(params, head=True, shutdown_at_exit=False, spawn_reaper=True)
     told = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     address = os.path.join(folder, ADDRESS)

@@ -19,6 +19,7 @@ from gristmill.tasks import EmptyTask, Task
 
 if TYPE_CHECKING:
     from gristmill.config import ExecutorChoice, PipelineFile
+    from gristmill.core.client import RayClient
 
 
 class Pipeline:
@@ -37,6 +38,8 @@ class Pipeline:
         self.stages: list[ProcessingStage[Any, Any]] = []
         self.executor: ExecutorChoice | None = None
         """What `run` uses when it is given no executor: set by a YAML file that says so; None is this machine."""
+        self.ray_client: RayClient | None = None
+        """Started for each run on a cluster, and stopped after it; with one, and no executor, a run is Ray's."""
         for stage in stages or ():
             self.add_stage(stage)
 
@@ -56,6 +59,7 @@ class Pipeline:
         """The pipeline of a YAML file that was loaded."""
         pipeline = cls(file.name, file.description, file.stages)
         pipeline.executor = file.executor
+        pipeline.ray_client = file.ray_client
         return pipeline
 
     def to_yaml(self) -> str:
@@ -66,13 +70,13 @@ class Pipeline:
         """
         from gristmill import config
 
-        return config.dump(self.name, self.description, self.stages, self.executor)
+        return config.dump(self.name, self.description, self.stages, self.executor, self.ray_client)
 
     def _as_yaml(self) -> str | None:
         from gristmill import config
 
         try:
-            return config.dump(self.name, self.description, self.stages, self.executor, secrets=False)
+            return config.dump(self.name, self.description, self.stages, self.executor, self.ray_client, secrets=False)
         except PlanError:
             return None
 
@@ -93,6 +97,18 @@ class Pipeline:
         except PlanError as error:
             lines = [*describe_stages(self.stages), f"  cannot run: {error}"]
         return "\n".join([head, *lines])
+
+    def make_executor(self, name: str | None = None, **options: Any) -> Executor:
+        """The executor of a name, or the one that the pipeline runs on if nothing is said.
+
+        ``options`` win over those of the pipeline's file, which count if they are for this executor.
+        """
+        from gristmill.backends.executors import make_executor
+
+        choice = self.executor
+        of_file = choice.name if choice else "ray" if self.ray_client else "local"
+        given = dict(choice.options) if choice and name in (None, of_file) else {}
+        return make_executor(name or of_file, given | options)
 
     def plan(self, *, fuse: bool = True) -> Plan:
         """The plan as far as it is known without tasks: checked, but for what initial tasks would show.
@@ -129,9 +145,21 @@ class Pipeline:
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = make_plan(self.name, self.stages, source, fuse)
         if executor is None:
-            from gristmill.backends.local import LocalExecutor
+            executor = self.make_executor()
+        if self.ray_client is not None and executor.on_cluster:
+            with self.ray_client:
+                return self._run(plan, executor, tasks, blocks, keep_outputs, fresh)
+        return self._run(plan, executor, tasks, blocks, keep_outputs, fresh)
 
-            executor = LocalExecutor(config=dict(self.executor.options) if self.executor else None)
+    def _run(
+        self,
+        plan: Plan,
+        executor: Executor,
+        tasks: Iterable[Task[Any]] | None,
+        blocks: Any,
+        keep_outputs: bool | None,
+        fresh: bool,
+    ) -> RunResult:
         if blocks is not None:
             plan, tasks = with_ledger(plan, self.stages, self._as_yaml, blocks, fresh)
         log = plan.ledger.log if plan.ledger is not None else None

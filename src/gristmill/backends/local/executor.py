@@ -42,6 +42,8 @@ class LocalExecutor(Executor):
     cgroup limits respected. ``num_cpus`` and ``num_gpus`` may exceed the hardware.
     """
 
+    on_cluster = False
+
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = LocalConfig.of(config)
 

@@ -1,0 +1,60 @@
+"""The keeper alone, with a command that tries to get away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gristmill.core import keeper
+
+RUNAWAY = """
+import os, signal, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open(sys.argv[1] + ".part", "w").write(str(os.getpid()))
+        os.rename(sys.argv[1] + ".part", sys.argv[1])
+        time.sleep(100)
+    os._exit(0)
+time.sleep(float(sys.argv[2]))
+print("the last words")
+"""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sub-reapers are Linux's")
+
+
+def kept(folder: Path, seconds: float) -> tuple[subprocess.Popen[bytes], int]:
+    """A keeper, and the process that has left its command's session and outlives its parent."""
+    note = folder.parent / "pid"
+    command = [sys.executable, "-c", RUNAWAY, str(note), str(seconds)]
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-I", keeper.__file__, str(os.getpid()), str(folder), *command], stdin=-1, stdout=-1
+    )
+    until = time.monotonic() + 30
+    while not note.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    return process, int(note.read_text())
+
+
+def test_when_the_lifeline_closes_everything_goes(tmp_path: Path) -> None:
+    process, runaway = kept(tmp_path / "folder", 100)
+    out, _ = process.communicate(timeout=20)
+    assert out == b""
+    assert not Path(f"/proc/{runaway}").exists()
+    assert not (tmp_path / "folder").exists()
+
+
+def test_when_the_command_ends_its_last_words_are_told_and_everything_goes(tmp_path: Path) -> None:
+    process, runaway = kept(tmp_path / "folder", 0.3)
+    assert process.stdout and process.stdin
+    with process:
+        assert process.stdout.read() == b"the last words\n"
+    assert not Path(f"/proc/{runaway}").exists()
+    assert not (tmp_path / "folder").exists()
