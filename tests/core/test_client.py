@@ -18,7 +18,10 @@ from gristmill.core import clusters
 from gristmill.core.client import RayClient, RayClientError
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+    pytest.mark.timeout(300),  # a busy machine takes a minute to start Ray
+]
 
 Processes = Callable[[Path], list[str]]
 START = """

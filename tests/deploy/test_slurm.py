@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+    pytest.mark.timeout(300),  # a busy machine takes a minute to start Ray
+]
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "slurm" / "ray.sbatch"
 
@@ -115,7 +118,7 @@ def folder():
 def test_the_command_runs_on_all_nodes_and_its_status_is_the_jobs(folder: Path) -> None:
     job = Job(folder, "mill-1,mill-2")
     process = job.start(sys.executable, "-c", PAYLOAD)
-    out, err = process.communicate(timeout=110)
+    out, err = process.communicate(timeout=250)
     assert process.returncode == 7, err
     assert "Ray runs on 2 nodes, head at 127.0.0.1:" in out
     assert "payload 2 2 {'127.0.0.1'} 64" in out
