@@ -36,6 +36,8 @@ class RayMember:
     node: int
     slot: int
     actor: Any
+    take: Any
+    """Its method for messages."""
     ordered_ns: int
     """When (`time.perf_counter_ns`) it was told to start, or to stop."""
     pid: int = 0

@@ -200,7 +200,8 @@ class RayDriver(Driver):
             max_concurrency=1,
             scheduling_strategy=self._strategy(node.ident, soft=False),
         ).remote(setting, node.facts.notes)
-        w = RayMember(x.worker, step, x.node, slot, actor, time.perf_counter_ns())
+        take = actor.take.options(num_returns=2)
+        w = RayMember(x.worker, step, x.node, slot, actor, take, time.perf_counter_ns())
         w.cpu, w.gpu, w.gpus = x.cpu / UNIT, gpus, x.gpus
         self.talk.workers[x.worker] = w
         self.talk.mailbox.when(actor.hello.remote(), lambda pid, error: self._is_there(w, pid, error))

@@ -18,7 +18,7 @@ from gristmill.metrics.view import View
 from gristmill.scheduling import events as e
 from gristmill.scheduling.state import State
 
-_CALL_US = 5_000
+_CALL_US = 20_000
 """Work that one call should bring at the most, unless it is a single unit: its reports come back together."""
 
 
@@ -94,7 +94,7 @@ class RayReports(Reports):
         told = [(*m[:3], [place(x) for x in m[3]]) if m[0] == ToWorker.RUN else m for m in messages]
         call = Call(messages)
         w.calls.append(call)
-        reply, call.bulk = w.actor.take.options(num_returns=2).remote(told, *refs)
+        reply, call.bulk = w.take.remote(told, *refs)
         self.mailbox.when(reply, lambda said, error: self._answered(w, call, said, error))
 
     def _answered(self, w: RayMember, call: Call, said: Any, error: BaseException | None) -> None:
