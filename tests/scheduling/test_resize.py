@@ -100,3 +100,19 @@ def test_a_cluster_shared_with_others_gets_through(seed: int) -> None:
         seed=seed,
     ).run()
     w.assert_nothing_lost()
+
+
+def test_a_generator_on_a_node_that_has_become_too_small_goes_on_elsewhere() -> None:
+    s = Script(StepSpec("a", cpu=2 * UNIT), StepSpec("b"), nodes=(cpus(2), cpus(2, node=1)))
+    s.give(1)
+    s.start()
+    worker, unit = s.unit()
+    s.tell(e.NodeResized(s.state.workers[worker].node, UNIT, 1 << 34))
+    s.tell(e.UnitEmitted(worker, unit, s.outputs(1, parent=unit), 1000))
+    s.start()
+    while not any(step == 0 for _, step, _ in s.running()):
+        s.finish(1)
+        s.start()
+    (again,) = [x for x in s.all(c.Dispatch) if x.special]
+    assert again.special[0].skip == 1
+    assert s.state.workers[again.worker].node != s.state.workers[worker].node

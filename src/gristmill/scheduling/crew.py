@@ -151,14 +151,31 @@ def put_back_suspended(s: State, w: WorkerRec) -> None:
         requeue_unblamed(s, step, unit)
 
 
-def unlock(s: State) -> None:
-    """Nothing runs or starts: what is suspended in draining workers may hold the very room that it waits for."""
+def unlock(s: State) -> bool:
+    """Nothing runs or starts: what is suspended in draining workers may hold the very room that it waits for.
+
+    What is suspended on a node that has become too small for it goes elsewhere; True if something did.
+    """
     if any(w.state is WorkerState.STARTING for w in s.workers.values()):
-        return
+        return False
+    moved = False
     for w in s.workers.values():
         if w.state is WorkerState.DRAINING and w.suspended:
             put_back_suspended(s, w)
             stop_if_drained(s, w)
+        elif w.suspended and _is_outgrown(s, w):
+            put_back_suspended(s, w)
+            update_hunger(s, w)
+            moved = True
+    return moved
+
+
+def _is_outgrown(s: State, w: WorkerRec) -> bool:
+    """Something suspended in a shared worker needs more than its node, which has changed in size, has now."""
+    node = s.nodes[w.node]
+    if w.step is not None or w.kill_cause is not None or not node.resized:
+        return False
+    return not all(can_host(node, s.steps[unit.step]) for unit in w.suspended.values())
 
 
 def drain(s: State, w: WorkerRec) -> None:

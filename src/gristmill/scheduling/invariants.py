@@ -6,6 +6,7 @@ from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.lineage_check import check_lineage
 from gristmill.scheduling.placement import misfit, usable
 from gristmill.scheduling.state import State, TaskState, WorkerState
+from gristmill.scheduling.turns import staying
 
 
 def check(s: State) -> None:
@@ -72,6 +73,12 @@ def _check_nodes(s: State) -> None:
         assert node.room.memory == node.memory - memory, f"node {node.id}: memory is miscounted"
         assert node.resized or node.room.cpu >= 0, f"node {node.id}: CPUs over-committed"
         assert node.resized or node.room.memory >= 0, f"node {node.id}: memory over-committed"
+        if node.resized and not (s.look_wanted or s.solving or s.stopping):
+            stay = [w.placement for step in s.steps for w in staying(step) if w.node == node.id]
+            assert sum(p.cpu for p in stay) <= node.cpu, f"node {node.id} is too small for those who stay"
+            assert sum(p.memory for p in stay) <= node.memory, (
+                f"node {node.id} has too little memory for those who stay"
+            )
         shared = sum(1 for w in workers if w.step is None)
         assert node.shared_workers == shared, f"node {node.id}: shared workers are miscounted"
         busy = sum(w.cpu_held for w in workers)

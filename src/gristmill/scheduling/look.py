@@ -328,7 +328,9 @@ def _apply(s: State, problem: Problem, plan: Plan) -> None:
         w = s.workers.get(worker)
         if worker < 0:
             _withdraw(s, problem, worker)
-        elif w is not None and w.step is not None and w.state <= WorkerState.READY:
+        elif (
+            w is not None and w.step is not None and w.state <= WorkerState.READY and not _awaits_suspect(s, w.step, w)
+        ):
             taken[w.step] = taken.get(w.step, 0) + 1
             drain(s, w)
     grown: dict[int, int] = {}
@@ -342,6 +344,11 @@ def _apply(s: State, problem: Problem, plan: Plan) -> None:
             step.promised.append((node_id, placement))
             coming[index] = coming.get(index, 0) + 1
     explain(s, problem, plan, have, grown, coming, taken)
+
+
+def _awaits_suspect(s: State, step: int, w: WorkerRec) -> bool:
+    """A suspected task needs a fresh worker: one that left would have to be started again, and so on for ever."""
+    return w.is_fresh and bool(s.steps[step].suspects)
 
 
 def _withdraw(s: State, problem: Problem, name: int) -> None:

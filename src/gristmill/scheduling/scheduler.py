@@ -95,8 +95,9 @@ class Scheduler:
         crew.start_shared(s)
         if s.dedicated_suspects and not s.stopping:
             refresh_for_suspects(s)
-        if s.running == 0 and s.tasks:
-            crew.unlock(s)
+        if s.running == 0 and s.tasks and crew.unlock(s):
+            feed(s)
+            crew.start_shared(s)
         if s.taking_turns and not s.solving and turn_due(s):
             next_turn(s)
         _finish_if_done(s)
