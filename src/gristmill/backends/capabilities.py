@@ -145,6 +145,14 @@ FEATURES: dict[str, Feature] = {
         No("all initial tasks are taken before the run begins"),
         No("all initial tasks are taken before the run begins"),
     ),
+    "turns": Feature(
+        "steps whose workers do not fit at the same time take turns",
+        None,
+        YES,
+        YES,
+        No("a pipeline whose actors do not fit together is refused", is_error=True),
+        No("a pipeline whose workers do not fit together is refused, but in batch mode", is_error=True),
+    ),
     "balance": Feature(
         "who balances",
         None,

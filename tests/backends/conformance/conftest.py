@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator
 
 import pytest
 from tests.backends.conformance.executors import KINDS, Kind
 
-from gristmill.backends.capabilities import LimitedExecutor
 from gristmill.backends.xenna.executor import ENVIRONMENT
 
 
@@ -53,11 +51,3 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     if kind.uses_ray:
         request.getfixturevalue("ray_session")
     return kind
-
-
-@pytest.fixture(autouse=True)
-def limits_are_known() -> Iterator[None]:
-    """What an executor warns of is tested where planning is; elsewhere it is no news."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LimitedExecutor)
-        yield

@@ -28,14 +28,17 @@ from tests.backends.conformance.stages import (
 )
 
 from gristmill.backends.local import LocalExecutor
-from gristmill.errors import PipelineError, PipelineFailed
+from gristmill.errors import PipelineError, PipelineFailed, PlanError
 from gristmill.pipeline import Pipeline
 from gristmill.stages.resources import Resources
 from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.tasks import DocumentBatch
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.filterwarnings("ignore::gristmill.backends.capabilities.LimitedExecutor"),  # tested where planning is
+]
 
 
 def run(kind: Kind, stages: list[Any], tasks: Any, **options: Any) -> Any:
@@ -155,19 +158,44 @@ def test_of_a_batch_of_documents_only_the_bad_one_is_given_up(failing):
 def test_a_task_that_ends_its_process_costs_itself_or_is_named(kind, stage):
     tasks = [Number(data=n) for n in range(10)]
     if kind.can("crashes"):
-        result = run(kind, [stage()], tasks, ignore_failures=True, max_attempts=2)
+        result = run(kind, [stage()], tasks, ignore_failures=True, max_attempts=1)
         assert [t.data for t in result] == [0, 1, 2, 3, 4, 5, 6, 8, 9]
         (failure,) = result.failures
         assert (failure.task_id, failure.stage) == ("7", stage.__name__)
-        assert result.record.worker_deaths >= 2
+        assert result.record.worker_deaths >= 1
     elif stage is DeadlyModel:
         with pytest.raises(PipelineError, match="task 7 in 'DeadlyModel'"):
             run(kind, [stage()], tasks, ignore_failures=True)
 
 
 def test_a_setup_that_fails_ends_the_run_with_its_reason(kind):
-    with pytest.raises(PipelineError, match="CannotSetUp.*OSError: no weights"):
+    with pytest.raises(PipelineError, match=r"CannotSetUp.*OSError: no weights"):
         run(kind, [CannotSetUp()], [Number(data=1)])
+
+
+# Planning -------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_that_fits_nowhere_is_refused_before_anything_starts(kind):
+    with pytest.raises(PlanError, match="64"):
+        run(kind, [Odd().with_(resources=Resources(cpus=64))], [Number(data=1)])
+
+
+def test_steps_that_take_turns_nowhere_must_fit_together(kind, tmp_path):
+    if kind.can("turns"):
+        pytest.skip("its steps take turns")
+    large = Batched(tmp_path).with_(resources=Resources(cpus=3))
+    with pytest.raises(PlanError, match="6 CPUs"):
+        run(kind, [large, large.with_(name="again")], [Number(data=1)])
+
+
+def test_a_share_of_a_gpu_by_memory_needs_a_gpu_of_known_size(kind):
+    if not kind.uses_ray or kind.name == "ray":
+        pytest.skip("knows its GPUs")
+    with pytest.raises(PlanError, match='option "gpu_memory_gb"'):
+        run(kind, [Odd().with_(resources=Resources(gpu_memory_gb=4))], [Number(data=1)])
+    with pytest.raises(PlanError, match="the smallest GPU has 2 GB"):
+        run(kind, [Odd().with_(resources=Resources(gpu_memory_gb=4))], [Number(data=1)], gpu_memory_gb=2)
 
 
 # Documents ------------------------------------------------------------------------------------------------------
@@ -182,7 +210,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         texts = [" ".join(rng.choice(("grain", "mill", "of", "stone")) for _ in range(n % 17)) for n in range(120)]
         lines = [json.dumps({"id": f"{name}{i}", "text": text}) for i, text in enumerate(texts)]
         lines[40] = '{"id": "broken'
-        lines[100] = json.dumps({"id": "bad", "text": "poison in the flour of the old mill"}) if name == "b" else lines[100]
+        lines[100] = (
+            json.dumps({"id": "bad", "text": "poison in the flour of the old mill"}) if name == "b" else lines[100]
+        )
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from types import ModuleType
@@ -29,8 +30,9 @@ from gristmill.errors import PipelineError, PlanError
 from gristmill.tasks import Task
 
 _TEARDOWN_S = 10.0
-_MANY = 10_000
-"""Tasks of a step that may run at once: as many as there is room for."""
+_MANY = 1_000_000
+"""Tasks that a process may run before it is replaced: no limit, but another one for each step. Ray Data fuses tasks
+that ask for the same, and what the planner has kept apart should spread over workers."""
 _GB = 2**30
 
 
@@ -70,7 +72,7 @@ class RayDataExecutor(Executor):
             if dataset is not None:
                 self._run(ray, dataset, clerk, books, outputs)
             for line in books.messages:
-                print(line)
+                print(line, file=sys.stderr)
             return books.record(outputs)
 
     def _dataset(
@@ -164,8 +166,9 @@ def _pools(ray: ModuleType, plan: Plan, gpu_bytes: int) -> list[dict[str, Any]]:
             pool["compute"] = ActorPoolStrategy(min_size=least, max_size=most, max_tasks_in_flight_per_actor=2)
             taken = {"CPU": taken["CPU"] + least * r.cpus, "GPU": taken["GPU"] + least * gpus}
         else:
-            # Ray Data fuses pools that are alike, but the planner has kept these steps apart: each has its own size.
-            pool["compute"] = TaskPoolStrategy(size=step.num_workers or _MANY + i)
+            pool["compute"] = TaskPoolStrategy(size=step.num_workers)
+            if not gpus:  # Ray ends a process after its GPU task
+                pool["max_calls"] = _MANY + i
             free = {"CPU": max(free["CPU"], r.cpus), "GPU": max(free["GPU"], gpus)}
         pools.append(pool)
     for name in total:

@@ -164,9 +164,7 @@ def _spec_fields(step: Step) -> dict[str, Any]:
             raise PlanError(f"stage {stage.name!r}: xenna_stage_spec() returns a dict, not {given!r}.")
         for name, value in given.items():
             if name == "num_workers" and stage.num_workers() not in (None, value):
-                raise PlanError(
-                    f"stage {stage.name!r}: num_workers() and xenna_stage_spec() disagree about num_workers."
-                )
+                raise PlanError(f"stage {stage.name!r}: num_workers() and xenna_stage_spec() say different numbers.")
             if name not in SPEC_FIELDS:
                 raise PlanError(
                     f"stage {stage.name!r}: xenna_stage_spec() says {name!r}, but can say only: "
