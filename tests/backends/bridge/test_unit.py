@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from gristmill.backends.bridge.clerk import Clerk, Standing
+from gristmill.backends.bridge.reports import Report
 from gristmill.backends.bridge.unit import StepBench
 from gristmill.backends.local.payload import pack, unpack
 from gristmill.backends.step_runner import Interrupt, StepRunner
@@ -136,6 +137,32 @@ def test_a_task_that_is_bad_throughout_is_not_searched_to_its_end():
     assert sum(x.items for x in report.given_up) == 1000 and len(report.given_up) < 50 and report.lost
 
 
+def test_a_batch_is_reported_before_it_goes_on():
+    clerk = clerk_for()
+    made = bench(PickyBatch(), clerk).run(packed(1, 2))
+    next(made)
+    (report,) = clerk.news().reports
+    assert report.labels == ("1", "2") and report.ended
+
+
+def test_an_item_that_fails_once_is_tried_again_like_a_task():
+    calls: list[list[str]] = []
+
+    class Flaky(ProcessingStage[DocumentBatch, DocumentBatch]):
+        def process(self, task: DocumentBatch) -> DocumentBatch:
+            texts = task.data["text"].to_pylist()
+            calls.append(texts)
+            if "bad" in texts and calls.count(["bad"]) < 2:
+                raise ValueError
+            return task
+
+    batch = DocumentBatch(data=pa.table({"text": ["a", "b", "c", "bad"]}))
+    clerk = clerk_for()
+    made = list(bench(Flaky(), clerk).run([("0", b"".join(pack(batch)))]))
+    assert [t for x in made for t in unpack(x.payload).data["text"].to_pylist()] == ["a", "b", "c", "bad"]
+    assert not any(r.given_up for r in clerk.news().reports)
+
+
 # Deaths ---------------------------------------------------------------------------------------------------------
 
 
@@ -208,6 +235,15 @@ def test_a_stream_that_is_cut_short_goes_on_where_its_reports_ended(monkeypatch)
     assert [label for r in reports for label, _ in r.made] == [f"1.{i}" for i in range(7)]
     assert sum(r.counts[0][3] for r in reports) == 7
     assert [r.ended for r in reports] == [False, False, False, True]
+
+
+def test_a_worker_that_was_taken_for_dead_and_lives_is_not_heard_twice():
+    clerk = clerk_for()
+    clerk.begin(0, ["1"])
+    part = Report(0, ("1",), 0, (("1.0", 1), ("1.1", 1)), [(1, 1, 0, 2, 2, 0, 5)], {}, 5, False)
+    clerk.report(part)
+    clerk.report(part)
+    assert clerk.news().reports == [part]
 
 
 @pytest.mark.parametrize("standing", [Standing.NEW, Standing.SUSPECT])

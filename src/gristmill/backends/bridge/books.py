@@ -14,6 +14,7 @@ from gristmill.backends.bridge.reports import GivenUp, Report
 from gristmill.backends.local.account import Account, failure_of
 from gristmill.backends.local.outputs import KeptOutputs
 from gristmill.backends.local.payload import unpack
+from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
 
 if TYPE_CHECKING:
@@ -153,6 +154,13 @@ class Books:
 
     # The end ----------------------------------------------------------------------------------------------------
 
+    def check_complete(self) -> None:
+        """Raise `PipelineError` if the run came to its end and tasks did not."""
+        left = sum(self.tasks_in) - sum(self.tasks_ended)
+        if self.fatal or left:
+            reason = self.fatal or f"it came to its end with {left} tasks of which nothing was heard any more"
+            raise PipelineError(f"{self.plan.name!r} was stopped: {reason}")
+
     def close(self) -> None:
         if self.ledger is not None and self.ledger.log is not None:
             self.ledger.log.flush(now=True)
@@ -222,6 +230,8 @@ def kept_up_to_date(books: Books, ask: Callable[[], News]) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+        if not errors:
+            books.take(ask())
     if errors:
         raise errors[0]
 

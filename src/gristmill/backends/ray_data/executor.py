@@ -92,6 +92,7 @@ class RayDataExecutor(Executor):
 
         context = ray.data.DataContext.get_current().copy()
         context.target_max_block_size = 1  # each task is a block: what a step makes of one spreads over workers
+        context.max_errored_blocks = 0  # what is lost is never ignored; failures are dealt with before they get there
         context.enable_progress_bars = self.config.progress
         refs = [ray.put(table_of(label, payload, 1)) for label, payload in tasks]
         if not refs:
@@ -123,9 +124,9 @@ class RayDataExecutor(Executor):
                 finally:
                     clerk.call("close")
         except Exception as error:  # Ray's errors have no common base that is worth naming
-            books.take(ask())
             reason = books.fatal or f"Ray Data ended it: {type(error).__name__}: {error}"
             raise PipelineError(f"{books.plan.name!r} was stopped: {reason}") from error
+        books.check_complete()
         wait_for_teardowns(books, ask, _TEARDOWN_S)
 
 

@@ -139,10 +139,9 @@ class XennaExecutor(Executor):
                 for label, payload in xenna.run_pipeline(spec) or ():
                     outputs.add(label, payload)
         except Exception as error:  # Xenna raises whatever came up
-            books.take(ask())
             reason = books.fatal or f"Xenna ended it: {type(error).__name__}: {error}{_suspects(clerk, books.plan)}"
             raise PipelineError(f"{books.plan.name!r} was stopped: {reason}") from error
-        books.take(ask())
+        books.check_complete()
 
 
 def import_xenna() -> ModuleType:
