@@ -64,7 +64,7 @@ def by_hand(numbers: range) -> list[tuple[str, int, list[str]]]:
 def tour(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("notes")
     share = Resources(cpus=0.5, gpus=0.25) if kind.can("logical_gpus") else Resources(cpus=0.5)
-    last = Batched(folder).with_(resources=share, num_workers=1)
+    last = Batched(folder).with_(resources=share, num_workers=2)
     result = run(kind, [Split(), Stream(), Odd(), last], [Number(data=n) for n in range(8)])
     return SimpleNamespace(result=result, folder=folder, share=share.gpus)
 
@@ -96,21 +96,24 @@ def test_batches_hold_as_many_tasks_as_they_may(tour):
     assert max(sizes) == 4 and sum(sizes.values()) <= tasks // 2
 
 
-def test_a_node_is_set_up_once_and_before_its_worker(tour):
+def test_a_node_is_set_up_once_however_many_workers_it_has(tour):
     assert len(notes(tour.folder, "node")) == 1
-    assert len(notes(tour.folder, "setup")) == 1
 
 
 def test_a_worker_is_torn_down_for_each_setup_where_the_executor_can(tour, kind):
-    setups = [text.split()[0] for text in notes(tour.folder, "setup")]
-    assert tour.result.stages["Batched"].setups == len(setups)
-    torn_down = notes(tour.folder, "teardown")
-    assert torn_down == (setups if kind.can("teardown") else [])
-    assert tour.result.stages["Batched"].teardowns == len(torn_down)
+    setups = Counter(text.split()[0] for text in notes(tour.folder, "setup"))
+    stage = tour.result.stages["Batched"]
+    assert 1 <= setups.total() <= 2
+    if kind.can("teardown"):
+        assert Counter(notes(tour.folder, "teardown")) == setups
+        assert stage.teardowns == stage.setups == setups.total()
+    else:
+        assert not notes(tour.folder, "teardown") and not stage.teardowns
+        assert 1 <= stage.setups <= setups.total()
 
 
 def test_a_worker_knows_its_share_of_a_gpu(tour):
-    assert [float(text.split()[1]) for text in notes(tour.folder, "setup")] == [tour.share]
+    assert {float(text.split()[1]) for text in notes(tour.folder, "setup")} == {tour.share}
 
 
 # Failures -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pickle
@@ -104,10 +105,15 @@ class StepProcess:
                 except BlockingIOError:
                     time.sleep(_WAIT_S)
                     continue
-                if not self.clerk.call("is_node_set_up", self.step, node):
-                    self.run_node_setup(node, worker)
-                    self.clerk.call("node_set_up", self.step, node)
-                os.unlink(path)
+                try:
+                    if not self.clerk.call("is_node_set_up", self.step, node):
+                        self.run_node_setup(node, worker)
+                        self.clerk.call("node_set_up", self.step, node)
+                finally:
+                    with contextlib.suppress(
+                        FileNotFoundError
+                    ):  # another may have been quicker
+                        os.unlink(path)
 
     def run_node_setup(self, node: str, worker: WorkerMetadata) -> None:
         try:
