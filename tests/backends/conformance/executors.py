@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -22,6 +22,8 @@ class Kind:
     options: Mapping[str, Any]
     needs: tuple[str, ...] = ()
     """Packages without which it is left out."""
+    other: Mapping[str, Any] = field(default_factory=dict)
+    """Options that a run or two are made with, so that they are seen to work."""
 
     @property
     def uses_ray(self) -> bool:
@@ -39,8 +41,9 @@ class Kind:
         return kind(config={**self.options, **options})
 
 
+BATCH = {"execution_mode": "batch"}
 KINDS = [
-    Kind("local", "gristmill.backends.local:LocalExecutor", {"view": "off", "num_cpus": 4, "num_gpus": 2}),
+    Kind("local", "gristmill.backends.local:LocalExecutor", {"view": "off", "num_cpus": 4, "num_gpus": 2}, other=BATCH),
     Kind("ray_data", "gristmill.backends.ray_data:RayDataExecutor", {}, ("ray",)),
-    Kind("xenna", "gristmill.backends.xenna:XennaExecutor", {"logging_interval": 600}, ("ray", "cosmos_xenna")),
+    Kind("xenna", "gristmill.backends.xenna:XennaExecutor", {"logging_interval": 600}, ("ray", "cosmos_xenna"), BATCH),
 ]

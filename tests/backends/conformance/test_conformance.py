@@ -131,7 +131,7 @@ def failing(request: pytest.FixtureRequest, kind: Kind, tmp_path_factory: pytest
     texts = [f"text {i}" for i in range(40)]
     texts[13] = "poison"
     tasks = [*[Number(data=n) for n in range(8)], documents(texts)]
-    result = run(kind, [request.param(folder)], tasks, ignore_failures=True, max_attempts=2)
+    result = run(kind, [request.param(folder)], tasks, ignore_failures=True, max_attempts=2, **kind.other)
     return SimpleNamespace(result=result, folder=folder, texts=texts)
 
 

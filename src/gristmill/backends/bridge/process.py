@@ -110,9 +110,7 @@ class StepProcess:
                         self.run_node_setup(node, worker)
                         self.clerk.call("node_set_up", self.step, node)
                 finally:
-                    with contextlib.suppress(
-                        FileNotFoundError
-                    ):  # another may have been quicker
+                    with contextlib.suppress(FileNotFoundError):  # another may have been quicker
                         os.unlink(path)
 
     def run_node_setup(self, node: str, worker: WorkerMetadata) -> None:

@@ -21,6 +21,7 @@ from gristmill.backends.bridge.cluster import (
 )
 from gristmill.backends.bridge.initial import packed
 from gristmill.backends.bridge.process import RemoteClerk
+from gristmill.backends.bridge.reports import Made
 from gristmill.backends.capabilities import check
 from gristmill.backends.local.names import LocalNames, pickle_steps
 from gristmill.backends.local.outputs import KeptOutputs
@@ -41,7 +42,7 @@ class RayDataExecutor(Executor):
 
         result = pipeline.run(RayDataExecutor(config={"address": "auto"}))
 
-    Steps with a setup or a teardown are actor pools, of ``num_workers()`` actors or as many as Ray Data finds useful;
+    Steps with a setup, a teardown or a GPU are actor pools, of ``num_workers()`` or as many as Ray Data finds useful;
     all others are tasks. The options are those of `RayDataConfig`. What Ray Data cannot do for a pipeline is an error
     or a warning before it starts: see docs/executors.md.
     """
@@ -80,7 +81,7 @@ class RayDataExecutor(Executor):
         ray: ModuleType,
         plan: Plan,
         clerk: RemoteClerk,
-        tasks: Iterable[tuple[str, bytes]],
+        tasks: Iterable[Made],
         attempts: list[int],
         arguments: list[dict[str, Any]],
         wanted: bool,
@@ -94,7 +95,7 @@ class RayDataExecutor(Executor):
         context.target_max_block_size = 1  # each task is a block: what a step makes of one spreads over workers
         context.max_errored_blocks = 0  # what is lost is never ignored; failures are dealt with before they get there
         context.enable_progress_bars = self.config.progress
-        refs = [ray.put(table_of(label, payload, 1)) for label, payload in tasks]
+        refs = [ray.put(table_of(task)) for task in tasks]
         if not refs:
             return None
         last = len(plan.steps) - 1
@@ -103,7 +104,7 @@ class RayDataExecutor(Executor):
             for i, step in enumerate(plan.steps):
                 given = (clerk, i, attempts[i], wanted or i < last)
                 work: dict[str, Any] = {"fn": StepFunction(*given).__call__}
-                if has_lifetime(step):
+                if has_actors(step):
                     work = {"fn": StepActor, "fn_constructor_args": given}
                 dataset = dataset.map_batches(
                     **work,
@@ -140,9 +141,10 @@ def _collect(ray: ModuleType, dataset: Any, outputs: KeptOutputs) -> None:
                     outputs.add(label, payload)
 
 
-def has_lifetime(step: Step) -> bool:
-    """Whether a step's workers begin and end with something: then they are actors."""
-    return any(overrides(stage, hook) for stage in step.stages for hook in ("setup", "teardown"))
+def has_actors(step: Step) -> bool:
+    """Whether a step's workers begin or end with something; or use a GPU, where Ray ends a process after each task."""
+    hooks = any(overrides(stage, hook) for stage in step.stages for hook in ("setup", "teardown"))
+    return hooks or step.resources.requires_gpu
 
 
 def _pools(ray: ModuleType, plan: Plan, gpu_bytes: int) -> list[dict[str, Any]]:
@@ -161,15 +163,14 @@ def _pools(ray: ModuleType, plan: Plan, gpu_bytes: int) -> list[dict[str, Any]]:
         pool: dict[str, Any] = {"num_cpus": r.cpus, "num_gpus": gpus or None}
         if r.memory_gb:
             pool["memory"] = int(r.memory_gb * _GB)
-        if has_lifetime(step):
+        if has_actors(step):
             least = step.num_workers or 1
             most = step.num_workers or max(1, _fitting(total, r.cpus, gpus))
             pool["compute"] = ActorPoolStrategy(min_size=least, max_size=most, max_tasks_in_flight_per_actor=2)
             taken = {"CPU": taken["CPU"] + least * r.cpus, "GPU": taken["GPU"] + least * gpus}
         else:
             pool["compute"] = TaskPoolStrategy(size=step.num_workers)
-            if not gpus:  # Ray ends a process after its GPU task
-                pool["max_calls"] = _MANY + i
+            pool["max_calls"] = _MANY + i
             free = {"CPU": max(free["CPU"], r.cpus), "GPU": max(free["GPU"], gpus)}
         pools.append(pool)
     for name in total:

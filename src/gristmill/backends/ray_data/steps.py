@@ -1,4 +1,4 @@
-"""A step as Ray Data sees it: a function, or a class if it has a setup or a teardown, over tables of packed tasks."""
+"""A step as Ray Data sees it: a function, or a class if its workers live longer than a task, over packed tasks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ LABEL, TASK, ITEMS = "label", "task", "items"
 SCHEMA = pa.schema([(LABEL, pa.string()), (TASK, pa.large_binary()), (ITEMS, pa.int64())])
 
 
-def table_of(label: str, payload: bytes, items: int) -> pa.Table:
+def table_of(task: Made) -> pa.Table:
     """One task as a table of one row."""
-    return pa.table({LABEL: [label], TASK: pa.array([payload], pa.large_binary()), ITEMS: [items]}, schema=SCHEMA)
+    columns = {LABEL: [task.label], TASK: pa.array([task.payload], pa.large_binary()), ITEMS: [task.items]}
+    return pa.table(columns, schema=SCHEMA)
 
 
 def packed_of(table: pa.Table) -> list[Packed]:
@@ -39,7 +40,7 @@ class _Rows:
         made: Iterable[Made] = self.step.bench.run(packed_of(table))
         for x in made:
             if self.wanted:
-                yield table_of(x.label, x.payload, x.items)
+                yield table_of(x)
 
 
 class StepFunction:

@@ -86,7 +86,7 @@ class XennaExecutor(Executor):
                 for i in range(len(plan.steps))
             ]
             self._check_room(xenna, specs)
-            tasks = list(packed(initial_tasks, books, local))
+            tasks = [(task.label, task.payload) for task in packed(initial_tasks, books, local)]
             if tasks:
                 self._run(xenna, xenna.PipelineSpec(tasks, specs, self._pipeline_config(xenna)), clerk, books, outputs)
             return books.record(outputs)
