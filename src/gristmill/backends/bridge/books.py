@@ -1,0 +1,246 @@
+"""The driver's side of a bridge: from what the clerk heard to the ledger and the record of the run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gristmill.backends.base import Plan, RunRecord, StepStats
+from gristmill.backends.bridge.clerk import News
+from gristmill.backends.bridge.reports import GivenUp, Report
+from gristmill.backends.local.account import Account, failure_of
+from gristmill.backends.local.outputs import KeptOutputs
+from gristmill.backends.local.payload import unpack
+from gristmill.errors import PipelineError
+from gristmill.ledger.failed import set_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ASK_S = 0.2
+
+
+class Books:
+    """The account of one run, made of the clerk's news in the order in which he got them.
+
+    A task begins here before the one that it came from ends, so the ledger commits a block only when all that became
+    of it has ended.
+    """
+
+    def __init__(self, plan: Plan, ignore_failures: bool) -> None:
+        self.plan = plan
+        self.ledger = plan.ledger
+        if self.ledger is not None:
+            self.ledger.ignore_failures = ignore_failures
+        self.account = Account(plan)
+        n = len(plan.steps)
+        self.tasks_in = [0] * n
+        self.tasks_ended = [0] * n
+        self.tasks_lost = [0] * n
+        """Of which nothing got through."""
+        self.outputs = [0] * n
+        self.units = [0] * n
+        self.busy_ns = [0] * n
+        self.longest_ns = [0] * n
+        self.workers: list[list[tuple[float, int]]] = [[] for _ in range(n)]
+        """When workers were set up and torn down; those that are killed are not noticed."""
+        self.deaths = 0
+        self.open_workers = 0
+        self.fatal = ""
+        self.messages: list[str] = []
+        self.first_output_s: float | None = None
+        self.last_output_s: float | None = None
+        self.begun = time.perf_counter()
+        self.loaded_s = 0.0
+        self._units: dict[tuple[int, str], int] = {}
+        """A number for each task that is open in the account."""
+        self._next_unit = 0
+
+    def begin(self, label: str) -> None:
+        """An initial task."""
+        self.tasks_in[0] += 1
+        if self.ledger is not None:
+            self.ledger.begin(label)
+
+    def take(self, news: News) -> None:
+        for step in news.setups:
+            self.account.set_up(step)
+            self._note_workers(step, 1)
+        for report in news.reports:
+            self._take(report)
+        for step in news.teardowns:
+            self.account.torn_down(step)
+            self._note_workers(step, -1)
+        self.messages += news.messages
+        self.deaths = news.deaths
+        self.open_workers = news.open_workers
+        self.fatal = self.fatal or news.fatal
+        if self.ledger is not None and self.ledger.log is not None:
+            self.ledger.log.flush()
+
+    def _note_workers(self, step: int, change: int) -> None:
+        timeline = self.workers[step]
+        count = timeline[-1][1] if timeline else 0
+        timeline.append((time.perf_counter() - self.begun, count + change))
+
+    def _take(self, report: Report) -> None:
+        step = report.step
+        is_last = step == len(self.plan.steps) - 1
+        if self.ledger is not None:
+            self.ledger.add(report.entries)
+        self.outputs[step] += len(report.made)
+        self.busy_ns[step] += report.busy_ns
+        self.longest_ns[step] = max(self.longest_ns[step], report.busy_ns)
+        if report.made and is_last:
+            self.last_output_s = time.perf_counter() - self.begun
+            self.first_output_s = self.first_output_s or self.last_output_s
+        if not is_last:
+            self.tasks_in[step + 1] += len(report.made)
+            if self.ledger is not None:
+                for label, _ in report.made:
+                    self.ledger.begin(label)
+        for given_up in report.given_up:
+            self._give_up(step, given_up)
+        self._count(report)
+        if not report.ended:
+            return
+        self.units[step] += 1
+        self.tasks_lost[step] += report.lost
+        self.tasks_ended[step] += len(report.labels)
+        for label in report.labels:
+            self._units.pop((step, label), None)
+            if self.ledger is not None:
+                self.ledger.end(label, cancelled=False)
+
+    def _count(self, report: Report) -> None:
+        if not report.counts:
+            return
+        unit = self._unit(report.step, report.labels[0])
+        if report.ended:
+            self.account.add_last(report.step, unit, report.counts)
+        else:
+            self.account.add_part(report.step, unit, report.counts)
+
+    def _unit(self, step: int, label: str) -> int:
+        found = self._units.get((step, label))
+        if found is None:
+            found = self._units[step, label] = self._new_unit()
+        return found
+
+    def _new_unit(self) -> int:
+        self._next_unit += 1
+        return self._next_unit
+
+    def _give_up(self, step: int, x: GivenUp) -> None:
+        name = self.plan.steps[step].stages[x.stage].name
+        failure = failure_of(x.label, x.start, x.stop, name, x.items, x.error, x.detail, x.story)
+        whole = x.partly or not x.stop
+        unit = self._unit(step, x.label) if whole else self._new_unit()
+        if self.ledger is not None:
+            self._set_aside(x, name)
+        self.account.fail(step, x.stage, failure, unit, x.counts)
+
+    def _set_aside(self, x: GivenUp, stage: str) -> None:
+        assert self.ledger is not None
+        try:
+            task = unpack(x.payload or b"")
+        except Exception:  # unpickling runs the user's code; what is in the task is then not known
+            self.ledger.spoil(x.label)
+            return
+        set_aside(self.ledger, self.plan.output, x.label, task, x.start, x.stop, stage, x.error, x.partly)
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def check_complete(self) -> None:
+        """Raise `PipelineError` if the run came to its end and tasks did not."""
+        left = sum(self.tasks_in) - sum(self.tasks_ended)
+        if self.fatal or left:
+            reason = self.fatal or f"it came to its end with {left} tasks of which nothing was heard any more"
+            raise PipelineError(f"{self.plan.name!r} was stopped: {reason}")
+
+    def close(self) -> None:
+        if self.ledger is not None and self.ledger.log is not None:
+            self.ledger.log.flush(now=True)
+
+    def steps(self) -> list[StepStats]:
+        for i, stages in enumerate(self.account.stages):
+            first = stages[0]
+            done = self.tasks_ended[i] - self.tasks_lost[i]
+            first.tasks_in = self.tasks_in[i]
+            first.tasks_cancelled = self.tasks_in[i] - self.tasks_ended[i]
+            # Parts of a task that failed count one by one, the task itself only if none of it got through.
+            first.tasks_failed = min(first.tasks_failed, self.tasks_lost[i])
+            first.tasks_done = done + self.tasks_lost[i] - first.tasks_failed
+            stages[-1].tasks_out = self.outputs[i]
+        return [
+            StepStats(
+                name=step.name,
+                stages=stages,
+                units=self.units[i],
+                service_s_mean=self.busy_ns[i] / 1e9 / max(1, self.tasks_ended[i]),
+                service_s_max=self.longest_ns[i] / 1e9,
+                workers=self.workers[i],
+                workers_started=max(stage.setups for stage in stages),
+            )
+            for i, (step, stages) in enumerate(zip(self.plan.steps, self.account.stages, strict=True))
+        ]
+
+    def record(self, outputs: KeptOutputs) -> RunRecord:
+        """What is known of the run; memory and queues are Ray's own business and stay 0."""
+        return RunRecord(
+            name=self.plan.name,
+            steps=self.steps(),
+            wall_s=time.perf_counter() - self.begun,
+            first_output_s=self.first_output_s,
+            failures=self.account.failures,
+            failures_total=self.account.failures_total,
+            decisions=[],
+            peak_bytes_in_flight=0,
+            budget_bytes=0,
+            peak_memory_bytes=0,
+            worker_deaths=self.deaths,
+            outputs=outputs.tasks(),
+            outputs_dropped=outputs.reason,
+            loaded_s=self.loaded_s,
+            last_output_s=self.last_output_s,
+            ledger=self.ledger,
+        )
+
+
+@contextmanager
+def kept_up_to_date(books: Books, ask: Callable[[], News]) -> Iterator[None]:
+    """Let the books follow the clerk, in a thread of its own, while the caller waits for Ray."""
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            while not stop.wait(_ASK_S):
+                books.take(ask())
+        except BaseException as error:  # told to the caller, whose run cannot be accounted for
+            errors.append(error)
+
+    thread = threading.Thread(target=follow, name="gristmill-books", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        if not errors:
+            books.take(ask())
+    if errors:
+        raise errors[0]
+
+
+def wait_for_teardowns(books: Books, ask: Callable[[], Any], seconds: float) -> None:
+    """Follow the clerk until every worker has torn down, as long as that may take."""
+    until = time.monotonic() + seconds
+    while True:
+        books.take(ask())
+        if not books.open_workers or time.monotonic() > until:
+            return
+        time.sleep(0.05)

@@ -1,0 +1,129 @@
+"""The Ray cluster that a bridge runs on: joined, or started for the run and stopped with it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from gristmill.backends.base import Plan, Step
+from gristmill.backends.bridge.clerk import Clerk
+from gristmill.backends.bridge.process import NAMESPACE, RemoteClerk
+from gristmill.backends.local import machine
+from gristmill.errors import PipelineError, PlanError
+from gristmill.stages.resources import Resources
+
+_GB = 2**30
+
+
+def import_ray(who: str, extra: str) -> ModuleType:
+    """Ray, or a `PipelineError` that says how to get it."""
+    try:
+        import ray
+    except ImportError as error:
+        raise PipelineError(f"{who} needs Ray ({error}): pip install 'gristmill[{extra}]'") from error
+    return ray  # type: ignore[no-any-return]
+
+
+@contextmanager
+def connected(ray: ModuleType, address: str | None, environment: Mapping[str, str], **start: Any) -> Iterator[None]:
+    """A connection to a cluster for as long as it is needed.
+
+    One that this process has is used and kept. Else ``address``, or RAY_ADDRESS, is joined; without either a cluster of
+    this machine alone is started, with ``environment``, and stopped at the end.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    options: dict[str, Any] = {"namespace": NAMESPACE}
+    if address == "local":
+        options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False, **start}
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        ray.init(address=address, **options)
+        yield
+    finally:
+        ray.shutdown()
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+
+
+@contextmanager
+def at_work(ray: ModuleType, stages: bytes, attempts: list[int]) -> Iterator[RemoteClerk]:
+    """A clerk for one run, on the driver's node."""
+    name = f"gristmill-{uuid.uuid4().hex[:12]}"
+    here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+        ray.get_runtime_context().get_node_id(), soft=False
+    )
+    options = {"name": name, "namespace": NAMESPACE, "num_cpus": 0, "scheduling_strategy": here}
+    actor = ray.remote(Clerk).options(**options).remote(stages, attempts)
+    try:
+        ray.get(actor.running.remote())
+        yield RemoteClerk(name)
+    finally:
+        ray.kill(actor)
+
+
+def attempts_of(plan: Plan, most: int) -> list[int]:
+    return [step.stages[0].max_attempts or most for step in plan.steps]
+
+
+# Resources ------------------------------------------------------------------------------------------------------
+
+
+def gpus_of(resources: Resources, gpu_bytes: int) -> float:
+    """The GPUs of a worker: what it asks for, or the share of a GPU that has the memory."""
+    if not resources.gpu_memory_gb:
+        return resources.gpus
+    return round(min(1.0, resources.gpu_memory_gb * _GB / gpu_bytes), 4)
+
+
+def smallest_gpu(ray: ModuleType, plan: Plan, gpu_memory_gb: float | None) -> int:
+    """Bytes of the smallest GPU of the cluster, if a step asks by memory; else 0."""
+    asking = [step for step in plan.steps if step.resources.gpu_memory_gb]
+    if not asking:
+        return 0
+    if gpu_memory_gb:
+        return _checked(asking, int(gpu_memory_gb * _GB))
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    look = ray.remote(num_cpus=0, max_retries=2)(_gpu_sizes)
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
+    asked = [look.options(scheduling_strategy=strategy(node["NodeID"], soft=False)).remote() for node in nodes]
+    sizes = [size for found in ray.get(asked) for size in found]
+    if not sizes:
+        raise PlanError(
+            f"stage {asking[0].stages[0].name!r} asks for gpu_memory_gb, but how much the cluster's GPUs have is not "
+            'known (no nvidia-smi on its GPU nodes): say it with the option "gpu_memory_gb", or ask for gpus.'
+        )
+    return _checked(asking, min(sizes))
+
+
+def _gpu_sizes() -> list[int]:
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray hides GPUs from a task that asked for none
+    return [size for _, size in machine.gpus()]
+
+
+def _checked(asking: list[Step], size: int) -> int:
+    for step in asking:
+        if step.resources.gpu_memory_gb * _GB > size:
+            raise PlanError(
+                f"stage {step.stages[0].name!r} asks for gpu_memory_gb={step.resources.gpu_memory_gb:g}, but the "
+                f"smallest GPU has {size / _GB:.3g} GB."
+            )
+    return size
+
+
+def check_fits(step: Step, gpus: float, nodes: list[dict[str, Any]]) -> None:
+    """Raise `PlanError` unless some node has room for a worker of the step."""
+    wanted = {"CPU": step.resources.cpus, "GPU": gpus, "memory": step.resources.memory_gb * _GB}
+    if not any(all(node.get(name, 0.0) >= n for name, n in wanted.items()) for node in nodes):
+        most = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in wanted}
+        raise PlanError(
+            f"stage {step.stages[0].name!r} asks for {step.resources}, but no node of the Ray cluster has that: "
+            f"the largest have {most['CPU']:g} CPUs, {most['GPU']:g} GPUs, {most['memory'] / _GB:.3g} GB."
+        )

@@ -1,0 +1,146 @@
+"""What a Ray process must have to work on a step: the stages, the node's setup, and its own."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pickle
+import tempfile
+import time
+from typing import Any
+
+from gristmill.backends.bridge.clerk import Standing
+from gristmill.backends.bridge.reports import Report
+from gristmill.backends.bridge.unit import StepBench
+from gristmill.backends.local.names import learn_names
+from gristmill.backends.local.threads import limit_threads
+from gristmill.backends.step_runner import Documents, StageError, StepRunner, overrides
+from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
+
+NAMESPACE = "gristmill"
+_WAIT_S = 0.1
+
+Stages = tuple[ProcessingStage[Any, Any], ...]
+
+
+class RemoteClerk:
+    """The clerk of a run, by his name; each call returns when he has taken note."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._actor: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "_actor": None}
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        import ray
+
+        if self._actor is None:
+            self._actor = ray.get_actor(self.name, namespace=NAMESPACE)
+        return ray.get(getattr(self._actor, method).remote(*arguments))
+
+    def begin(self, step: int, labels: list[str]) -> list[tuple[Standing, int]]:
+        found: list[tuple[Standing, int]] = self.call("begin", step, labels)
+        return found
+
+    def report(self, report: Report) -> None:
+        self.call("report", report)
+
+
+class StoppedError(RuntimeError):
+    """The run cannot go on; the clerk knows why."""
+
+
+_loaded: dict[str, tuple[list[Stages], list[Documents | None]]] = {}
+"""The stages of the run that this process works for."""
+
+
+def stages_of(clerk: RemoteClerk) -> tuple[list[Stages], list[Documents | None]]:
+    """The stages of each step, loaded once in a process."""
+    found = _loaded.get(clerk.name)
+    if found is None:
+        steps, classes, documents = pickle.loads(clerk.call("give_stages"))
+        learn_names(classes)
+        _loaded.clear()
+        found = _loaded[clerk.name] = (steps, documents)
+    return found
+
+
+class StepProcess:
+    """One step in one process, from its setup to its teardown."""
+
+    def __init__(self, clerk: RemoteClerk, step: int, attempts: int) -> None:
+        steps, documents = stages_of(clerk)
+        self.clerk = clerk
+        self.step = step
+        self.stages = steps[step]
+        self.runner = StepRunner(self.stages, None, documents[step])
+        self.bench = StepBench(self.runner, step, attempts, clerk)
+        self.worker = f"{os.getpid()}-{time.monotonic_ns()}"
+        self.is_set_up = False
+
+    def prepare(self) -> None:
+        """What comes before any work in a process."""
+        limit_threads(self.stages[0].resources.cpus)
+        try:
+            for stage in self.stages:
+                stage.preload()
+        except Exception as error:  # the user's code
+            self._stop(f"preload of {self.runner.stages[0].name!r} failed: {type(error).__name__}: {error}")
+
+    def set_up_node(self, node: str, worker: WorkerMetadata) -> None:
+        """Run `setup_on_node` unless it was run on this node; one process at a time.
+
+        The lock goes with the process that holds it, so one that dies in the middle is replaced by the next.
+        """
+        if not any(overrides(stage, "setup_on_node") for stage in self.stages):
+            return
+        path = os.path.join(tempfile.gettempdir(), f"{self.clerk.name}-{node}-{self.step}.lock")
+        while not self.clerk.call("is_node_set_up", self.step, node):
+            with open(path, "w") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(_WAIT_S)
+                    continue
+                try:
+                    if not self.clerk.call("is_node_set_up", self.step, node):
+                        self.run_node_setup(node, worker)
+                        self.clerk.call("node_set_up", self.step, node)
+                finally:
+                    with contextlib.suppress(FileNotFoundError):  # another may have been quicker
+                        os.unlink(path)
+
+    def run_node_setup(self, node: str, worker: WorkerMetadata) -> None:
+        try:
+            self.runner.setup_on_node(NodeInfo(node), worker)
+        except StageError as error:
+            self._stop(f"setup_on_node of {self._name(error)} failed: {error.error}\n{error.detail}")
+
+    def set_up(self, worker: WorkerMetadata) -> None:
+        """Set the stages up, unless the run is over."""
+        if not self.clerk.call("begin_setup", self.step):
+            raise StoppedError("the run is over")
+        try:
+            self.runner.setup(worker)
+        except StageError as error:
+            self.runner.teardown()
+            self._stop(f"setup of {self._name(error)} failed: {error.error}\n{error.detail}")
+        limit_threads(self.stages[0].resources.cpus)  # the setup may have loaded libraries
+        self.clerk.call("set_up", self.step, self.worker)
+        self.is_set_up = True
+
+    def tear_down(self) -> None:
+        if self.is_set_up:
+            self.is_set_up = False
+            errors = [f"teardown of {self._name(x)}: {x.error}" for x in self.runner.teardown()]
+            self.clerk.call("torn_down", self.worker, errors)
+
+    def _name(self, error: StageError) -> str:
+        return repr(self.stages[error.stage].name)
+
+    def _stop(self, words: str) -> None:
+        self.clerk.call("fail", words.strip())
+        raise StoppedError(words.strip()) from None

@@ -1,0 +1,162 @@
+"""Stages that leave notes in a folder, since what they do happens in other processes."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.resources import Resources
+from gristmill.tasks import DocumentBatch, Task
+
+LIGHT = Resources(cpus=0.5)
+
+
+@dataclass
+class Number(Task[int]):
+    data: int = 0
+    trail: list[str] = field(default_factory=list)
+
+
+def note(folder: str, kind: str, text: str = "") -> None:
+    Path(folder, f"{kind}-{uuid.uuid4().hex}").write_text(text)
+
+
+def notes(folder: Path, kind: str) -> list[str]:
+    return [path.read_text() for path in folder.glob(f"{kind}-*")]
+
+
+class Split(ProcessingStage[Number, Number]):
+    """One to many: number n becomes n numbers, so 0 becomes none."""
+
+    resources = LIGHT
+    fan_out = True
+
+    def process(self, task: Number) -> list[Number]:
+        return [Number(data=100 * task.data + i, trail=[task.task_id]) for i in range(task.data)]
+
+
+class Stream(ProcessingStage[Number, Number]):
+    """One to many, by a generator, of what is divisible by five; one to one otherwise."""
+
+    resources = LIGHT
+
+    def process(self, task: Number) -> Iterator[Number]:
+        for i in range(3 if task.data % 5 == 0 else 1):
+            yield Number(data=task.data, trail=[*task.trail, f"{task.task_id}/{i}"])
+
+
+class Odd(ProcessingStage[Number, Number]):
+    """Drops even numbers."""
+
+    resources = LIGHT
+
+    def process(self, task: Number) -> Number | None:
+        return task if task.data % 2 else None
+
+
+class Batched(ProcessingStage[Number, Number]):
+    """Notes its batches, its setups and teardowns, and what it was given to work with."""
+
+    resources = LIGHT
+    batch_size = 4
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def setup_on_node(self, node_info: Any) -> None:
+        note(self.folder, "node", node_info.node_id)
+
+    def setup(self, worker_metadata: Any) -> None:
+        self.ready = True
+        note(self.folder, "setup", f"{os.getpid()} {worker_metadata.gpu_share:g}")
+
+    def teardown(self) -> None:
+        note(self.folder, "teardown", str(os.getpid()))
+
+    def process(self, task: Number) -> Number:
+        raise AssertionError("tasks come in batches")
+
+    def process_batch(self, tasks: list[Number]) -> list[Any]:
+        assert self.ready
+        note(self.folder, "batch", str(len(tasks)))
+        return [Number(data=-task.data, trail=task.trail) for task in tasks]
+
+
+class Fragile(ProcessingStage[Task[Any], Task[Any]]):
+    """Fails on 3, the first time on 5, and on documents that hold poison."""
+
+    resources = LIGHT
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def process(self, task: Task[Any]) -> Task[Any]:
+        if isinstance(task, DocumentBatch) and "poison" in task.data["text"].to_pylist():
+            raise ValueError("poisoned")
+        if task.data == 3:
+            note(self.folder, "three")
+            raise ValueError("three")
+        if task.data == 5:
+            first = not notes(Path(self.folder), "five")
+            note(self.folder, "five")
+            if first:
+                raise OSError("not now")
+        return task
+
+
+class FragileBatch(Fragile):
+    """The same, four tasks at a time."""
+
+    batch_size = 4
+
+    def process_batch(self, tasks: list[Task[Any]]) -> list[Any]:
+        return [self.process(task) for task in tasks]
+
+
+class Deadly(ProcessingStage[Number, Number]):
+    """Ends its process on 7."""
+
+    resources = LIGHT
+
+    def process(self, task: Number) -> Number:
+        if task.data == 7:
+            os._exit(3)
+        return task
+
+
+class DeadlyModel(Deadly):
+    """The same, with a setup."""
+
+    def setup(self) -> None:
+        self.model = object()
+
+
+class CannotSetUp(ProcessingStage[Number, Number]):
+    resources = LIGHT
+
+    def setup(self) -> None:
+        raise OSError("no weights")
+
+    def process(self, task: Number) -> Number:
+        return task
+
+
+class Shout(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """A user's stage between a reader and a writer: drops what is short; fails while it is told to."""
+
+    resources = Resources()
+
+    def __init__(self, flag: Path) -> None:
+        self.flag = str(flag)
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        frame = task.to_pandas()
+        if frame.text.str.contains("poison").any() and os.path.exists(self.flag):
+            raise ValueError("poisoned")
+        task.data = frame[frame.text.str.len() > 30].assign(text=frame.text.str.upper())
+        return task
