@@ -12,8 +12,8 @@ from gristmill.backends.bridge.books import Books, kept_up_to_date
 from gristmill.backends.bridge.clerk import Clerk, News
 from gristmill.backends.bridge.reports import Report
 from gristmill.backends.bridge.unit import StepBench
-from gristmill.backends.local.outputs import KeptOutputs
-from gristmill.backends.local.payload import pack
+from gristmill.backends.engine.outputs import KeptOutputs
+from gristmill.backends.engine.payload import pack
 from gristmill.backends.step_runner import StepRunner
 from gristmill.errors import PipelineError
 from gristmill.ledger.run import RunLedger

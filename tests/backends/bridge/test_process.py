@@ -13,7 +13,7 @@ import pytest
 from gristmill.backends.base import Plan, Step
 from gristmill.backends.bridge.clerk import Clerk
 from gristmill.backends.bridge.process import RemoteClerk, StepProcess, StoppedError
-from gristmill.backends.local.names import LocalNames, pickle_steps
+from gristmill.backends.engine.names import LocalNames, pickle_steps
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.tasks import Task
 

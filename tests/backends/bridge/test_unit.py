@@ -13,7 +13,7 @@ import pytest
 from gristmill.backends.bridge.clerk import Clerk, Standing
 from gristmill.backends.bridge.reports import Report
 from gristmill.backends.bridge.unit import StepBench
-from gristmill.backends.local.payload import pack, unpack
+from gristmill.backends.engine.payload import pack, unpack
 from gristmill.backends.step_runner import Interrupt, StepRunner
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import DocumentBatch, Task

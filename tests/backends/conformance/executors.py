@@ -44,6 +44,7 @@ class Kind:
 BATCH = {"execution_mode": "batch"}
 KINDS = [
     Kind("local", "gristmill.backends.local:LocalExecutor", {"view": "off", "num_cpus": 4, "num_gpus": 2}, other=BATCH),
+    Kind("ray", "gristmill.backends.ray:RayExecutor", {"view": "off"}, ("ray",)),
     Kind("ray_data", "gristmill.backends.ray_data:RayDataExecutor", {}, ("ray",)),
     Kind("xenna", "gristmill.backends.xenna:XennaExecutor", {"logging_interval": 600}, ("ray", "cosmos_xenna"), BATCH),
 ]

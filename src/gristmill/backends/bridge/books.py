@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from gristmill.backends.base import Plan, RunRecord, StepStats
 from gristmill.backends.bridge.clerk import News
 from gristmill.backends.bridge.reports import GivenUp, Report
-from gristmill.backends.local.account import Account, failure_of
-from gristmill.backends.local.outputs import KeptOutputs
-from gristmill.backends.local.payload import unpack
+from gristmill.backends.engine.account import Account, failure_of
+from gristmill.backends.engine.outputs import KeptOutputs
+from gristmill.backends.engine.payload import unpack
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
 

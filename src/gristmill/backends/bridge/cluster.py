@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -12,45 +11,11 @@ from typing import Any
 from gristmill.backends.base import Plan, Step
 from gristmill.backends.bridge.clerk import Clerk
 from gristmill.backends.bridge.process import NAMESPACE, RemoteClerk
-from gristmill.backends.local import machine
-from gristmill.errors import PipelineError, PlanError
+from gristmill.backends.engine import machine
+from gristmill.errors import PlanError
 from gristmill.stages.resources import Resources
 
 _GB = 2**30
-
-
-def import_ray(who: str, extra: str) -> ModuleType:
-    """Ray, or a `PipelineError` that says how to get it."""
-    try:
-        import ray
-    except ImportError as error:
-        raise PipelineError(f"{who} needs Ray ({error}): pip install 'gristmill[{extra}]'") from error
-    return ray  # type: ignore[no-any-return]
-
-
-@contextmanager
-def connected(ray: ModuleType, address: str | None, environment: Mapping[str, str], **start: Any) -> Iterator[None]:
-    """A connection to a cluster for as long as it is needed.
-
-    One that this process has is used and kept. Else ``address``, or RAY_ADDRESS, is joined; without either a cluster of
-    this machine alone is started, with ``environment``, and stopped at the end.
-    """
-    if ray.is_initialized():
-        yield
-        return
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    options: dict[str, Any] = {"namespace": NAMESPACE}
-    if address == "local":
-        options |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False, **start}
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    try:
-        ray.init(address=address, **options)
-        yield
-    finally:
-        ray.shutdown()
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
 
 
 @contextmanager

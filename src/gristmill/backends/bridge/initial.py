@@ -7,8 +7,8 @@ from typing import Any
 
 from gristmill.backends.bridge.books import Books
 from gristmill.backends.bridge.reports import Made
-from gristmill.backends.local.names import LocalNames
-from gristmill.backends.local.payload import pack
+from gristmill.backends.engine.names import LocalNames
+from gristmill.backends.engine.payload import pack
 from gristmill.errors import PipelineError
 from gristmill.tasks import EmptyTask, Task
 

@@ -13,8 +13,8 @@ from typing import Any
 from gristmill.backends.bridge.clerk import Standing
 from gristmill.backends.bridge.reports import Report
 from gristmill.backends.bridge.unit import StepBench
-from gristmill.backends.local.names import learn_names
-from gristmill.backends.local.threads import limit_threads
+from gristmill.backends.engine.names import learn_names
+from gristmill.backends.engine.threads import limit_threads
 from gristmill.backends.step_runner import Documents, StageError, StepRunner, overrides
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gristmill.backends.bridge.clerk import Standing
 from gristmill.backends.bridge.reports import GivenUp, Made, Report
-from gristmill.backends.local.payload import pack, unpack
+from gristmill.backends.engine.payload import pack, unpack
 from gristmill.backends.step_runner import StageError, StepRunner, details, one_line, overrides
 from gristmill.tasks import Task
 

@@ -1,28 +1,15 @@
-"""The connection to a Ray cluster, and what it consists of."""
+"""What a Ray cluster consists of."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gristmill.backends.ray.config import RayConfig
-from gristmill.core.client import RayClient
-from gristmill.errors import PipelineError
-
 NODES_S = 1.0
 """How often to look which nodes there are."""
-
-
-def import_ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise PipelineError("RayExecutor needs Ray: pip install 'gristmill[ray]'") from None
-    return ray
 
 
 @dataclass(frozen=True)
@@ -37,25 +24,6 @@ class NodeState:
     free_cpus: float
     free_gpus: float
     """What nobody has reserved; all of it where that cannot be known."""
-
-
-@contextlib.contextmanager
-def connected(config: RayConfig) -> Iterator[Any]:
-    """Ray, connected to a cluster. What was connected or running before stays so afterwards."""
-    ray = import_ray()
-    if ray.is_initialized():
-        yield ray
-        return
-    cpus = None if config.num_cpus is None else math.ceil(config.num_cpus)
-    with RayClient(num_cpus=cpus, num_gpus=config.num_gpus, address=config.address) as client:
-        try:
-            ray.init(address=client.at, logging_level="warning")
-        except (ConnectionError, OSError, RuntimeError) as error:
-            raise PipelineError(f"no Ray cluster could be reached at {client.at}: {error}") from error
-        try:
-            yield ray
-        finally:
-            ray.shutdown()
 
 
 def nodes_of(ray: Any) -> list[NodeState]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Iterable, Mapping, Sized
 from contextlib import ExitStack
@@ -15,8 +16,9 @@ from gristmill.backends.engine.payload import INLINE_BYTES
 from gristmill.backends.engine.source import source_of
 from gristmill.backends.engine.specs import scheduler_config_of, step_spec
 from gristmill.backends.engine.worker import Limits
-from gristmill.backends.ray.cluster import connected, nodes_of
+from gristmill.backends.ray.cluster import nodes_of
 from gristmill.backends.ray.config import RayConfig
+from gristmill.core.connection import connected, import_ray
 from gristmill.metrics.view import view_for
 from gristmill.scheduling import Scheduler
 from gristmill.scheduling.log import RecordingScheduler
@@ -59,7 +61,9 @@ class RayExecutor(Executor):
             local = LocalNames()
             stack.callback(local.close)
             steps = pickle_steps(plan, local)
-            ray = stack.enter_context(connected(config))
+            ray = import_ray("RayExecutor", "ray")
+            cpus = None if config.num_cpus is None else math.ceil(config.num_cpus)
+            stack.enter_context(connected(ray, config.address, num_cpus=cpus, num_gpus=config.num_gpus))
             store_bytes = sum(node.object_store for node in nodes_of(ray))
             scheduler_config = scheduler_config_of(config, config.budget_of(store_bytes), _PREFETCH_US)
             budget = scheduler_config.budget

@@ -10,23 +10,16 @@ from typing import Any
 
 from gristmill.backends.base import Executor, Plan, RunRecord, Step
 from gristmill.backends.bridge.books import Books, kept_up_to_date, wait_for_teardowns
-from gristmill.backends.bridge.cluster import (
-    at_work,
-    attempts_of,
-    check_fits,
-    connected,
-    gpus_of,
-    import_ray,
-    smallest_gpu,
-)
+from gristmill.backends.bridge.cluster import at_work, attempts_of, check_fits, gpus_of, smallest_gpu
 from gristmill.backends.bridge.initial import packed
 from gristmill.backends.bridge.process import RemoteClerk
 from gristmill.backends.bridge.reports import Made
 from gristmill.backends.capabilities import check
-from gristmill.backends.local.names import LocalNames, pickle_steps
-from gristmill.backends.local.outputs import KeptOutputs
+from gristmill.backends.engine.names import LocalNames, pickle_steps
+from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.ray_data.config import RayDataConfig
 from gristmill.backends.step_runner import overrides
+from gristmill.core.connection import connected, import_ray
 from gristmill.errors import PipelineError, PlanError
 from gristmill.tasks import Task
 
@@ -63,7 +56,7 @@ class RayDataExecutor(Executor):
             local = LocalNames()
             stack.callback(local.close)
             stages = pickle_steps(plan, local)
-            stack.enter_context(connected(ray, self.config.address, {}))
+            stack.enter_context(connected(ray, self.config.address))
             stack.callback(books.close)
             attempts = attempts_of(plan, self.config.max_attempts)
             arguments = _pools(ray, plan, smallest_gpu(ray, plan, self.config.gpu_memory_gb))

@@ -10,13 +10,14 @@ from typing import Any
 
 from gristmill.backends.base import Executor, Plan, RunRecord, Step
 from gristmill.backends.bridge.books import Books, kept_up_to_date
-from gristmill.backends.bridge.cluster import at_work, attempts_of, connected, gpus_of, import_ray, smallest_gpu
+from gristmill.backends.bridge.cluster import at_work, attempts_of, gpus_of, smallest_gpu
 from gristmill.backends.bridge.initial import packed
 from gristmill.backends.bridge.process import RemoteClerk
 from gristmill.backends.capabilities import check
-from gristmill.backends.local.names import LocalNames, pickle_steps
-from gristmill.backends.local.outputs import KeptOutputs
+from gristmill.backends.engine.names import LocalNames, pickle_steps
+from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.xenna.config import XennaConfig
+from gristmill.core.connection import connected, import_ray
 from gristmill.errors import PipelineError, PlanError
 from gristmill.tasks import Task
 
@@ -70,8 +71,7 @@ class XennaExecutor(Executor):
             local = LocalNames()
             stack.callback(local.close)
             stages = pickle_steps(plan, local)
-            start = {"include_dashboard": True, "dashboard_host": "127.0.0.1"}
-            stack.enter_context(connected(ray, self.config.address, ENVIRONMENT, **start))
+            stack.enter_context(connected(ray, self.config.address, ENVIRONMENT, include_dashboard=True))
             stack.enter_context(_monitor_looks_here(ray))
             _check_cluster(ray)
             stack.callback(books.close)

@@ -1,0 +1,53 @@
+"""This process's connection to a Ray cluster, for as long as a run needs it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gristmill.core.client import RayClient
+from gristmill.errors import PipelineError
+
+
+def import_ray(who: str, extra: str) -> Any:
+    """Ray, or a `PipelineError` that says how to get it."""
+    try:
+        import ray
+    except ImportError as error:
+        raise PipelineError(f"{who} needs Ray ({error}): pip install 'gristmill[{extra}]'") from error
+    return ray
+
+
+@contextmanager
+def connected(
+    ray: Any,
+    address: str | None,
+    environment: Mapping[str, str] | None = None,
+    namespace: str | None = None,
+    **start: Any,
+) -> Iterator[None]:
+    """Be connected. What was connected or running before stays so afterwards.
+
+    A connection that this process has is used and kept. Otherwise the cluster is the one that `RayClient` finds, or one
+    that it starts with the arguments of ``start`` and, in its environment, ``environment``.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    before = {name: os.environ.get(name) for name in environment or {}}
+    os.environ.update(environment or {})
+    try:
+        with RayClient(address=address, **start) as client:
+            try:
+                ray.init(address=client.at, namespace=namespace, logging_level="warning")
+            except (ConnectionError, OSError, RuntimeError) as error:
+                raise PipelineError(f"no Ray cluster could be reached at {client.at}: {error}") from error
+            try:
+                yield
+            finally:
+                ray.shutdown()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
