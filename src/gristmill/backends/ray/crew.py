@@ -42,10 +42,9 @@ class RayMember:
     """When (`time.perf_counter_ns`) it was told to start, or to stop."""
     pid: int = 0
     """0 until its process is there."""
-    cpu: float = 0.0
     gpu: float = 0.0
     gpus: tuple[int, ...] = ()
-    """What it reserves, and which of its node's GPUs the scheduler gave it."""
+    """How many GPUs it reserves, and which of its node's the scheduler gave it."""
     outbox: list[Message] = field(default_factory=list)
     calls: deque[Call] = field(default_factory=deque)
     """In the order in which they were made, which is that in which they are answered, unless one fails."""
@@ -73,6 +72,9 @@ class RayNode:
     agent: Any
     facts: Any = None
     free_slots: list[int] = field(default_factory=list)
+    reservations: list[Any] = field(default_factory=list)
+    reserved: float = 0.0
+    """Placement groups for its CPUs, and how many those are."""
     size: Any = None
     """CPUs, memory and GPUs as the scheduler was told."""
     seen: Any = None

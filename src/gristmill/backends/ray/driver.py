@@ -33,6 +33,7 @@ _LOOK_S = 0.5
 _START_S = 60.0
 """A worker whose process is not there by then was given no room by Ray."""
 _LOGICAL_GPU_BYTES = 80 << 30
+_NODE_LABEL = "ray.io/node-id"
 _DOUBT_S = 15.0
 """How long a node that did not answer is left alone; Ray notes within that time that it is gone, or it is not."""
 _SETTLED = 2
@@ -86,6 +87,8 @@ class RayDriver(Driver):
             self.ray.kill(w.actor, no_restart=True)
         for node in self.talk.nodes.values():
             self.ray.kill(node.agent, no_restart=True)
+            for group in node.reservations:
+                self.ray.util.remove_placement_group(group)
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
@@ -118,18 +121,31 @@ class RayDriver(Driver):
         if node.times >= _SETTLED:
             node.size = size
             self.reports.events.append(e.NodeResized(node.index, *size))
+            if node.reservations:
+                self._reserve(node)
 
     def _size(self, node: RayNode, state: NodeState) -> tuple[int, int, tuple[int, ...]]:
         """What this run may use of a node: what it has and what is free."""
         own = [w for w in self.talk.workers.values() if w.node == node.index]
-        cpus = min(state.cpus, state.free_cpus + sum(w.cpu for w in own))
+        share = self.config.cpu_allocation_percentage
+        cpus = min(state.cpus * share, state.free_cpus + node.reserved)
         sizes = self._gpu_sizes(node.facts, state.gpus)
         taken = math.ceil(round(state.gpus - state.free_gpus - sum(w.gpu for w in own), 3))
         ours = {i for w in own for i in w.gpus}
         for i in [i for i in reversed(range(len(sizes))) if i not in ours][: max(0, taken)]:
             sizes[i] = -1
-        share = self.config.cpu_allocation_percentage
-        return int(cpus * share * UNIT), state.memory, tuple(sizes)
+        return int(cpus * UNIT), state.memory, tuple(sizes)
+
+    def _reserve(self, node: RayNode) -> None:
+        """Have the CPUs that this run may use of a node reserved, so that nobody else is given them meanwhile.
+
+        Workers take turns on them as the scheduler says, which knows better than Ray who is busy.
+        """
+        more = round(node.size[0] / UNIT - node.reserved, 4)
+        if more > 0:
+            group = self.ray.util.placement_group([{"CPU": more}], bundle_label_selector=[{_NODE_LABEL: node.ident}])
+            node.reservations.append(group)
+            node.reserved += more
 
     def _gpu_sizes(self, facts: NodeFacts, count: int) -> list[int]:
         size = None if self.config.gpu_memory_gb is None else int(self.config.gpu_memory_gb * 2**30)
@@ -191,9 +207,10 @@ class RayDriver(Driver):
         spec = self.scheduler.state.steps[x.step].spec if x.step is not None else None
         slot = node.free_slots.pop()
         gpus = round(len(x.gpus) * x.gpu_share / UNIT, 4)
+        self._reserve(node)
         setting = Setting(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, node.facts.host)
         actor = self._worker_class.options(
-            num_cpus=x.cpu / UNIT,
+            num_cpus=0,
             num_gpus=gpus,
             memory=spec.memory if spec is not None and spec.memory else None,
             max_restarts=0,
@@ -202,7 +219,7 @@ class RayDriver(Driver):
         ).remote(setting, node.facts.notes)
         take = actor.take.options(num_returns=2)
         w = RayMember(x.worker, step, x.node, slot, actor, take, time.perf_counter_ns())
-        w.cpu, w.gpu, w.gpus = x.cpu / UNIT, gpus, x.gpus
+        w.gpu, w.gpus = gpus, x.gpus
         self.talk.workers[x.worker] = w
         self.talk.mailbox.when(actor.hello.remote(), lambda pid, error: self._is_there(w, pid, error))
         begun = actor.begin.remote(self._steps, self._path, self.limits)
