@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, CLASSES, INTS, STAGE_1, helper, kernel
+from gristmill.kernels.compile import BYTES, CLASSES, INTS, INTS_OUT, STAGE_1, TABLE_OUT, helper, kernel
 from gristmill.kernels.unicode import Class
 from gristmill.kernels.utf8 import (
     M1,
@@ -105,27 +105,33 @@ def distinct(data, begins, ends, hashes, chars, count, table, salt):  # type: ig
     return found, found_chars
 
 
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "uint64", "Array(int64, 2, 'C')")
-def split_lines(data, starts, ends, blocks, classes, salt, out):  # type: ignore[no-untyped-def]
-    """``out[0:7]`` of lines: count, characters, bullets, ellipses, end marks, distinct, characters of those;
-
-    ``out[7:11]`` of paragraphs: count, characters, distinct, characters of those.
-    """
+@kernel(BYTES, INTS, INTS)
+def most_lines(data, starts, ends):  # type: ignore[no-untyped-def]
+    """How many lines the document has that has most."""
     most = 0
     for d in range(len(starts)):
         newlines = 0
         for i in range(starts[d], ends[d]):
             newlines += data[i] == 0x0A
         most = max(most, newlines + 1)
-    line_from = np.empty(most, np.int64)
-    line_to = np.empty(most, np.int64)
-    line_hash = np.empty(most, np.uint64)
-    line_chars = np.empty(most, np.int64)
-    part_from = np.empty(most, np.int64)
-    part_to = np.empty(most, np.int64)
-    part_hash = np.empty(most, np.uint64)
-    part_chars = np.empty(most, np.int64)
-    table = np.empty(4 * most + 8, np.int64)
+    return most
+
+
+@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "uint64", TABLE_OUT, "Array(uint64, 2, 'C')", INTS_OUT, TABLE_OUT)
+def split_lines(data, starts, ends, blocks, classes, salt, room, hashes, table, out):  # type: ignore[no-untyped-def]
+    """``out[0:7]`` of lines: count, characters, bullets, ellipses, end marks, distinct, characters of those;
+
+    ``out[7:11]`` of paragraphs: count, characters, distinct, characters of those. ``room`` (six rows) and ``hashes``
+    (two) are as long as the `most_lines`, ``table`` is four times that and eight.
+    """
+    line_from = room[0]
+    line_to = room[1]
+    line_chars = room[2]
+    part_from = room[3]
+    part_to = room[4]
+    part_chars = room[5]
+    line_hash = hashes[0]
+    part_hash = hashes[1]
     for d in range(len(starts)):
         i = starts[d]
         end = ends[d]

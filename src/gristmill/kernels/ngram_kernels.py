@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import HASHES, INTS, LENGTHS, helper, kernel
+from gristmill.kernels.compile import HASHES, HASHES_OUT, INTS, LENGTHS, TABLE_OUT, helper, kernel
 from gristmill.kernels.utf8 import M1
 
 
@@ -34,25 +34,21 @@ def covered(places, firsts, count, wanted, n, edges, gap):  # type: ignore[no-un
     return chars
 
 
-@kernel(HASHES, LENGTHS, INTS, INTS, "int64", "int64", "uint64", "Array(int64, 2, 'C')", "Array(int64, 2, 'C')")
-def repeated_ngrams(hashes, lengths, first, last, largest, gap, salt, top, duplicate):  # type: ignore[no-untyped-def]
+@kernel(
+    HASHES, LENGTHS, INTS, INTS, "int64", "uint64", "Array(int32, 1, 'C')", HASHES_OUT, TABLE_OUT, TABLE_OUT, TABLE_OUT
+)
+def repeated_ngrams(hashes, lengths, first, last, gap, salt, table, keys, room, top, duplicate):  # type: ignore[no-untyped-def]
     """``top[n - 1]``: characters in the most frequent n-gram, ``duplicate[n - 1]``: in n-grams that stood before.
 
     Words have ``gap`` characters between them. ``salt`` changes where keys stand in the table, not what is found.
-    Both arrays must hold zeros when they are given.
+    Both arrays must hold zeros when they are given. ``keys`` and ``room`` (four rows) have a place more than the
+    longest document has words; ``table`` is as long as a power of two that is four times that.
     """
-    most = 0
-    for d in range(len(first)):
-        most = max(most, last[d] - first[d])
-    size_limit = 16
-    while size_limit < 4 * most:
-        size_limit *= 2
-    table = np.empty(size_limit, np.int32)
-    keys = np.empty(most, np.uint64)  # by candidate
-    places = np.empty(most, np.int64)  # by candidate: where it begins
-    firsts = np.empty(most, np.int64)  # by candidate: where the same n-gram begins first
-    counts = np.zeros(most, np.int64)  # by place, of those where an n-gram stands first
-    edges = np.empty(most + 1, np.int64)
+    places = room[0]  # by candidate: where it begins
+    firsts = room[1]  # by candidate: where the same n-gram begins first
+    counts = room[2]  # by place, of those where an n-gram stands first
+    edges = room[3]
+    largest = len(top)
     for d in range(len(first)):
         words = last[d] - first[d]
         offset = first[d]

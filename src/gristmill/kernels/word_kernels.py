@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, CLASSES, HASHES, INTS, STAGE_1, helper, kernel
+from gristmill.kernels.compile import (
+    BYTES,
+    CLASSES,
+    HASHES,
+    HASHES_OUT,
+    INTS,
+    INTS_OUT,
+    LENGTHS_OUT,
+    STAGE_1,
+    TABLE_OUT,
+    helper,
+    kernel,
+)
 from gristmill.kernels.unicode import Class
 from gristmill.kernels.utf8 import HIGHS, ONES, SEED, below, bytes_in, class_at, eight_at, finish, mix, width_at
 
@@ -102,56 +114,40 @@ def split_document(data, i, end, blocks, classes, hashes, lengths, total):  # ty
     return total, chars, longest, with_letter
 
 
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "Array(int64, 2, 'C')", "Array(int64, 1, 'C')")
-def split_words(data, starts, ends, blocks, classes, out, first):  # type: ignore[no-untyped-def]
+@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "int64", HASHES_OUT, LENGTHS_OUT, TABLE_OUT, INTS_OUT)
+def split_words(data, starts, ends, blocks, classes, begin, hashes, lengths, out, first):  # type: ignore[no-untyped-def]
     """For each document ``out``: words, characters in words, the longest word, words with a letter.
 
-    Returns a hash and a length in characters for each word; those of document ``d`` begin at ``first[d]``.
-    Behind them there may be room that is not used.
+    ``hashes`` and ``lengths``, in characters, of the words of document ``d`` begin at ``first[d]``, which must be
+    there for ``begin``. Documents from that on are done as far as there is surely room; returns where to go on.
     """
-    documents = len(starts)
-    size = 0
-    for d in range(documents):
-        size += ends[d] - starts[d]
-    room = size // 5 + 16
-    hashes = np.empty(room, np.uint64)
-    lengths = np.empty(room, np.uint32)
-    total = 0
-    for d in range(documents):
-        first[d] = total
-        needed = total + (ends[d] - starts[d]) // 2 + 1
-        if needed > room:
-            room = max(2 * room, needed)
-            more = np.empty(room, np.uint64)
-            longer = np.empty(room, np.uint32)
-            for w in range(total):
-                more[w] = hashes[w]
-                longer[w] = lengths[w]
-            hashes = more
-            lengths = longer
+    total = first[begin]
+    for d in range(begin, len(starts)):
+        if total + (ends[d] - starts[d]) // 2 + 1 > len(hashes):
+            return d
         # A function of its own: the loop over words is slow where the arrays may be replaced.
         total, out[1, d], out[2, d], out[3, d] = split_document(
             data, starts[d], ends[d], blocks, classes, hashes, lengths, total
         )
         out[0, d] = total - first[d]
-    first[documents] = total
-    return hashes, lengths
+        first[d + 1] = total
+    return len(starts)
 
 
-@kernel(HASHES, INTS, INTS, HASHES, "Array(int64, 2, 'C')")
-def count_listed(hashes, first, last, listed, out):  # type: ignore[no-untyped-def]
-    """``out[0]``: words that are on a list, by their hashes; ``out[1]``: how many of the list there are."""
-    size = 64
-    while size < 64 * len(listed):  # so thin that most words meet nothing
-        size *= 2
-    table = np.full(size, -1, np.int64)
+@kernel(HASHES, INTS, INTS, HASHES, INTS_OUT, INTS_OUT, TABLE_OUT)
+def count_listed(hashes, first, last, listed, table, seen, out):  # type: ignore[no-untyped-def]
+    """``out[0]``: words that are on a list, by their hashes; ``out[1]``: how many of the list there are.
+
+    ``table`` has a power of two of places, many more than the list has words, so that most words meet nothing;
+    it and ``seen``, with a place for each word of the list, must hold -1 when they are given.
+    """
+    size = len(table)
     mask = np.uint64(size - 1)
     for k in range(len(listed)):
         place = np.int64(listed[k] & mask)
         while table[place] >= 0:
             place = (place + 1) & (size - 1)
         table[place] = k
-    seen = np.full(len(listed), -1, np.int64)
     for d in range(len(first)):
         count = 0
         distinct = 0

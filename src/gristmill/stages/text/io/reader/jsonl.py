@@ -51,7 +51,7 @@ class JsonlReader(FileReader):
         from gristmill.kernels.compile import preload
         from gristmill.stages.text.io.reader.records import Records, Wanted
 
-        preload([json_lines.line_feeds, json_lines.scan, json_lines.gather, json_strings.unescape])
+        preload([json_lines.LINE_FEEDS, json_lines.SCAN, json_lines.GATHER, json_strings.UNESCAPE])
         records = Records(Wanted())
         records.add("", b'{"text": "a\\n"}\n', 0)
         records.batch()

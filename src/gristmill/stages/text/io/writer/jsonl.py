@@ -54,7 +54,8 @@ class JsonlWriter(FileWriter):
         from gristmill.kernels import json_lines, json_strings
         from gristmill.kernels.compile import preload
 
-        preload([json_lines.scan, json_lines.gather, json_lines.join_lines, json_strings.escape])
+        strings = [json_strings.ESCAPED_SIZE, json_strings.ESCAPE]
+        preload([json_lines.SCAN, json_lines.GATHER, json_lines.JOIN_LINES, *strings])
 
     def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
         return self._compressed(self._lines(table, self._written(extra)))
