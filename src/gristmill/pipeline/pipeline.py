@@ -125,13 +125,24 @@ class Pipeline:
         Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
         not ignore failures.
         """
-        blocks = self.stages[0].source() if initial_tasks is None and self.stages else None
-        source, tasks = _peek(initial_tasks if blocks is None else blocks)
-        plan = make_plan(self.name, self.stages, source, fuse)
         if executor is None:
             from gristmill.backends.local import LocalExecutor
 
             executor = LocalExecutor(config=dict(self.executor.options) if self.executor else None)
+        with executor.starting(self.stages) as started:
+            return self._run(started, initial_tasks, keep_outputs, fuse, fresh)
+
+    def _run(
+        self,
+        executor: Executor,
+        initial_tasks: Iterable[Task[Any]] | None,
+        keep_outputs: bool | None,
+        fuse: bool,
+        fresh: bool,
+    ) -> RunResult:
+        blocks = self.stages[0].source() if initial_tasks is None and self.stages else None
+        source, tasks = _peek(initial_tasks if blocks is None else blocks)
+        plan = make_plan(self.name, self.stages, source, fuse)
         if blocks is not None:
             plan, tasks = with_ledger(plan, self.stages, self._as_yaml(), blocks, fresh)
         log = plan.ledger.log if plan.ledger is not None else None

@@ -8,12 +8,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.local import machine
 from gristmill.errors import PipelineError
-from gristmill.scheduling.profile import Profile, ProfileError
 from gristmill.sizes import parse_size
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.profile import Profile
 
 
 class ConfigError(PipelineError):
@@ -107,6 +109,8 @@ class LocalConfig:
 
 
 def _profile(value: Any) -> Profile:
+    from gristmill.scheduling.profile import Profile, ProfileError
+
     if not isinstance(value, Profile | Mapping | str | os.PathLike):
         raise ConfigError(f"profile is what `result.profile()` gives, a mapping or the path of a file, not {value!r}")
     try:

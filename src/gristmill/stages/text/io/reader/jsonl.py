@@ -33,6 +33,7 @@ class JsonlReader(FileReader):
     without a text too. ``read_kwargs={"storage_options": {...}}`` is for the storage.
     """
 
+    loads = ("gristmill.stages.text.io.reader.records", "gristmill.stages.text.io.reader.lines", "llvmlite.binding")
     extensions = tuple(plain + end for plain in _PLAIN for end in ("", *BY_NAME))
 
     def __init__(

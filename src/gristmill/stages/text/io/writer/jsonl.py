@@ -32,6 +32,7 @@ class JsonlWriter(FileWriter):
     whether documents that are dropped are written beside the output, or which fraction of them.
     """
 
+    loads = ("gristmill.stages.text.io.writer.lines", "fsspec.core", "fsspec.implementations.local")
     splices_lines = True
     """It needs no column of a field that nothing changes."""
 
