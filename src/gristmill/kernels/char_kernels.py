@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, CLASSES, HASHES, HASHES_OUT, INTS, STAGE_1, TABLE_OUT, kernel
+from gristmill.kernels.compile import BYTES, CLASSES, HASHES, HASHES_OUT, INTS, INTS_OUT, STAGE_1, TABLE_OUT, kernel
 from gristmill.kernels.unicode import COUNTED
-from gristmill.kernels.utf8 import ONES, class_at, eight_at, width_at, zero_bytes
+from gristmill.kernels.utf8 import class_at, width_at
+from gristmill.kernels.vector import WIDTH, beyond_ascii_mask, first_bit, symbol_mask
 
 FULL = 255
 """How many characters fit into counters of eight bits."""
-
-
-_SHARPS = ONES * np.uint64(0x23)
-_DOTS = ONES * np.uint64(0x2E)
-_E2S = ONES * np.uint64(0xE2)
 
 
 @kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, HASHES, HASHES_OUT, TABLE_OUT)
@@ -49,20 +45,47 @@ def count_classes(data, starts, ends, blocks, classes, spread, ascii_, out):  # 
         out[0, d] = chars
 
 
+@kernel(BYTES, INTS, INTS, INTS_OUT)
+def count_chars(data, starts, ends, out):  # type: ignore[no-untyped-def]
+    """``out``: characters."""
+    for d in range(len(starts)):
+        i = starts[d]
+        end = ends[d]
+        last = end - WIDTH
+        chars = 0
+        while i < end:
+            if i <= last:
+                mask = beyond_ascii_mask(data, i)
+                if mask == 0:
+                    chars += WIDTH
+                    i += WIDTH
+                    continue
+                chars += first_bit(mask)
+                i += first_bit(mask)
+            i += width_at(data, i, end) if data[i] >= 0x80 else 1
+            chars += 1
+            while i < end and data[i] >= 0x80:  # they come in runs
+                i += width_at(data, i, end)
+                chars += 1
+        out[d] = chars
+
+
 @kernel(BYTES, INTS, INTS, TABLE_OUT)
 def count_symbols(data, starts, ends, out):  # type: ignore[no-untyped-def]
     """``out[0]``: hash signs; ``out[1]``: ellipses, which are ``...``, U+2026 and U+22EF."""
     for d in range(len(starts)):
         i = starts[d]
         end = ends[d]
+        last = end - WIDTH - 1
         hashes = 0
         ellipses = 0
         while i < end:
-            if i + 8 <= end:
-                eight = eight_at(data, i)
-                if not zero_bytes(eight ^ _SHARPS) | zero_bytes(eight ^ _DOTS) | zero_bytes(eight ^ _E2S):
-                    i += 8
+            if i <= last:
+                mask = symbol_mask(data, i)
+                if mask == 0:
+                    i += WIDTH
                     continue
+                i += first_bit(mask)
             c = data[i]
             if c == 0x23:
                 hashes += 1

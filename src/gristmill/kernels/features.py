@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 NGRAMS = 10
 """N-grams up to this long are counted together: the longest that Gopher's rules ask for."""
+SHORTEST_NGRAM = 2
+"""And from this on: to count repeated words as well takes longer than all the others."""
 
 
 COUNT_CLASSES = Kernel("char_kernels.count_classes")
+COUNT_CHARS = Kernel("char_kernels.count_chars")
 COUNT_SYMBOLS = Kernel("char_kernels.count_symbols")
 SPLIT_WORDS = Kernel("word_kernels.split_words")
 COUNT_LISTED = Kernel("word_kernels.count_listed")
+COUNT_FEW_LISTED = Kernel("word_kernels.count_few_listed")
 MOST_LINES = Kernel("line_kernels.most_lines")
 SPLIT_LINES = Kernel("line_kernels.split_lines")
 REPEATED_NGRAMS = Kernel("ngram_kernels.repeated_ngrams")
@@ -34,9 +38,10 @@ FIND_BYTES = Kernel("search_kernels.find_bytes")
 
 KERNELS = {
     "chars": (COUNT_CLASSES,),
+    "length": (COUNT_CHARS,),
     "symbols": (COUNT_SYMBOLS,),
     "words": (SPLIT_WORDS,),
-    "listed_words": (COUNT_LISTED,),
+    "listed_words": (COUNT_LISTED, COUNT_FEW_LISTED),
     "lines": (MOST_LINES, SPLIT_LINES),
     "paragraphs": (MOST_LINES, SPLIT_LINES),
     "ngrams": (REPEATED_NGRAMS,),
@@ -90,6 +95,13 @@ class Chars(Features):
     upper: Array
     brackets: Array
     plain: Array
+
+
+@dataclass(frozen=True)
+class Length(Features):
+    """Characters (code points), and nothing else of them: much faster to find than `Chars`."""
+
+    count: Array
 
 
 @dataclass(frozen=True)
@@ -162,6 +174,8 @@ class NGrams(Features):
     """In all occurrences of the most frequent n-gram, the first of them if there are several; 0 if none is repeated."""
     duplicate: Array
     """In all occurrences but the first of each n-gram."""
+    smallest: int = field(metadata=SHARED)
+    """The columns of shorter ones hold nothing."""
 
     @property
     def largest(self) -> int:
@@ -195,6 +209,12 @@ def chars_of(texts: Texts) -> Chars:
     ascii_ = np.empty(128, np.uint64)
     COUNT_CLASSES(texts.data, texts.starts, texts.ends, *tables(), spread(), ascii_, out)
     return Chars(*out)
+
+
+def length_of(texts: Texts) -> Length:
+    out = np.empty(len(texts), np.int64)
+    COUNT_CHARS(texts.data, texts.starts, texts.ends, out)
+    return Length(out)
 
 
 def symbols_of(texts: Texts) -> Symbols:
@@ -235,15 +255,15 @@ def lines_of(texts: Texts) -> tuple[Lines, Paragraphs]:
     return Lines(*out[:7]), Paragraphs(*out[7:])
 
 
-def ngrams_of(words: Words, largest: int, gap: int) -> NGrams:
+def ngrams_of(words: Words, smallest: int, largest: int, gap: int) -> NGrams:
     top = np.zeros((largest, len(words.count)), np.int64)
     duplicate = np.zeros_like(top)
     most = int(words.count.max(initial=0)) + 1
-    table = np.empty(1 << max(4, (4 * most - 1).bit_length()), np.int32)
-    keys, room = np.empty(most, np.uint64), np.empty((4, most), np.int64)
+    table = np.empty(1 << max(4, (4 * most - 1).bit_length()), np.uint32)
+    keys, room, edges = np.empty(most, np.uint64), np.empty((3, most), np.uint32), np.empty(most, np.int64)
     arrays = (words.hashes, words.lengths, words.first, words.last)
-    REPEATED_NGRAMS(*arrays, gap, SALT, table, keys, room, top, duplicate)
-    return NGrams(top.T, duplicate.T)
+    REPEATED_NGRAMS(*arrays, smallest, gap, SALT, table, keys, room, edges, top, duplicate)
+    return NGrams(top.T, duplicate.T, smallest)
 
 
 def listed_words_of(words: Words, listed: Sequence[str]) -> ListedWords:
@@ -253,10 +273,27 @@ def listed_words_of(words: Words, listed: Sequence[str]) -> ListedWords:
     if (entries.count != 1).any():
         raise ValueError("a list of words holds single words, without white space.")
     out = np.zeros((2, len(words.count)), np.int64)
+    small = _places_of_few(entries.hashes)
+    if small is not None:
+        COUNT_FEW_LISTED(words.hashes, words.first, words.last, entries.hashes, small, out)
+        return ListedWords(*out)
     places = 1 << max(6, (64 * len(entries.count) - 1).bit_length())
     table, seen = np.full(places, -1, np.int64), np.full(len(entries.count), -1, np.int64)
     COUNT_LISTED(words.hashes, words.first, words.last, entries.hashes, table, seen, out)
     return ListedWords(*out)
+
+
+def _places_of_few(hashes: Array) -> Array | None:
+    """The table that `COUNT_FEW_LISTED` wants; None if there are too many words for it, or none."""
+    if not 0 < len(hashes) <= 64:
+        return None
+    for bits in range(8, 13):  # larger ones would not stay in the cache
+        places = (hashes & np.uint64((1 << bits) - 1)).astype(np.int64)
+        if len(np.unique(places)) == len(places):
+            table = np.zeros(1 << bits, np.int64)
+            table[places] = np.arange(len(places))
+            return table
+    return None
 
 
 def urls_of(texts: Texts) -> Urls:

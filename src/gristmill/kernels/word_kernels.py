@@ -18,20 +18,15 @@ from gristmill.kernels.compile import (
     kernel,
 )
 from gristmill.kernels.unicode import Class
-from gristmill.kernels.utf8 import HIGHS, ONES, SEED, below, bytes_in, class_at, eight_at, finish, mix, width_at
+from gristmill.kernels.utf8 import HIGHS, ONES, SEED, class_at, eight_at, finish, mix, tail_at, width_at
+from gristmill.kernels.vector import visible_run
 
 _SPACE = np.uint16(Class.SPACE)
 _LETTER = np.uint16(Class.LETTER)
-_AFTER_SPACE = ONES * np.uint64(0x21)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _CASE = ONES * np.uint64(0x20)
 _A = ONES * np.uint64(0x61)
 _AFTER_Z = ONES * np.uint64(0x7B)
-
-
-@helper
-def unusual(x):  # type: ignore[no-untyped-def]
-    """Marks at the lowest byte that is a space, a control or beyond ASCII, and perhaps at bytes above it."""
-    return ((x - _AFTER_SPACE) | x) & HIGHS
 
 
 @helper
@@ -42,11 +37,18 @@ def letter_marks(x):  # type: ignore[no-untyped-def]
 
 
 @helper
+def first_bytes(value, count):  # type: ignore[no-untyped-def]
+    """The lowest bytes of a number: all eight, if ``count`` is that or more; none, if it is below 1."""
+    # Two shifts, since one by 64 bits means nothing.
+    bits = np.uint64(4 * (8 - min(max(count, 0), 8)))
+    return value & (_ALL >> bits >> bits)
+
+
+@helper
 def long_way(data, i, end, blocks, classes):  # type: ignore[no-untyped-def]
     """A word from ``i`` on, character by character.
 
-    Returns where it ends, its hash and what is still to be mixed into it, its length, whether it has a letter, and
-    the width of the white space behind it.
+    Returns where it ends, its hash, its length, whether it has a letter, and the width of the white space behind it.
     """
     begin = i
     length = 0
@@ -62,13 +64,12 @@ def long_way(data, i, end, blocks, classes):  # type: ignore[no-untyped-def]
         length += 1
         i += width
     h = SEED
-    while begin + 8 <= i:
-        h = mix(h, eight_at(data, begin))
-        begin += 8
-    value = np.uint64(0)
-    for k in range(i - begin):
-        value |= np.uint64(data[begin + k]) << np.uint64(8 * k)
-    return i, h, value, length, (seen & _LETTER) != 0, space
+    at = begin
+    while at + 16 <= i:
+        h = mix(mix(h, eight_at(data, at)), eight_at(data, at + 8))
+        at += 16
+    h = mix(mix(h, tail_at(data, at, min(i - at, 8))), tail_at(data, at + 8, max(i - at - 8, 0)))
+    return i, finish(h, i - begin), length, (seen & _LETTER) != 0, space
 
 
 @helper
@@ -77,34 +78,31 @@ def split_document(data, i, end, blocks, classes, hashes, lengths, total):  # ty
     chars = 0
     longest = 0
     with_letter = 0
+    last = end - 16
     while i < end:
         begin = i
         h = SEED
-        value = np.uint64(0)
         letters = np.uint64(0)
         plain = False
-        while i + 8 <= end:  # eight bytes at once, while they are visible ASCII
-            value = eight_at(data, i)
-            marks = unusual(value)
-            if marks == 0:
-                h = mix(h, value)
-                letters |= letter_marks(value)
-                i += 8
-                continue
-            mask = below(marks)
-            value &= mask
-            letters |= letter_marks(value)
-            i += bytes_in(mask)
-            plain = data[i] == 0x20 or data[i] == 0x0A
-            break
+        while i <= last:  # sixteen bytes at once, while they are visible ASCII: so much most words have at most
+            run = visible_run(data, i)
+            low = first_bytes(eight_at(data, i), run)
+            high = first_bytes(eight_at(data, i + 8), run - 8)
+            h = mix(mix(h, low), high)
+            letters |= letter_marks(low) | letter_marks(high)
+            i += run
+            if run < 16:
+                plain = data[i] == 0x20 or data[i] == 0x0A
+                break
         if plain:
             length = i - begin
+            h = finish(h, length)
             space = 1
         else:
-            i, h, value, length, letter, space = long_way(data, begin, end, blocks, classes)
+            i, h, length, letter, space = long_way(data, begin, end, blocks, classes)
             letters = np.uint64(letter)
         if length:
-            hashes[total] = finish(mix(h, value), i - begin)
+            hashes[total] = h
             lengths[total] = length
             total += 1
             chars += length
@@ -132,6 +130,31 @@ def split_words(data, starts, ends, blocks, classes, begin, hashes, lengths, out
         out[0, d] = total - first[d]
         first[d + 1] = total
     return len(starts)
+
+
+@kernel(HASHES, INTS, INTS, HASHES, INTS, TABLE_OUT)
+def count_few_listed(hashes, first, last, listed, table, out):  # type: ignore[no-untyped-def]
+    """The same as `count_listed` for lists of at most 64 words, each with a place of its own in ``table``.
+
+    The place is the hash's lowest bits; where no word's is, the table says 0. Which words are listed cannot be
+    foretold, so nothing branches on it.
+    """
+    mask = np.uint64(len(table) - 1)
+    for d in range(len(first)):
+        count = 0
+        seen = np.uint64(0)
+        for w in range(first[d], last[d]):
+            h = hashes[w]
+            k = np.uint64(table[h & mask])
+            hit = listed[k] == h
+            count += hit
+            seen |= np.uint64(hit) << k
+        distinct = 0
+        while seen:
+            seen &= seen - np.uint64(1)
+            distinct += 1
+        out[0, d] = count
+        out[1, d] = distinct
 
 
 @kernel(HASHES, INTS, INTS, HASHES, INTS_OUT, INTS_OUT, TABLE_OUT)

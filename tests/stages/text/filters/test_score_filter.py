@@ -285,4 +285,5 @@ def test_every_filter_names_the_kernels_that_it_uses(monkeypatch):
         one = kind("a", "any") if kind is filters.SubstringFilter else kind()
         used.clear()
         one.score_batch(Texts.of(["the text"]))
-        assert used == {kernel.name for group in one.needs for kernel in features.KERNELS[group]}, kind
+        groups = [{kernel.name for kernel in features.KERNELS[group]} for group in one.needs]
+        assert used <= set().union(*groups) and all(used & group for group in groups), kind
