@@ -16,6 +16,8 @@ from gristmill.tasks.document import RAW
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from gristmill.tasks import DocumentBatch
+
 LEVELS = {"gzip": 6, "zstd": 3, "bz2": 9}
 
 
@@ -57,6 +59,32 @@ class JsonlWriter(FileWriter):
 
         strings = [json_strings.ESCAPED_SIZE, json_strings.ESCAPE]
         preload([json_lines.SCAN, json_lines.GATHER, json_lines.JOIN_LINES, *strings])
+
+    def _of_batch(self, task: DocumentBatch) -> Any:
+        from gristmill.stages.text.io.json_values import one_chunk
+        from gristmill.stages.text.io.raw_lines import Edges
+        from gristmill.stages.text.io.writer.lines import joined
+
+        table, rows = task.selection()
+        if rows is None or not self._is_as_read(table):
+            return super()._of_batch(task)
+        lines = Edges.of_column(one_chunk(table.column(RAW)))
+        return self._compressed(joined(Edges(lines.data, lines.starts[rows], lines.ends[rows])))
+
+    def _is_as_read(self, table: pa.Table) -> bool:
+        """Whether all documents of a table are written as the lines that they were read from."""
+        from gristmill.stages.text.io.json_columns import was_read
+
+        visible = self._visible(table)
+        return (
+            RAW in table.column_names
+            and not table.column(RAW).null_count
+            and self.touched is not None
+            and self.fields is None
+            and not self.narrowed
+            and not self.removed.difference(visible)
+            and all(name not in self.touched and was_read(table.schema.field(name)) for name in visible)
+        )
 
     def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
         return self._compressed(self._lines(table, self._written(extra)))
