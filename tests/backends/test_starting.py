@@ -63,12 +63,12 @@ def test_what_is_imported_ahead_is_there_when_stages_are_loaded_and_may_be_missi
     assert found.stdout == "True\n", found.stderr
 
 
-def test_a_driver_starts_the_supervisor_before_it_imports_the_scheduler_or_pyarrow():
+def test_a_driver_starts_the_supervisor_before_it_imports_the_scheduler_or_numpy_or_pyarrow():
     code = (
         "import sys; from gristmill.backends.local import LocalExecutor; from gristmill.pipeline import Pipeline; "
         "from gristmill.stages.text.io import JsonlReader, JsonlWriter; "
         "from gristmill.stages.text.recipes import recipe; recipe('gopher-quality'); LocalExecutor(); "
-        "print({'pyarrow', 'gristmill.scheduling'} & set(sys.modules))"
+        "print({'numpy', 'pyarrow', 'gristmill.scheduling'} & set(sys.modules))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)

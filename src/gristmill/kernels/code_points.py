@@ -5,16 +5,15 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gristmill.kernels import compile as compiling
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 COUNT_TABLED = compiling.Kernel("table_kernels.count_tabled")
 LIMIT = 0x110000

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from gristmill.kernels import compile as compiling
 from gristmill.kernels.compile import Kernel
 from gristmill.kernels.unicode import spread, tables
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 NGRAMS = 10
 """N-grams up to this long are counted together: the longest that Gopher's rules ask for."""
 SHORTEST_NGRAM = 2
@@ -54,7 +54,7 @@ PREFIX, SUFFIX, ANYWHERE = 0, 1, 2
 """Where `FIND_BYTES` looks."""
 PHRASE_BITS = 11
 """Of the hash by which `FIND_PHRASES` knows where a phrase may begin."""
-SALT = np.uint64(int.from_bytes(os.urandom(8), "little"))
+SALT = int.from_bytes(os.urandom(8), "little")
 """Decides where entries stand in hash tables, and nothing else: texts made to meet in one place would be slow."""
 SHARED = {"shared": True}
 """Marks a field that is not one value for each document, and stays whole when documents are selected."""
@@ -251,7 +251,7 @@ def lines_of(texts: Texts) -> tuple[Lines, Paragraphs]:
     most = MOST_LINES(texts.data, texts.starts, texts.ends)
     room, hashes = np.empty((6, most), np.int64), np.empty((2, most), np.uint64)
     table = np.empty(4 * most + 8, np.int64)
-    SPLIT_LINES(texts.data, texts.starts, texts.ends, *tables(), SALT, room, hashes, table, out)
+    SPLIT_LINES(texts.data, texts.starts, texts.ends, *tables(), np.uint64(SALT), room, hashes, table, out)
     return Lines(*out[:7]), Paragraphs(*out[7:])
 
 
@@ -262,7 +262,7 @@ def ngrams_of(words: Words, smallest: int, largest: int, gap: int) -> NGrams:
     table = np.empty(1 << max(4, (4 * most - 1).bit_length()), np.uint32)
     keys, room, edges = np.empty(most, np.uint64), np.empty((3, most), np.uint32), np.empty(most, np.int64)
     arrays = (words.hashes, words.lengths, words.first, words.last)
-    REPEATED_NGRAMS(*arrays, smallest, gap, SALT, table, keys, room, edges, top, duplicate)
+    REPEATED_NGRAMS(*arrays, smallest, gap, np.uint64(SALT), table, keys, room, edges, top, duplicate)
     return NGrams(top.T, duplicate.T, smallest)
 
 
@@ -298,7 +298,7 @@ def _places_of_few(hashes: Array) -> Array | None:
 
 def urls_of(texts: Texts) -> Urls:
     out = np.zeros((2, len(texts)), np.int64)
-    FIND_URLS(texts.data, texts.starts, texts.ends, _URL_BYTES, np.frombuffer(b"porn", np.uint8), out)
+    FIND_URLS(texts.data, texts.starts, texts.ends, _url_bytes(), np.frombuffer(b"porn", np.uint8), out)
     return Urls(*out)
 
 
@@ -324,12 +324,10 @@ def contains(texts: Texts, wanted: str, position: str) -> Array:
     return out
 
 
+@cache
 def _url_bytes() -> Array:
     allowed = np.zeros(256, np.uint8)
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     for char in letters + letters.lower() + "0123456789" + "$-_@.&+/:=?#~" + "!*(),":
         allowed[ord(char)] = 1
     return allowed
-
-
-_URL_BYTES = _url_bytes()

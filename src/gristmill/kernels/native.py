@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
+from gristmill.lazy import np
 
 NONE = b""
 """What is kept of a kernel that cannot be had as object code."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from gristmill.kernels import features
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     import pyarrow as pa

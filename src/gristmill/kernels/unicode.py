@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+from gristmill.lazy import np
 
 UNICODE_VERSION = "14.0.0"
 PATH = Path(__file__).with_name("unicode.bin")

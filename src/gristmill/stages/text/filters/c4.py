@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gristmill.kernels.texts import Texts
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from gristmill.kernels.texts import Texts
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.sentence_marks import SENTENCE_MARKS

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.stages.registry import register
 from gristmill.stages.text.io.compression import EXTENSION
 from gristmill.stages.text.io.writer.base import FileWriter
+from gristmill.storage import is_plain
 from gristmill.tasks.document import RAW
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class JsonlWriter(FileWriter):
     whether documents that are dropped are written beside the output, or which fraction of them.
     """
 
-    loads = ("gristmill.stages.text.io.writer.lines", "fsspec.core", "fsspec.implementations.local")
+    loads = ("gristmill.stages.text.io.writer.lines",)
     splices_lines = True
     """It needs no column of a field that nothing changes."""
 
@@ -59,6 +60,8 @@ class JsonlWriter(FileWriter):
 
         strings = [json_strings.ESCAPED_SIZE, json_strings.ESCAPE]
         preload([json_lines.SCAN, json_lines.GATHER, json_lines.JOIN_LINES, *strings])
+        if not is_plain(self.path, self.storage_options):
+            import fsspec.core  # noqa: F401  # slow to import, and shared by all workers
 
     def _of_batch(self, task: DocumentBatch) -> Any:
         from gristmill.stages.text.io.json_values import one_chunk
