@@ -265,3 +265,7 @@ def main(control: int, slots: int, driver: int, modules: Sequence[str] = ()) -> 
     os.set_inheritable(control, False)
     import_ahead(modules)
     Supervisor(socket.socket(fileno=control), page, driver).serve()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)  # the driver waits, and to take all that was imported apart takes a while
