@@ -12,6 +12,11 @@ TEMPORARY = ".tmp-"
 """How names of files begin that are not finished. Nobody reads them; a later run removes them."""
 
 
+def is_plain(path: str, options: Mapping[str, Any]) -> bool:
+    """Whether a path is on this machine beyond doubt: then fsspec, which is slow to import, need not be asked."""
+    return path.startswith("/") and "::" not in path and "://" not in path and not options
+
+
 class Folder:
     """A folder by path or URL.
 
@@ -24,7 +29,11 @@ class Folder:
         self.options = dict(options or {})
         self._made = -1
         self._fs: Any = None
-        self._find()
+        if is_plain(self.url, self.options):
+            self.root: str = self.url.rstrip("/") or "/"
+            self.is_local = True
+        else:
+            self._find()
 
     def _find(self) -> None:
         from fsspec.core import url_to_fs
@@ -32,7 +41,7 @@ class Folder:
 
         self._fs, root = url_to_fs(self.url, **self.options)
         self._made = os.getpid()
-        self.root: str = root.rstrip("/") or "/"
+        self.root = root.rstrip("/") or "/"
         self.is_local = isinstance(self._fs, LocalFileSystem)
 
     @property

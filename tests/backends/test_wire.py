@@ -135,8 +135,9 @@ def test_payloads_with_many_buffers(count):
 
 
 def test_a_new_worker_is_not_blamed_for_what_its_predecessor_in_the_slot_did():
-    processes = Processes(False, cloudpickle.dumps(([], {})), Limits(1 << 20, 0, False, 0))
+    processes = Processes()
     try:
+        processes.load(False, cloudpickle.dumps(([], {})), Limits(1 << 20, 0, False, 0))
         first = processes.start(0, -1, 1.0, (), (), 0.0)
         mark(processes.slots, first.slot, 7, 1, 2)
         processes.ended(first)

@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from gristmill.kernels import cache, native
 from gristmill.kernels import compile as compiling
 
 USE = """
@@ -17,7 +20,7 @@ from gristmill.kernels import features
 from gristmill.kernels.texts import Texts
 assert "numba" not in sys.modules
 features.preload(["symbols"])
-print(int(Texts.of(["# and #"]).symbols.hashes[0]))
+print(int(Texts.of(["# and #"]).symbols.hashes[0]), "numba" in sys.modules)
 """
 
 
@@ -30,27 +33,106 @@ def use(**environment: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", USE], env=given, capture_output=True, text=True, timeout=100)
 
 
-def test_kernels_are_compiled_once_with_a_word_to_the_user_and_again_if_the_cache_is_damaged(tmp_path):
+def test_kernels_are_compiled_once_with_a_word_to_the_user_and_loaded_without_numba(tmp_path):
     first = use(GRISTMILL_CACHE_DIR=tmp_path)
-    assert (first.stdout, first.returncode) == ("2\n", 0), first.stderr
+    assert (first.stdout, first.returncode) == ("2 True\n", 0), first.stderr
     assert "compiling kernels, once: about 1 s" in first.stderr
     (folder,) = tmp_path.iterdir()
     assert folder.name.startswith("kernels-")
-    compiled = {path: path.stat().st_mtime_ns for path in folder.rglob("*.nbc")}
-    assert compiled
+    (path,) = folder.iterdir()
+    made = path.stat().st_mtime_ns
     again = use(GRISTMILL_CACHE_DIR=tmp_path)
-    assert (again.stdout, again.stderr) == ("2\n", "")
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.nbc")} == compiled
-    for path in folder.rglob("*.nb[ic]"):
-        path.write_bytes(b"nonsense")
-    assert use(GRISTMILL_CACHE_DIR=tmp_path).stdout == "2\n"
+    assert (again.stdout, again.stderr) == ("2 False\n", "")
+    assert path.stat().st_mtime_ns == made
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"nonsense", lambda data: b"{}\n" + data])
+def test_what_is_damaged_in_the_cache_is_compiled_again(tmp_path, damage):
+    use(GRISTMILL_CACHE_DIR=tmp_path)
+    (path,) = tmp_path.rglob("*.kernel")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert use(GRISTMILL_CACHE_DIR=tmp_path).stdout == "2 True\n"
+    assert len(path.read_bytes()) == len(whole)
 
 
 def test_without_a_place_to_write_kernels_are_compiled_all_the_same(tmp_path):
     nowhere = tmp_path / "file"
     nowhere.write_text("not a folder")
     found = use(GRISTMILL_CACHE_DIR=nowhere, XDG_CACHE_HOME=nowhere, TMPDIR=tmp_path / "tmp")
-    assert found.stdout == "2\n"
+    assert found.stdout == "2 True\n"
+
+
+@compiling.kernel(compiling.INTS, compiling.INTS_OUT)
+def doubled(numbers, out):
+    for k in range(len(numbers)):
+        out[k] = 2 * numbers[k]
+    return len(numbers)
+
+
+@compiling.kernel(compiling.INTS, compiling.INTS_OUT)
+def doubled_with_room_of_its_own(numbers, out):
+    room = np.empty(len(numbers), np.int64)
+    for k in range(len(numbers)):
+        room[k] = 2 * numbers[k]
+    out[:] = room
+    return len(numbers)
+
+
+class Own(compiling.Kernel):
+    def __init__(self, source: compiling.Source) -> None:
+        super().__init__(f"test_compile.{source.function.__name__}")
+        self._source = source
+
+    def source(self) -> compiling.Source:
+        return self._source
+
+
+def used(source: compiling.Source) -> tuple[Any, list[int]]:
+    """What the kernel is called by, and what it does to three numbers."""
+    kernel = Own(source)
+    out = np.zeros(3, np.int64)
+    assert kernel(np.array([1, 2, 3]), out) == 3
+    return kernel._compiled, out.tolist()
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling, "cache_folder", lambda: tmp_path)
+    return tmp_path
+
+
+def test_a_kernel_that_allocates_is_left_to_numba_and_that_is_remembered(own_cache, monkeypatch):
+    compiled, out = used(doubled_with_room_of_its_own)
+    assert out == [2, 4, 6] and not isinstance(compiled, native.Native)
+    (path,) = own_cache.glob("*.kernel")
+    assert path.read_bytes() == native.NONE and any(own_cache.rglob("*.nbi"))
+    monkeypatch.delattr(native, "compile_")  # not tried again
+    assert used(doubled_with_room_of_its_own)[1] == [2, 4, 6]
+
+
+def test_where_object_code_cannot_be_loaded_numba_does_all(own_cache, monkeypatch):
+    assert isinstance(used(doubled)[0], native.Native)
+    native._engine.cache_clear()
+
+    def refuse() -> None:
+        raise OSError("not here")
+
+    monkeypatch.setattr(native, "_check_platform", refuse)
+    compiled, out = used(doubled)
+    assert out == [2, 4, 6] and not isinstance(compiled, native.Native)
+    monkeypatch.undo()
+    native._engine.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "numbers", [np.arange(3, dtype=np.int32), np.arange(6)[::2], np.zeros((3, 1), np.int64)], ids=str
+)
+def test_an_array_of_another_kind_is_refused(own_cache, numbers):
+    kernel = Own(doubled)
+    kernel(np.arange(3), np.zeros(3, np.int64))
+    with pytest.raises(TypeError, match="1-dimensional contiguous arrays of int64"):
+        kernel(numbers, np.zeros(3, np.int64))
 
 
 @pytest.fixture
@@ -58,9 +140,9 @@ def places(tmp_path, monkeypatch):
     """Calls `cache_folder` afresh, with an environment and folders of the test's own."""
     monkeypatch.delenv("GRISTMILL_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(compiling.tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    return compiling.cache_folder.__wrapped__
+    return cache.cache_folder.__wrapped__
 
 
 def test_the_users_cache_folder_is_used_unless_another_is_named(places, tmp_path, monkeypatch):
@@ -85,13 +167,13 @@ def test_a_temporary_folder_that_others_can_write_is_not_trusted(places, tmp_pat
 
 
 def test_a_change_in_any_source_of_kernels_is_another_cache(monkeypatch, tmp_path):
-    for path in Path(compiling.__file__).parent.glob("*.py"):
+    for path in Path(cache.__file__).parent.glob("*.py"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(compiling, "__file__", str(tmp_path / "compile.py"))
-    before = compiling._fingerprint()
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
+    before = cache._fingerprint()
     with open(tmp_path / "utf8.py", "a") as file:
         file.write("# changed\n")
-    assert compiling._fingerprint() != before
+    assert cache._fingerprint() != before
 
 
 def test_importing_filters_loads_neither_numba_nor_pyarrow():

@@ -31,15 +31,37 @@ def test_counts_are_those_of_plain_python(group, strings):
     agree(strings, group)
 
 
+@settings(max_examples=120, deadline=None)
+@given(strings=samples.batches)
+def test_the_length_is_in_characters(strings):
+    assert Texts.of(strings).length.count.tolist() == [len(text) for text in strings]
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe" * 30 + b"a" * 40 + b"\xe2\x82", b"a" * 31 + b"\xc3", b"\x80" * 3])
+def test_the_length_of_what_is_no_utf8_is_that_of_chars(data):
+    def texts() -> Texts:
+        return Texts(np.frombuffer(data, np.uint8), np.array([0]), np.array([len(data)]))
+
+    assert texts().length.count[0] == texts().chars.count[0]
+
+
 @pytest.mark.parametrize("group", ["chars", "symbols", "words", "lines", "paragraphs"])
 def test_counts_are_those_of_plain_python_on_real_text(group):
     agree(samples.real(), group)
 
 
 def ngrams_agree(strings: list[str], largest: int) -> None:
-    found = Texts.of(strings).ngrams(largest)
+    ngrams_from(1, strings, largest)
+    ngrams_from(2, strings, largest)
+
+
+def ngrams_from(smallest: int, strings: list[str], largest: int) -> None:
+    texts = Texts.of(strings)
+    texts.ngrams(smallest)
+    found = texts.ngrams(largest)
+    assert found.smallest == smallest
     for k, text in enumerate(strings):
-        for n in range(1, largest + 1):
+        for n in range(smallest, largest + 1):
             assert found.top[k, n - 1] == reference.top(text, n), (n, text)
             assert found.duplicate[k, n - 1] == reference.duplicate(text, n), (n, text)
 
@@ -60,10 +82,39 @@ def test_ngrams_longer_than_usual_are_computed_when_they_are_asked_for():
     assert texts.ngrams(14).duplicate[0, 13] == reference.duplicate(texts[0], 14) > 0
 
 
+def test_single_words_are_counted_when_they_are_asked_for():
+    texts = Texts.of(["a b a a"])
+    assert texts.ngrams(12).top[0, 0] == 0
+    assert texts.ngrams(1).top[0, 0] == reference.top(texts[0], 1) == 3
+    assert texts.ngrams(1).largest == 12
+
+
 @settings(max_examples=60, deadline=None)
 @given(strings=samples.batches)
 def test_listed_words_are_found(strings):
     listed = ("the", "of", "你好", "été", "eightchr", "ninechars", "of")
+    found = Texts.of(strings).listed_words(listed)
+    for k, text in enumerate(strings):
+        among = [word for word in text.split() if word in listed]
+        assert (found.count[k], found.distinct[k]) == (len(among), len(set(among)))
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "漢"])
+def test_a_word_has_one_hash_wherever_it_stands_and_another_than_all_others(letter):
+    words = [(letter + "bcdefgh" * 6)[:length] for length in range(1, 40)] + [letter * 16, letter * 17]
+    rest = "and so on, until there are more bytes than are looked at at once"
+    alone, behind, before = (
+        Texts.of(made).words for made in (words, [f"x {w}" for w in words], [f"{w} {rest}" for w in words])
+    )
+    assert len(set(alone.hashes.tolist())) == len(words)
+    assert alone.hashes.tolist() == behind.hashes[behind.first + 1].tolist() == before.hashes[before.first].tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(strings=samples.batches)
+@pytest.mark.parametrize("count", [64, 65])
+def test_words_of_long_lists_are_found(strings, count):
+    listed = tuple(dict.fromkeys([*" ".join(strings).split()[: count // 2], *map(str, range(count))]))[:count]
     found = Texts.of(strings).listed_words(listed)
     for k, text in enumerate(strings):
         among = [word for word in text.split() if word in listed]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gristmill.tasks import DocumentBatch
+from gristmill.tasks.document import rejoined
 
 rows = st.lists(
     st.fixed_dictionaries(
@@ -168,3 +169,62 @@ def test_its_repr_is_short(big):
 def test_importing_it_loads_neither_arrow_nor_pandas():
     code = "import sys, gristmill.tasks; print({'pyarrow', 'pandas', 'numpy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+masks = st.lists(st.booleans(), min_size=30, max_size=30)
+
+
+@given(rows, masks, masks)
+def test_what_is_kept_twice_is_kept_by_both(records, first, second):
+    batch = batch_of(records)
+    once = batch.keep(first[: len(records)])
+    twice = once.keep(second[: once.num_items])
+    wanted = [record for record, kept in zip(records, first, strict=False) if kept]
+    gone = [record for record, kept in zip(wanted, second, strict=False) if not kept]
+    left = [record for record, kept in zip(wanted, second, strict=False) if kept]
+    assert (once.num_items, twice.num_items, twice.columns) == (len(wanted), len(left), batch.columns)
+    assert [row for dropped in twice.account.dropped for row in dropped.rows.to_pylist()][-len(gone) or 99 :] == gone
+    assert twice.data.to_pylist() == left and twice.data.num_rows == twice.num_items
+    assert once.data.to_pylist() == wanted and batch.data.to_pylist() == records
+
+
+def test_no_row_is_copied_before_somebody_looks(big):
+    kept = big.keep([i % 3 > 0 for i in range(20_000)])
+    table, chosen = kept.selection()
+    assert table is big.data and len(chosen) == kept.num_items == 13_333
+    assert kept.data.num_rows == 13_333
+    assert kept.selection()[0] is kept.data and kept.selection()[1] is None
+
+
+def test_a_batch_that_rows_were_taken_from_can_be_cut_pickled_compared_and_set(big):
+    def kept() -> DocumentBatch:
+        return big.keep([i < 10 for i in range(20_000)])
+
+    assert kept().slice(2, 4).data.column("n").to_pylist() == [2, 3]
+    assert kept() == pickle.loads(pickle.dumps(kept())) == DocumentBatch(data=big.data.slice(0, 10))
+    inline, beside = pickled_size(kept())
+    assert inline + beside < 10_000
+    other = kept()
+    other.data = pa.table({"n": [1]})
+    assert (other.num_items, other.columns) == (1, ["n"])
+
+
+def test_a_subclass_with_slots_loses_rows_too(big):
+    kept = Slotted(data=big.data, label="x").keep([i < 3 for i in range(20_000)])
+    assert (kept.label, kept.num_items, kept.data.num_rows) == ("x", 3, 3)
+
+
+@given(rows, masks, st.integers(1, 8), st.booleans())
+def test_parts_are_put_together_again_whatever_was_done_to_them(records, mask, size, one_is_changed):
+    whole = batch_of(records)
+    parts = [whole.slice(start, start + size) for start in range(0, max(len(records), 1), size)]
+    before = [part.data for part in parts]
+    kept = [
+        part.keep(mask[start : start + part.num_items]) for part, start in zip(parts, range(0, 30, size), strict=False)
+    ]
+    if one_is_changed:
+        kept[-1].data = kept[-1].data.append_column("more", pa.nulls(kept[-1].num_items, pa.int64()))
+    result = rejoined(whole.data, before, kept)
+    wanted = [record for record, left in zip(records, mask, strict=False) if left]
+    assert result.data.select(SCHEMA.names).to_pylist() == wanted
+    assert ("more" in result.columns) == one_is_changed

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.step_runner import Documents
 from gristmill.ledger.sides import Output
-from gristmill.scheduling.snapshot import Decision
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gristmill.ledger.run import RunLedger
     from gristmill.scheduling.profile import Profile
     from gristmill.scheduling.simulator.loads import Load
+    from gristmill.scheduling.snapshot import Decision
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,14 @@ class Executor(ABC):
 
     on_cluster: bool = True
     """Whether it runs on a Ray cluster, so that a pipeline's `RayClient` is of use to it."""
+
+    @contextmanager
+    def starting(self, stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[Executor]:
+        """An executor for one run of ``stages``, which may start what does not depend on the plan while that is made.
+
+        At the end of the block all that was started is gone, whether the run came about or not.
+        """
+        yield self
 
     @abstractmethod
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:

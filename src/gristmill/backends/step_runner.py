@@ -16,7 +16,7 @@ from gristmill.ledger.tally import LostIdentity, StageTally, Tally
 from gristmill.stages import core, function_definitions
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.tasks import DocumentBatch, Task
-from gristmill.tasks.document import in_parts, joined
+from gristmill.tasks.document import in_parts, rejoined
 
 _NOT_SHOWN = (os.path.dirname(__file__), core.__file__, function_definitions.__file__)
 """Where frames come from that say nothing to the author of a stage."""
@@ -168,8 +168,9 @@ class StepRunner:
     def _tally_of(self, index: int, task: Task[Any]) -> StageTally | None:
         if self._tally is None:
             return None
-        is_last = index == len(self.stages) - 1
-        return self._tally.stage(self.stages[index], is_last, Tally.before(task), self._sides)
+        stage = self.stages[index]
+        before = Tally.before(task, is_compared=not stage.is_own())
+        return self._tally.stage(stage, index == len(self.stages) - 1, before, self._sides)
 
     def _tell(self, index: int, tally: StageTally | None, task: Task[Any]) -> None:
         if tally is not None:
@@ -247,9 +248,11 @@ class StepRunner:
         end = first
         while end < len(self.stages) and self.stages[end].row_wise:
             end += 1
-        parts = []
+        before, parts = [], []
+        whole = task.data
         try:
             for part in in_parts(task, _PART_BYTES):
+                before.append(part.data)
                 for index in range(first, end):
                     part = self._part(index, part)
                 parts.append(part)
@@ -258,9 +261,9 @@ class StepRunner:
             self.counts[error.stage].tasks_in += 1
             raise
         self._passed(first, end)
-        whole = parts[0] if len(parts) == 1 else joined(parts)
-        whole.task_id = task.task_id
-        return end, whole
+        result = parts[0] if len(parts) == 1 else rejoined(whole, before, parts)
+        result.task_id = task.task_id
+        return end, result
 
     def _passed(self, first: int, end: int) -> None:
         """A task has come through these stages."""

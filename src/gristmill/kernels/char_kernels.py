@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, CLASSES, HASHES, INTS, STAGE_1, kernel
-from gristmill.kernels.utf8 import ONES, class_at, eight_at, width_at, zero_bytes
+from gristmill.kernels.compile import BYTES, CLASSES, HASHES, HASHES_OUT, INTS, INTS_OUT, STAGE_1, TABLE_OUT, kernel
+from gristmill.kernels.unicode import COUNTED
+from gristmill.kernels.utf8 import class_at, width_at
+from gristmill.kernels.vector import WIDTH, beyond_ascii_mask, first_bit, symbol_mask
 
-COUNTED = 8
-"""How many of the class bits are counted: the lowest."""
 FULL = 255
 """How many characters fit into counters of eight bits."""
 
 
-_SHARPS = ONES * np.uint64(0x23)
-_DOTS = ONES * np.uint64(0x2E)
-_E2S = ONES * np.uint64(0xE2)
+@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, HASHES, HASHES_OUT, TABLE_OUT)
+def count_classes(data, starts, ends, blocks, classes, spread, ascii_, out):  # type: ignore[no-untyped-def]
+    """``out[0]``: characters; ``out[1 + k]``: those with class bit ``k``.
 
-
-def spread() -> np.ndarray:
-    """For each combination of the counted classes a number that has a one in the byte of each of them.
-
-    Sums of such numbers count all classes at once, up to `FULL` characters.
+    ``spread`` has for each combination of classes a number with a one in the byte of each of them: sums of such
+    numbers count all classes at once, up to `FULL` characters. ``ascii_`` is room for 128 of them.
     """
-    bits = np.arange(1 << COUNTED, dtype=np.uint64)
-    numbers = np.zeros_like(bits)
-    for k in range(COUNTED):
-        numbers |= ((bits >> np.uint64(k)) & np.uint64(1)) << np.uint64(8 * k)
-    return numbers
-
-
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, HASHES, "Array(int64, 2, 'C')")
-def count_classes(data, starts, ends, blocks, classes, spread, out):  # type: ignore[no-untyped-def]
-    """``out[0]``: characters; ``out[1 + k]``: those with class bit ``k``."""
-    ascii_ = np.empty(128, np.uint64)
     for c in range(128):
         ascii_[c] = spread[classes[(np.int64(blocks[0]) << 8) | c] & 0xFF]
     for d in range(len(starts)):
@@ -59,20 +45,47 @@ def count_classes(data, starts, ends, blocks, classes, spread, out):  # type: ig
         out[0, d] = chars
 
 
-@kernel(BYTES, INTS, INTS, "Array(int64, 2, 'C')")
+@kernel(BYTES, INTS, INTS, INTS_OUT)
+def count_chars(data, starts, ends, out):  # type: ignore[no-untyped-def]
+    """``out``: characters."""
+    for d in range(len(starts)):
+        i = starts[d]
+        end = ends[d]
+        last = end - WIDTH
+        chars = 0
+        while i < end:
+            if i <= last:
+                mask = beyond_ascii_mask(data, i)
+                if mask == 0:
+                    chars += WIDTH
+                    i += WIDTH
+                    continue
+                chars += first_bit(mask)
+                i += first_bit(mask)
+            i += width_at(data, i, end) if data[i] >= 0x80 else 1
+            chars += 1
+            while i < end and data[i] >= 0x80:  # they come in runs
+                i += width_at(data, i, end)
+                chars += 1
+        out[d] = chars
+
+
+@kernel(BYTES, INTS, INTS, TABLE_OUT)
 def count_symbols(data, starts, ends, out):  # type: ignore[no-untyped-def]
     """``out[0]``: hash signs; ``out[1]``: ellipses, which are ``...``, U+2026 and U+22EF."""
     for d in range(len(starts)):
         i = starts[d]
         end = ends[d]
+        last = end - WIDTH - 1
         hashes = 0
         ellipses = 0
         while i < end:
-            if i + 8 <= end:
-                eight = eight_at(data, i)
-                if not zero_bytes(eight ^ _SHARPS) | zero_bytes(eight ^ _DOTS) | zero_bytes(eight ^ _E2S):
-                    i += 8
+            if i <= last:
+                mask = symbol_mask(data, i)
+                if mask == 0:
+                    i += WIDTH
                     continue
+                i += first_bit(mask)
             c = data[i]
             if c == 0x23:
                 hashes += 1

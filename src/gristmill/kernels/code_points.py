@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
+from gristmill.kernels import compile as compiling
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
+COUNT_TABLED = compiling.Kernel("table_kernels.count_tabled")
 LIMIT = 0x110000
 LAST_LETTER = 0x33479
 """The last code point that Unicode 17 gives to a letter: none is looked for in the planes beyond."""
@@ -31,18 +33,14 @@ def count_in(texts: Texts, table: Array) -> tuple[Array, Array]:
 
     A byte that is no UTF-8 is a character, and in no table.
     """
-    from gristmill.kernels.table_kernels import count_tabled
-
     out = np.zeros((2, len(texts)), np.int64)
-    count_tabled(texts.data, texts.starts, texts.ends, table, out)
+    COUNT_TABLED(texts.data, texts.starts, texts.ends, table, out)
     return out[0], out[1]
 
 
 def preload() -> None:
     """Load what `count_in` needs, in a process from which others are forked."""
-    from gristmill.kernels import compile, table_kernels
-
-    compile.preload([table_kernels.count_tabled])
+    compiling.preload([COUNT_TABLED])
 
 
 @functools.cache

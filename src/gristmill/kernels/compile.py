@@ -1,22 +1,23 @@
 """How kernels are compiled: once, for one signature each, into a cache of our own.
 
-A module of kernels is imported only when one of them is wanted: importing it loads Numba.
+A kernel is called by its name, ``module.function``. What is in the cache as object code is loaded without its module,
+and so without Numba, which the modules of kernels import.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
+import importlib
 import pickle
-import stat
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from gristmill.kernels import native
+from gristmill.kernels.cache import cache_folder, write
 
 SECONDS_EACH = 1.2
 """What compiling one kernel takes, about; said to the user, used for nothing else."""
@@ -27,64 +28,99 @@ HASHES = "Array(uint64, 1, 'C', readonly=True)"
 LENGTHS = "Array(uint32, 1, 'C', readonly=True)"
 STAGE_1 = "Array(uint8, 1, 'C', readonly=True)"
 CLASSES = "Array(uint16, 1, 'C', readonly=True)"
+BYTES_OUT = "Array(uint8, 1, 'C')"
+INTS_OUT = "Array(int64, 1, 'C')"
+HASHES_OUT = "Array(uint64, 1, 'C')"
+LENGTHS_OUT = "Array(uint32, 1, 'C')"
+TABLE_OUT = "Array(int64, 2, 'C')"
 
 _lock = threading.RLock()
 
 # What reading a cache entry that is damaged, or writing to a full disk, can raise.
-_CACHE_TROUBLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, IndexError, AttributeError, TypeError)
+_TROUBLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, IndexError, AttributeError, TypeError, ImportError)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A function in the part of Python that Numba compiles, and the types of its arguments.
+
+    It runs without the GIL and without bounds checks, in one thread. One that allocates nothing, takes arrays and
+    numbers and gives an integer or nothing becomes object code; any other is left to Numba.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
 
 
 class Kernel:
-    """A function that is compiled, or loaded from the cache, when it is first called.
+    """A kernel by its name. It is loaded from the cache, or compiled, when it is first called."""
 
-    It runs without the GIL and without bounds checks, in one thread.
-    """
-
-    def __init__(self, function: Callable[..., Any], arguments: Sequence[str]) -> None:
-        self.function = function
-        self.arguments = tuple(arguments)
+    def __init__(self, name: str) -> None:
+        self.name = name
         self._compiled: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
         return (self._compiled or self.load())(*arguments)
-
-    @property
-    def name(self) -> str:
-        return f"{self.function.__module__.rpartition('.')[2]}.{self.function.__qualname__}"
 
     def load(self) -> Callable[..., Any]:
         """The compiled function. A cache that cannot be used costs time, never an error."""
         with _lock:
             if self._compiled is None:
                 folder = cache_folder()
-                if folder is not None:
-                    try:
-                        self._compiled = self._compile(folder)
-                    except (*_CACHE_TROUBLE, pickle.UnpicklingError):
-                        pass  # what is wrong with the function itself is raised again below
+                with contextlib.suppress(*_TROUBLE):
+                    self._compiled = self._native(folder)
+                if self._compiled is None and folder is not None:
+                    # what is wrong with the function itself is raised again below
+                    with contextlib.suppress(*_TROUBLE, pickle.UnpicklingError):
+                        self._compiled = self._by_numba(folder)
                 if self._compiled is None:
-                    self._compiled = self._compile(None)
+                    self._compiled = self._by_numba(None)
             return self._compiled
 
     def is_cached(self) -> bool:
         """Whether it is loaded, or seems to be in the cache."""
         folder = cache_folder()
-        return self._compiled is not None or (
-            folder is not None and any(folder.rglob(f"{self.name}-*.nbi"))  # the names of Numba's index files
-        )
+        return self._compiled is not None or (folder is not None and self._path(folder).exists())
 
-    def _compile(self, folder: Path | None) -> Callable[..., Any]:
+    def source(self) -> Source:
+        module, _, name = self.name.partition(".")
+        found: Source = getattr(importlib.import_module(f"gristmill.kernels.{module}"), name)
+        return found
+
+    def _path(self, folder: Path) -> Path:
+        return folder / f"{self.name}-{native.machine()}.kernel"
+
+    def _native(self, folder: Path | None) -> Callable[..., Any] | None:
+        """The kernel as object code; None if it cannot be had so, which the cache remembers."""
+        if folder is not None:
+            with contextlib.suppress(*_TROUBLE):
+                return native.load(self._path(folder).read_bytes())
+        source = self.source()
+        data = native.NONE
+        with contextlib.suppress(*_TROUBLE):
+            data = native.compile_(source.function, source.arguments)
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                write(self._path(folder), data)
+        return native.load(data)
+
+    def _by_numba(self, folder: Path | None) -> Callable[..., Any]:
         import numba
 
-        signature = f"({', '.join(self.arguments)},)"
+        source = self.source()
         with _numba_cache(folder):
-            compiled: Callable[..., Any] = numba.njit([signature], nogil=True, cache=folder is not None)(self.function)
+            options: dict[str, Any] = {"nogil": True, "cache": folder is not None}
+            compiled: Callable[..., Any] = numba.njit([signature(source.arguments)], **options)(source.function)
         return compiled
 
 
-def kernel(*arguments: str) -> Callable[[Callable[..., Any]], Kernel]:
+def signature(arguments: Sequence[str]) -> str:
+    return f"({', '.join(arguments)},)"
+
+
+def kernel(*arguments: str) -> Callable[[Callable[..., Any]], Source]:
     """Make a function a kernel that takes arguments of these types, and no others."""
-    return lambda function: Kernel(function, arguments)
+    return lambda function: Source(function, arguments)
 
 
 def helper(function: Callable[..., Any]) -> Any:
@@ -107,53 +143,6 @@ def preload(kernels: Sequence[Kernel]) -> None:
         print(f"gristmill: compiling kernels, once: about {seconds} s", file=sys.stderr, flush=True)
     for one in kernels:
         one.load()
-
-
-@cache
-def cache_folder() -> Path | None:
-    """Where compiled kernels are kept; None where nothing can be written.
-
-    ``$GRISTMILL_CACHE_DIR``, or ``gristmill`` in the user's cache folder, or else a folder for temporary files. In
-    it there is one folder for each state of the sources: Numba notices a changed function, but not a changed helper.
-    """
-    name = f"kernels-{_fingerprint()}"
-    given = os.environ.get("GRISTMILL_CACHE_DIR")
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    for place in (given, os.path.join(home, "gristmill")):
-        if place and _writable(Path(place) / name):
-            return Path(place) / name
-    shared = Path(tempfile.gettempdir()) / f"gristmill-{os.getuid()}"
-    # Cached kernels are code that is run: in a folder for all, only what nobody else can write is trusted.
-    if _is_private(shared) and _writable(shared / name):
-        return shared / name
-    return None
-
-
-def _writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except (OSError, ValueError):
-        return False
-
-
-def _is_private(folder: Path) -> bool:
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-
-
-def _fingerprint() -> str:
-    import numba
-
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
 
 
 @contextlib.contextmanager

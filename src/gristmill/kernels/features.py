@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from gristmill.kernels import compile as compiling
-from gristmill.kernels.unicode import tables
+from gristmill.kernels.compile import Kernel
+from gristmill.kernels.unicode import spread, tables
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 NGRAMS = 10
 """N-grams up to this long are counted together: the longest that Gopher's rules ask for."""
+SHORTEST_NGRAM = 2
+"""And from this on: to count repeated words as well takes longer than all the others."""
 
+
+COUNT_CLASSES = Kernel("char_kernels.count_classes")
+COUNT_CHARS = Kernel("char_kernels.count_chars")
+COUNT_SYMBOLS = Kernel("char_kernels.count_symbols")
+SPLIT_WORDS = Kernel("word_kernels.split_words")
+COUNT_LISTED = Kernel("word_kernels.count_listed")
+COUNT_FEW_LISTED = Kernel("word_kernels.count_few_listed")
+MOST_LINES = Kernel("line_kernels.most_lines")
+SPLIT_LINES = Kernel("line_kernels.split_lines")
+REPEATED_NGRAMS = Kernel("ngram_kernels.repeated_ngrams")
+FIND_URLS = Kernel("search_kernels.find_urls")
+FIND_PHRASES = Kernel("search_kernels.find_phrases")
+FIND_BYTES = Kernel("search_kernels.find_bytes")
 
 KERNELS = {
-    "chars": ("char_kernels", "count_classes"),
-    "symbols": ("char_kernels", "count_symbols"),
-    "words": ("word_kernels", "split_words"),
-    "listed_words": ("word_kernels", "count_listed"),
-    "lines": ("line_kernels", "split_lines"),
-    "paragraphs": ("line_kernels", "split_lines"),
-    "ngrams": ("ngram_kernels", "repeated_ngrams"),
-    "urls": ("search_kernels", "find_urls"),
-    "boilerplate": ("search_kernels", "find_phrases"),
-    "contains": ("search_kernels", "find_bytes"),
+    "chars": (COUNT_CLASSES,),
+    "length": (COUNT_CHARS,),
+    "symbols": (COUNT_SYMBOLS,),
+    "words": (SPLIT_WORDS,),
+    "listed_words": (COUNT_LISTED, COUNT_FEW_LISTED),
+    "lines": (MOST_LINES, SPLIT_LINES),
+    "paragraphs": (MOST_LINES, SPLIT_LINES),
+    "ngrams": (REPEATED_NGRAMS,),
+    "urls": (FIND_URLS,),
+    "boilerplate": (FIND_PHRASES,),
+    "contains": (FIND_BYTES,),
 }
-"""The kernel behind each group of features: its module and its name."""
-SALT = np.uint64(int.from_bytes(os.urandom(8), "little"))
+"""The kernels behind each group of features."""
+PREFIX, SUFFIX, ANYWHERE = 0, 1, 2
+"""Where `FIND_BYTES` looks."""
+PHRASE_BITS = 11
+"""Of the hash by which `FIND_PHRASES` knows where a phrase may begin."""
+SALT = int.from_bytes(os.urandom(8), "little")
 """Decides where entries stand in hash tables, and nothing else: texts made to meet in one place would be slow."""
 SHARED = {"shared": True}
 """Marks a field that is not one value for each document, and stays whole when documents are selected."""
@@ -42,11 +62,10 @@ SHARED = {"shared": True}
 
 def preload(groups: Iterable[str]) -> None:
     """Load the kernels behind some groups of features; the first time ever they are compiled."""
-    kernels = {KERNELS[group] for group in groups}
+    kernels = dict.fromkeys(one for group in sorted(groups) for one in KERNELS[group])
     if kernels:
         tables()
-        modules = "gristmill.kernels"
-        compiling.preload([getattr(importlib.import_module(f"{modules}.{m}"), name) for m, name in sorted(kernels)])
+        compiling.preload(list(kernels))
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,13 @@ class Chars(Features):
     upper: Array
     brackets: Array
     plain: Array
+
+
+@dataclass(frozen=True)
+class Length(Features):
+    """Characters (code points), and nothing else of them: much faster to find than `Chars`."""
+
+    count: Array
 
 
 @dataclass(frozen=True)
@@ -148,6 +174,8 @@ class NGrams(Features):
     """In all occurrences of the most frequent n-gram, the first of them if there are several; 0 if none is repeated."""
     duplicate: Array
     """In all occurrences but the first of each n-gram."""
+    smallest: int = field(metadata=SHARED)
+    """The columns of shorter ones hold nothing."""
 
     @property
     def largest(self) -> int:
@@ -177,98 +205,129 @@ class Boilerplate(Features):
 
 
 def chars_of(texts: Texts) -> Chars:
-    from gristmill.kernels import char_kernels as kernels
-
     out = np.zeros((9, len(texts)), np.int64)
-    kernels.count_classes(texts.data, texts.starts, texts.ends, *tables(), kernels.spread(), out)
+    ascii_ = np.empty(128, np.uint64)
+    COUNT_CLASSES(texts.data, texts.starts, texts.ends, *tables(), spread(), ascii_, out)
     return Chars(*out)
 
 
-def symbols_of(texts: Texts) -> Symbols:
-    from gristmill.kernels.char_kernels import count_symbols
+def length_of(texts: Texts) -> Length:
+    out = np.empty(len(texts), np.int64)
+    COUNT_CHARS(texts.data, texts.starts, texts.ends, out)
+    return Length(out)
 
+
+def symbols_of(texts: Texts) -> Symbols:
     out = np.zeros((2, len(texts)), np.int64)
-    count_symbols(texts.data, texts.starts, texts.ends, out)
+    COUNT_SYMBOLS(texts.data, texts.starts, texts.ends, out)
     return Symbols(*out)
 
 
 def words_of(texts: Texts) -> Words:
-    from gristmill.kernels.word_kernels import split_words
-
+    starts, ends = texts.starts, texts.ends
     out = np.zeros((4, len(texts)), np.int64)
     first = np.zeros(len(texts) + 1, np.int64)
-    hashes, lengths = split_words(texts.data, texts.starts, texts.ends, *tables(), out, first)
-    return Words(out[0], out[1], out[2], out[3], first[:-1], first[1:], hashes[: first[-1]], lengths[: first[-1]])
+    room = int((ends - starts).sum()) // 5 + 16
+    hashes, lengths = np.empty(room, np.uint64), np.empty(room, np.uint32)
+    done = 0
+    while True:
+        done = SPLIT_WORDS(texts.data, starts, ends, *tables(), done, hashes, lengths, out, first)
+        count = int(first[done])
+        if done == len(texts):
+            break
+        room = max(2 * room, count + int(ends[done] - starts[done]) // 2 + 1)
+        hashes, lengths = _grown(hashes, count, room), _grown(lengths, count, room)
+    return Words(out[0], out[1], out[2], out[3], first[:-1], first[1:], hashes[:count], lengths[:count])
+
+
+def _grown(values: Array, count: int, room: int) -> Array:
+    more = np.empty(room, values.dtype)
+    more[:count] = values[:count]
+    return more
 
 
 def lines_of(texts: Texts) -> tuple[Lines, Paragraphs]:
-    from gristmill.kernels.line_kernels import split_lines
-
     out = np.zeros((11, len(texts)), np.int64)
-    split_lines(texts.data, texts.starts, texts.ends, *tables(), SALT, out)
+    most = MOST_LINES(texts.data, texts.starts, texts.ends)
+    room, hashes = np.empty((6, most), np.int64), np.empty((2, most), np.uint64)
+    table = np.empty(4 * most + 8, np.int64)
+    SPLIT_LINES(texts.data, texts.starts, texts.ends, *tables(), np.uint64(SALT), room, hashes, table, out)
     return Lines(*out[:7]), Paragraphs(*out[7:])
 
 
-def ngrams_of(words: Words, largest: int, gap: int) -> NGrams:
-    from gristmill.kernels.ngram_kernels import repeated_ngrams
-
+def ngrams_of(words: Words, smallest: int, largest: int, gap: int) -> NGrams:
     top = np.zeros((largest, len(words.count)), np.int64)
     duplicate = np.zeros_like(top)
-    repeated_ngrams(words.hashes, words.lengths, words.first, words.last, largest, gap, SALT, top, duplicate)
-    return NGrams(top.T, duplicate.T)
+    most = int(words.count.max(initial=0)) + 1
+    table = np.empty(1 << max(4, (4 * most - 1).bit_length()), np.uint32)
+    keys, room, edges = np.empty(most, np.uint64), np.empty((3, most), np.uint32), np.empty(most, np.int64)
+    arrays = (words.hashes, words.lengths, words.first, words.last)
+    REPEATED_NGRAMS(*arrays, smallest, gap, np.uint64(SALT), table, keys, room, edges, top, duplicate)
+    return NGrams(top.T, duplicate.T, smallest)
 
 
 def listed_words_of(words: Words, listed: Sequence[str]) -> ListedWords:
     from gristmill.kernels.texts import Texts
-    from gristmill.kernels.word_kernels import count_listed
 
     entries = Texts.of(list(dict.fromkeys(listed))).words
     if (entries.count != 1).any():
         raise ValueError("a list of words holds single words, without white space.")
     out = np.zeros((2, len(words.count)), np.int64)
-    count_listed(words.hashes, words.first, words.last, entries.hashes, out)
+    small = _places_of_few(entries.hashes)
+    if small is not None:
+        COUNT_FEW_LISTED(words.hashes, words.first, words.last, entries.hashes, small, out)
+        return ListedWords(*out)
+    places = 1 << max(6, (64 * len(entries.count) - 1).bit_length())
+    table, seen = np.full(places, -1, np.int64), np.full(len(entries.count), -1, np.int64)
+    COUNT_LISTED(words.hashes, words.first, words.last, entries.hashes, table, seen, out)
     return ListedWords(*out)
 
 
-def urls_of(texts: Texts) -> Urls:
-    from gristmill.kernels.search_kernels import find_urls
+def _places_of_few(hashes: Array) -> Array | None:
+    """The table that `COUNT_FEW_LISTED` wants; None if there are too many words for it, or none."""
+    if not 0 < len(hashes) <= 64:
+        return None
+    for bits in range(8, 13):  # larger ones would not stay in the cache
+        places = (hashes & np.uint64((1 << bits) - 1)).astype(np.int64)
+        if len(np.unique(places)) == len(places):
+            table = np.zeros(1 << bits, np.int64)
+            table[places] = np.arange(len(places))
+            return table
+    return None
 
+
+def urls_of(texts: Texts) -> Urls:
     out = np.zeros((2, len(texts)), np.int64)
-    find_urls(texts.data, texts.starts, texts.ends, _URL_BYTES, np.frombuffer(b"porn", np.uint8), out)
+    FIND_URLS(texts.data, texts.starts, texts.ends, _url_bytes(), np.frombuffer(b"porn", np.uint8), out)
     return Urls(*out)
 
 
 def boilerplate_of(texts: Texts, phrases: Sequence[str]) -> Boilerplate:
     """``phrases`` in lower case, at least four bytes each; letters beyond ASCII match in that case only."""
-    from gristmill.kernels.search_kernels import find_phrases
-
     encoded = [phrase.encode() for phrase in phrases]
     if min(map(len, encoded)) < 4:
         raise ValueError("phrases must have at least four bytes.")
     edges = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     out = np.zeros((4, len(texts)), np.int64)
     joined = np.frombuffer(b"".join(encoded), np.uint8)
-    find_phrases(texts.data, texts.starts, texts.ends, *tables(), joined, edges, out)
+    begins = np.zeros(1 << PHRASE_BITS, np.uint8)
+    FIND_PHRASES(texts.data, texts.starts, texts.ends, *tables(), joined, edges, begins, out)
     return Boilerplate(*out)
 
 
 def contains(texts: Texts, wanted: str, position: str) -> Array:
     """Whether each document has ``wanted`` as its "prefix", as its "suffix", or "any"where."""
-    from gristmill.kernels import search_kernels as kernels
-
-    where = {"prefix": kernels.PREFIX, "suffix": kernels.SUFFIX, "any": kernels.ANYWHERE}[position]
+    where = {"prefix": PREFIX, "suffix": SUFFIX, "any": ANYWHERE}[position]
     out = np.zeros(len(texts), np.bool_)
     sought = np.array(list(wanted.encode("utf-8", "surrogatepass")), np.uint8)
-    kernels.find_bytes(texts.data, texts.starts, texts.ends, sought, where, out)
+    FIND_BYTES(texts.data, texts.starts, texts.ends, sought, where, out)
     return out
 
 
+@cache
 def _url_bytes() -> Array:
     allowed = np.zeros(256, np.uint8)
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     for char in letters + letters.lower() + "0123456789" + "$-_@.&+/:=?#~" + "!*(),":
         allowed[ord(char)] = 1
     return allowed
-
-
-_URL_BYTES = _url_bytes()

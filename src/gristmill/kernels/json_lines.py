@@ -1,285 +1,68 @@
 """JSON objects, one per row, in one buffer: where the values of wanted keys stand, and lines put together.
 
-Importing this loads Numba. The kernels do not judge: a line that is not plainly a valid object is `UNSURE`, and the
-caller asks a full parser.
+Lines are not judged: one that is not plainly a valid object is `UNSURE`, and the caller asks a full parser.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, INTS, helper, kernel
-from gristmill.kernels.json_strings import string_end
-from gristmill.kernels.vector import WIDTH, copy_bytes, first_bit, line_feed_mask
+from gristmill.kernels.compile import Kernel
+
+Array = np.ndarray[Any, Any]
 
 FINE = 0
 UNSURE = 1
 
-MAX_DEPTH = 60
-MAX_NUMBER_BYTES = 100
-
-_QUOTE, _BACKSLASH, _COMMA, _COLON = 34, 92, 44, 58
-_OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
-
-
-@helper
-def _past_space(data, i, end):
-    while i < end and (data[i] == 32 or data[i] == 9 or data[i] == 10 or data[i] == 13):
-        i += 1
-    return i
+SCAN = Kernel("json_line_kernels.scan")
+LINE_FEEDS = Kernel("json_line_kernels.line_feeds")
+GATHER = Kernel("json_line_kernels.gather")
+JOIN_LINES = Kernel("json_line_kernels.join_lines")
 
 
-@helper
-def _digits_end(data, i, end):
-    while i < end and 48 <= data[i] <= 57:
-        i += 1
-    return i
-
-
-@helper
-def _number_end(data, i, end):
-    """Behind a number; -1 if it is none, or one that may be too large for a double."""
-    start = i
-    if data[i] == 45:
-        i += 1
-    digits = i
-    i = _digits_end(data, i, end)
-    if i == digits or (data[digits] == 48 and i > digits + 1):
-        return -1
-    if i < end and data[i] == 46:
-        digits = i + 1
-        i = _digits_end(data, digits, end)
-        if i == digits:
-            return -1
-    if i < end and (data[i] == 101 or data[i] == 69):
-        i += 1
-        if i < end and (data[i] == 43 or data[i] == 45):
-            i += 1
-        digits = i
-        i = _digits_end(data, i, end)
-        if i == digits or i > digits + 2:
-            return -1
-    return i if i - start <= MAX_NUMBER_BYTES else -1
-
-
-@helper
-def _scalar_end(data, i, end):
-    c = data[i]
-    if c == _QUOTE:
-        return string_end(data, i + 1, end)
-    if c == 116:
-        if i + 4 <= end and data[i + 1] == 114 and data[i + 2] == 117 and data[i + 3] == 101:
-            return i + 4
-        return -1
-    if c == 110:
-        if i + 4 <= end and data[i + 1] == 117 and data[i + 2] == 108 and data[i + 3] == 108:
-            return i + 4
-        return -1
-    if c == 102:
-        rest = i + 5 <= end and data[i + 1] == 97 and data[i + 2] == 108 and data[i + 3] == 115
-        return i + 5 if rest and data[i + 4] == 101 else -1
-    return _number_end(data, i, end)
-
-
-_VALUE, _FIRST_VALUE, _FIRST_KEY, _KEY, _AFTER = 0, 1, 2, 3, 4
-
-
-@helper
-def _value_end(data, i, end):
-    """Behind the value that begins at ``i``, with all that it holds; -1 if it is not valid, or too deep."""
-    if data[i] != _OPEN and data[i] != _OPEN_LIST:
-        return _scalar_end(data, i, end)
-    objects = np.uint64(0)  # the lowest bit: whether the innermost container is an object
-    depth = 0
-    expected = _VALUE
-    while i < end:
-        i = _past_space(data, i, end)
-        if i >= end:
-            return -1
-        c = data[i]
-        closes = False
-        if expected <= _FIRST_VALUE:
-            if c in (_OPEN, _OPEN_LIST):
-                if depth == MAX_DEPTH:
-                    return -1
-                depth += 1
-                objects = (objects << np.uint64(1)) | np.uint64(1 if c == _OPEN else 0)
-                expected = _FIRST_KEY if c == _OPEN else _FIRST_VALUE
-                i += 1
-            elif c == _CLOSE_LIST and expected == _FIRST_VALUE:
-                closes = True
-            else:
-                i = _scalar_end(data, i, end)
-                if i < 0:
-                    return -1
-                expected = _AFTER
-        elif expected == _AFTER:
-            if c == _COMMA:
-                expected = _KEY if objects & np.uint64(1) else _VALUE
-                i += 1
-            elif c == (_CLOSE if objects & np.uint64(1) else _CLOSE_LIST):
-                closes = True
-            else:
-                return -1
-        elif c == _QUOTE:
-            i = string_end(data, i + 1, end)
-            if i < 0:
-                return -1
-            i = _past_space(data, i, end)
-            if i >= end or data[i] != _COLON:
-                return -1
-            i += 1
-            expected = _VALUE
-        elif c == _CLOSE and expected == _FIRST_KEY:
-            closes = True
-        else:
-            return -1
-        if closes:
-            depth -= 1
-            objects >>= np.uint64(1)
-            i += 1
-            if depth == 0:
-                return i
-            expected = _AFTER
-    return -1
-
-
-@helper
-def _which_key(data, start, stop, keys, edges):
-    """The number of a key, -1 if it is not among those that are wanted, -2 if an escape hides what it is."""
-    for j in range(start, stop):
-        if data[j] == _BACKSLASH:
-            return -2
-    for k in range(edges.size - 1):
-        if edges[k + 1] - edges[k] == stop - start:
-            same = True
-            for j in range(stop - start):
-                if data[start + j] != keys[edges[k] + j]:
-                    same = False
-                    break
-            if same:
-                return k
-    return -1
-
-
-@helper
-def _scan_line(data, i, end, keys, edges, spans):
-    """The place of the brace that closes the object, as a negative number if it holds nothing; 0 if unsure."""
-    i = _past_space(data, i, end)
-    if i >= end or data[i] != _OPEN:
-        return 0
-    i = _past_space(data, i + 1, end)
-    if i < end and data[i] == _CLOSE:
-        return -i if _past_space(data, i + 1, end) == end else 0
-    while i < end:
-        if data[i] != _QUOTE:
-            return 0
-        key = i + 1
-        i = string_end(data, key, end)
-        if i < 0:
-            return 0
-        wanted = _which_key(data, key, i - 1, keys, edges)
-        if wanted == -2:
-            return 0
-        i = _past_space(data, i, end)
-        if i >= end or data[i] != _COLON:
-            return 0
-        i = _past_space(data, i + 1, end)
-        if i >= end:
-            return 0
-        value = i
-        i = _value_end(data, i, end)
-        if i < 0:
-            return 0
-        if wanted >= 0:
-            spans[wanted, 0] = value
-            spans[wanted, 1] = i
-        i = _past_space(data, i, end)
-        if i >= end:
-            return 0
-        if data[i] == _CLOSE:
-            return i if _past_space(data, i + 1, end) == end else 0
-        if data[i] != _COMMA:
-            return 0
-        i = _past_space(data, i + 1, end)
-    return 0
-
-
-@kernel(BYTES, INTS, INTS, BYTES, INTS)
-def scan(data, starts, ends, keys, edges):
+def scan(data: Array, starts: Array, ends: Array, keys: Array, edges: Array) -> tuple[Array, Array, Array]:
     """For each line: `FINE` or `UNSURE`, where the values of the wanted keys stand, and where the object closes.
 
     ``keys[edges[k] : edges[k + 1]]`` is wanted key ``k``. Spans are (start, stop) in ``data``, quotes included, of the
     last member where a key is there twice; (-1, -1) where there is none. The closing brace is given as a negative
     number if the object has no members.
     """
-    rows = starts.size
+    rows = len(starts)
     status = np.full(rows, UNSURE, dtype=np.uint8)
-    spans = np.full((rows, edges.size - 1, 2), -1, dtype=np.int64)
+    spans = np.full((rows, len(edges) - 1, 2), -1, dtype=np.int64)
     closing = np.zeros(rows, dtype=np.int64)
-    for row in range(rows):
-        closing[row] = _scan_line(data, starts[row], ends[row], keys, edges, spans[row])
-        if closing[row] != 0:
-            status[row] = FINE
+    SCAN(data, starts, ends, keys, edges, status, spans, closing)
     return status, spans, closing
 
 
-@kernel(BYTES)
-def line_feeds(data):
+def line_feeds(data: Array) -> Array:
     """Where line feeds stand."""
-    found = np.empty(data.size // 512 + 16, dtype=np.int64)
-    count = 0
-    i = 0
-    last = data.size - WIDTH
-    while i < data.size:
-        if i <= last:
-            mask = line_feed_mask(data, i)
-            if mask == 0:
-                i += WIDTH
-                continue
-            i += first_bit(mask)
-        elif data[i] != 10:
-            i += 1
-            continue
-        if count == found.size:
-            more = np.empty(2 * count, dtype=np.int64)
-            more[:count] = found
-            found = more
-        found[count] = i
-        count += 1
-        i += 1
-    return found[:count]
+    room = data.size // 512 + 16
+    parts: list[Array] = []
+    begin = 0
+    while True:
+        found = np.empty(room, dtype=np.int64)
+        count = LINE_FEEDS(data, begin, found)
+        parts.append(found[:count])
+        if count < room:
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        begin = int(found[-1]) + 1
+        room *= 2
 
 
-@kernel(BYTES, BYTES, INTS, INTS)
-def gather(data, more, starts, ends):
+def gather(data: Array, more: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
     """The pieces of ``data``, or of ``more`` as if it stood behind it, end to end, and their edges."""
-    edges = np.empty(starts.size + 1, dtype=np.int64)
-    at = 0
-    for row in range(starts.size):
-        edges[row] = at
-        at += ends[row] - starts[row]
-    edges[starts.size] = at
-    out = np.empty(at, dtype=np.uint8)
-    for row in range(starts.size):
-        if starts[row] < data.size:
-            copy_bytes(out, edges[row], data, starts[row], ends[row] - starts[row])
-        else:
-            copy_bytes(out, edges[row], more, starts[row] - data.size, ends[row] - starts[row])
+    edges = np.zeros(len(starts) + 1, dtype=np.int64)
+    np.cumsum(ends - starts, out=edges[1:])
+    out = np.empty(int(edges[-1]), dtype=np.uint8)
+    GATHER(data, more, starts, ends, edges, out)
     return out, edges
 
 
-@kernel(BYTES, INTS, INTS)
-def join_lines(data, starts, ends):
+def join_lines(data: Array, starts: Array, ends: Array) -> Array:
     """The pieces of ``data``, each with a line feed behind it."""
-    size = starts.size
-    for row in range(starts.size):
-        size += ends[row] - starts[row]
-    out = np.empty(size, dtype=np.uint8)
-    at = 0
-    for row in range(starts.size):
-        copy_bytes(out, at, data, starts[row], ends[row] - starts[row])
-        at += ends[row] - starts[row]
-        out[at] = 10
-        at += 1
+    out = np.empty(int((ends - starts).sum()) + len(starts), dtype=np.uint8)
+    JOIN_LINES(data, starts, ends, out)
     return out

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, CLASSES, INTS, STAGE_1, helper, kernel
+from gristmill.kernels.compile import BYTES, CLASSES, INTS, INTS_OUT, STAGE_1, TABLE_OUT, helper, kernel
 from gristmill.kernels.unicode import Class
 from gristmill.kernels.utf8 import (
+    HIGHS,
     M1,
+    M2,
     SEED,
     back,
     class_at,
     count_chars,
+    eight_at,
     find_newline,
     finish,
-    hash_bytes,
     mix,
     same_bytes,
+    tail_at,
     width_at,
 )
+from gristmill.kernels.vector import WIDTH, bits_in, line_feed_mask
 
 _SPACE = np.uint16(Class.SPACE)
 _BULLET = np.uint16(Class.BULLET)
@@ -105,27 +109,63 @@ def distinct(data, begins, ends, hashes, chars, count, table, salt):  # type: ig
     return found, found_chars
 
 
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "uint64", "Array(int64, 2, 'C')")
-def split_lines(data, starts, ends, blocks, classes, salt, out):  # type: ignore[no-untyped-def]
-    """``out[0:7]`` of lines: count, characters, bullets, ellipses, end marks, distinct, characters of those;
+@helper
+def hash_line(data, begin, end):  # type: ignore[no-untyped-def]
+    """A hash of the bytes, and how many characters they are."""
+    h = SEED
+    other = M2
+    i = begin
+    seen = np.uint64(0)
+    while i + 16 <= end:  # two hashes at a time do not wait for each other
+        value = eight_at(data, i)
+        more = eight_at(data, i + 8)
+        seen |= value | more
+        h = mix(h, value)
+        other = mix(other, more)
+        i += 16
+    if i + 8 <= end:
+        value = eight_at(data, i)
+        seen |= value
+        h = mix(h, value)
+        i += 8
+    value = tail_at(data, i, end - i)
+    seen |= value
+    h = finish(mix(mix(h, value), other), end - begin)
+    return h, count_chars(data, begin, end) if seen & HIGHS else end - begin
 
-    ``out[7:11]`` of paragraphs: count, characters, distinct, characters of those.
-    """
+
+@kernel(BYTES, INTS, INTS)
+def most_lines(data, starts, ends):  # type: ignore[no-untyped-def]
+    """How many lines the document has that has most."""
     most = 0
     for d in range(len(starts)):
         newlines = 0
-        for i in range(starts[d], ends[d]):
+        i = starts[d]
+        while i + WIDTH <= ends[d]:
+            newlines += bits_in(line_feed_mask(data, i))
+            i += WIDTH
+        while i < ends[d]:
             newlines += data[i] == 0x0A
+            i += 1
         most = max(most, newlines + 1)
-    line_from = np.empty(most, np.int64)
-    line_to = np.empty(most, np.int64)
-    line_hash = np.empty(most, np.uint64)
-    line_chars = np.empty(most, np.int64)
-    part_from = np.empty(most, np.int64)
-    part_to = np.empty(most, np.int64)
-    part_hash = np.empty(most, np.uint64)
-    part_chars = np.empty(most, np.int64)
-    table = np.empty(4 * most + 8, np.int64)
+    return most
+
+
+@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "uint64", TABLE_OUT, "Array(uint64, 2, 'C')", INTS_OUT, TABLE_OUT)
+def split_lines(data, starts, ends, blocks, classes, salt, room, hashes, table, out):  # type: ignore[no-untyped-def]
+    """``out[0:7]`` of lines: count, characters, bullets, ellipses, end marks, distinct, characters of those;
+
+    ``out[7:11]`` of paragraphs: count, characters, distinct, characters of those. ``room`` (six rows) and ``hashes``
+    (two) are as long as the `most_lines`, ``table`` is four times that and eight.
+    """
+    line_from = room[0]
+    line_to = room[1]
+    line_chars = room[2]
+    part_from = room[3]
+    part_to = room[4]
+    part_chars = room[5]
+    line_hash = hashes[0]
+    part_hash = hashes[1]
     for d in range(len(starts)):
         i = starts[d]
         end = ends[d]
@@ -151,8 +191,7 @@ def split_lines(data, starts, ends, blocks, classes, salt, out):  # type: ignore
             j = back(data, last, visible)
             marks += (class_at(data, j, last - j, blocks, classes) & _END_MARK) != 0
             ellipses += ends_with_ellipsis(data, visible, last, blocks, classes)
-            h = hash_bytes(data, begin, i)
-            n = count_chars(data, begin, i)
+            h, n = hash_line(data, begin, i)
             line_from[lines] = begin
             line_to[lines] = i
             line_hash[lines] = h

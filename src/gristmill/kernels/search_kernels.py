@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, CLASSES, INTS, STAGE_1, helper, kernel
+from gristmill.kernels.compile import BYTES, BYTES_OUT, CLASSES, INTS, STAGE_1, TABLE_OUT, helper, kernel
+from gristmill.kernels.features import PHRASE_BITS, PREFIX, SUFFIX
 from gristmill.kernels.line_kernels import first_visible
 from gristmill.kernels.utf8 import M1, find_newline
-
-_BITS = 11
-PREFIX, SUFFIX, ANYWHERE = 0, 1, 2
 
 
 @helper
@@ -28,7 +26,7 @@ def four_at(data, i):  # type: ignore[no-untyped-def]
     j = np.uint64(i)
     value = np.uint32(data[j]) | np.uint32(data[j + np.uint64(1)]) << np.uint32(8)
     value |= np.uint32(data[j + np.uint64(2)]) << np.uint32(16) | np.uint32(data[j + np.uint64(3)]) << np.uint32(24)
-    return (np.uint64(value | np.uint32(0x20202020)) * M1) >> np.uint64(64 - _BITS)
+    return (np.uint64(value | np.uint32(0x20202020)) * M1) >> np.uint64(64 - PHRASE_BITS)
 
 
 @helper
@@ -64,7 +62,7 @@ def find_bytes(data, starts, ends, wanted, position, out):  # type: ignore[no-un
             i += 1
 
 
-@kernel(BYTES, INTS, INTS, BYTES, BYTES, "Array(int64, 2, 'C')")
+@kernel(BYTES, INTS, INTS, BYTES, BYTES, TABLE_OUT)
 def find_urls(data, starts, ends, url_bytes, wanted, out):  # type: ignore[no-untyped-def]
     """``out[0]``: characters in addresses, ``out[1]``: addresses with ``wanted`` in them, in any case.
 
@@ -111,16 +109,16 @@ def find_urls(data, starts, ends, url_bytes, wanted, out):  # type: ignore[no-un
         out[1, d] = hits
 
 
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, BYTES, INTS, "Array(int64, 2, 'C')")
-def find_phrases(data, starts, ends, blocks, classes, phrases, edges, out):  # type: ignore[no-untyped-def]
+@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, BYTES, INTS, BYTES_OUT, TABLE_OUT)
+def find_phrases(data, starts, ends, blocks, classes, phrases, edges, begins, out):  # type: ignore[no-untyped-def]
     """Paragraphs that hold one of some phrases, in any case of ASCII letters.
 
     Phrase ``k`` is ``phrases[edges[k]:edges[k + 1]]``, in lower case and at least four bytes long. ``out``:
     paragraphs; those with a phrase; those of them without a paragraph free of phrases before; the same behind.
+    ``begins`` has 2 ** `PHRASE_BITS` places and must hold zeros when it is given.
     """
-    begins = np.zeros(1 << _BITS, np.bool_)
     for k in range(len(edges) - 1):
-        begins[four_at(phrases, edges[k])] = True
+        begins[four_at(phrases, edges[k])] = 1
     for d in range(len(starts)):
         i = starts[d]
         end = ends[d]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gristmill.kernels.compile import BYTES, INTS, kernel
+from gristmill.kernels.compile import BYTES, INTS, TABLE_OUT, kernel
 from gristmill.kernels.utf8 import NO_CHARACTER, width_at
 
 
-@kernel(BYTES, INTS, INTS, BYTES, "Array(int64, 2, 'C')")
+@kernel(BYTES, INTS, INTS, BYTES, TABLE_OUT)
 def count_tabled(data, starts, ends, table, out):  # type: ignore[no-untyped-def]
     """``out[0]``: characters; ``out[1]``: those for which the table, of all code points, has 1."""
     for d in range(len(starts)):

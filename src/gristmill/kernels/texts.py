@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from gristmill.kernels import features
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,6 +93,10 @@ class Texts:
         return self.computed("chars", lambda: features.chars_of(self))
 
     @property
+    def length(self) -> features.Length:
+        return self.computed("length", lambda: features.length_of(self))
+
+    @property
     def symbols(self) -> features.Symbols:
         return self.computed("symbols", lambda: features.symbols_of(self))
 
@@ -122,10 +125,13 @@ class Texts:
             self._computed["lines"], self._computed["paragraphs"] = features.lines_of(self)
 
     def ngrams(self, n: int) -> features.NGrams:
-        """The repeated n-grams of all lengths up to ``n`` at least."""
+        """The repeated n-grams of this length, and of others with it."""
         known: features.NGrams | None = self._computed.get("ngrams")
-        if known is None or known.largest < n:
-            known = self._computed["ngrams"] = features.ngrams_of(self.words, max(n, features.NGRAMS), self.gap)
+        if known is None or not known.smallest <= n <= known.largest:
+            smallest, largest = min(n, features.SHORTEST_NGRAM), max(n, features.NGRAMS)
+            if known is not None:
+                smallest, largest = min(smallest, known.smallest), max(largest, known.largest)
+            known = self._computed["ngrams"] = features.ngrams_of(self.words, smallest, largest, self.gap)
         return known
 
     @property

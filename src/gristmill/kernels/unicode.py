@@ -8,12 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+from gristmill.lazy import np
 
 UNICODE_VERSION = "14.0.0"
 PATH = Path(__file__).with_name("unicode.bin")
 CODE_POINTS = 0x110000
 BLOCK = 256
+COUNTED = 8
+"""How many of the class bits are counted by `Chars`: the lowest."""
 
 
 class Class(IntFlag):
@@ -61,3 +63,13 @@ def class_of(char: str) -> Class:
     blocks, classes = tables()
     code = ord(char)
     return Class(int(classes[int(blocks[code // BLOCK]) * BLOCK + code % BLOCK]))
+
+
+@cache
+def spread() -> np.ndarray[Any, Any]:
+    """For each combination of the counted classes a number that has a one in the byte of each of them."""
+    bits = np.arange(1 << COUNTED, dtype=np.uint64)
+    numbers = np.zeros_like(bits)
+    for k in range(COUNTED):
+        numbers |= ((bits >> np.uint64(k)) & np.uint64(1)) << np.uint64(8 * k)
+    return numbers

@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from gristmill.kernels.compile import helper
+from gristmill.kernels.vector import WIDTH, eight_at, first_bit, line_feed_mask
 
 M1 = np.uint64(0x9E3779B97F4A7C15)
 M2 = np.uint64(0xD6E8FEB86659FD93)
 SEED = np.uint64(0x2545F4914F6CDD1D)
 ONES = np.uint64(0x0101010101010101)
 HIGHS = np.uint64(0x8080808080808080)
-NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
 NO_CHARACTER = 0xFFFF
 """A code point that is never assigned: of no class."""
 
@@ -75,60 +75,33 @@ def finish(h, length):  # type: ignore[no-untyped-def]
 
 
 @helper
-def eight_at(data, i):  # type: ignore[no-untyped-def]
-    """The eight bytes from ``i`` as one number, the first in its lowest byte."""
-    # Unsigned indices spare the test for negative ones, and the compiler makes one load of this.
-    j = np.uint64(i)
-    low = np.uint64(data[j]) | np.uint64(data[j + np.uint64(1)]) << np.uint64(8)
-    low |= np.uint64(data[j + np.uint64(2)]) << np.uint64(16) | np.uint64(data[j + np.uint64(3)]) << np.uint64(24)
-    high = np.uint64(data[j + np.uint64(4)]) | np.uint64(data[j + np.uint64(5)]) << np.uint64(8)
-    high |= np.uint64(data[j + np.uint64(6)]) << np.uint64(16) | np.uint64(data[j + np.uint64(7)]) << np.uint64(24)
-    return low | high << np.uint64(32)
-
-
-@helper
-def zero_bytes(x):  # type: ignore[no-untyped-def]
-    """The high bit of the lowest byte that is 0, and perhaps of bytes above it; 0 if there is none."""
-    return (x - ONES) & ~x & HIGHS
-
-
-@helper
 def below(marks):  # type: ignore[no-untyped-def]
     """A mask of the bytes below the lowest whose high bit is set in ``marks``, which is not 0."""
     return ((marks & (~marks + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)
 
 
 @helper
-def bytes_in(mask):  # type: ignore[no-untyped-def]
-    """How many bytes a mask from `below` is long."""
-    return np.int64(((mask & ONES) * ONES) >> np.uint64(56))
+def tail_at(data, i, count):  # type: ignore[no-untyped-def]
+    """Up to eight bytes from ``i`` as one number, the first in its lowest byte."""
+    if i + 8 <= len(data) and count < 8:
+        return eight_at(data, i) & ((np.uint64(1) << np.uint64(8 * count)) - np.uint64(1))
+    value = np.uint64(0)
+    for k in range(count):
+        value |= np.uint64(data[i + k]) << np.uint64(8 * k)
+    return value
 
 
 @helper
 def find_newline(data, i, end):  # type: ignore[no-untyped-def]
     """Where the next newline is from ``i`` on; ``end`` if there is none."""
-    while i + 8 <= end:
-        marks = zero_bytes(eight_at(data, i) ^ NEWLINES)
-        if marks:
-            return i + bytes_in(below(marks))
-        i += 8
+    while i + WIDTH <= end:
+        mask = line_feed_mask(data, i)
+        if mask:
+            return i + first_bit(mask)
+        i += WIDTH
     while i < end and data[i] != 0x0A:
         i += 1
     return i
-
-
-@helper
-def hash_bytes(data, start, end):  # type: ignore[no-untyped-def]
-    h = SEED
-    i = start
-    while i + 8 <= end:
-        h = mix(h, eight_at(data, i))
-        i += 8
-    value = np.uint64(0)
-    while i < end:
-        value = value << np.uint64(8) | np.uint64(data[i])
-        i += 1
-    return finish(mix(h, value), end - start)
 
 
 @helper

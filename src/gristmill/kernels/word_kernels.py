@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, CLASSES, HASHES, INTS, STAGE_1, helper, kernel
+from gristmill.kernels.compile import (
+    BYTES,
+    CLASSES,
+    HASHES,
+    HASHES_OUT,
+    INTS,
+    INTS_OUT,
+    LENGTHS_OUT,
+    STAGE_1,
+    TABLE_OUT,
+    helper,
+    kernel,
+)
 from gristmill.kernels.unicode import Class
-from gristmill.kernels.utf8 import HIGHS, ONES, SEED, below, bytes_in, class_at, eight_at, finish, mix, width_at
+from gristmill.kernels.utf8 import HIGHS, ONES, SEED, class_at, eight_at, finish, mix, tail_at, width_at
+from gristmill.kernels.vector import visible_run
 
 _SPACE = np.uint16(Class.SPACE)
 _LETTER = np.uint16(Class.LETTER)
-_AFTER_SPACE = ONES * np.uint64(0x21)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _CASE = ONES * np.uint64(0x20)
 _A = ONES * np.uint64(0x61)
 _AFTER_Z = ONES * np.uint64(0x7B)
-
-
-@helper
-def unusual(x):  # type: ignore[no-untyped-def]
-    """Marks at the lowest byte that is a space, a control or beyond ASCII, and perhaps at bytes above it."""
-    return ((x - _AFTER_SPACE) | x) & HIGHS
 
 
 @helper
@@ -30,11 +37,18 @@ def letter_marks(x):  # type: ignore[no-untyped-def]
 
 
 @helper
+def first_bytes(value, count):  # type: ignore[no-untyped-def]
+    """The lowest bytes of a number: all eight, if ``count`` is that or more; none, if it is below 1."""
+    # Two shifts, since one by 64 bits means nothing.
+    bits = np.uint64(4 * (8 - min(max(count, 0), 8)))
+    return value & (_ALL >> bits >> bits)
+
+
+@helper
 def long_way(data, i, end, blocks, classes):  # type: ignore[no-untyped-def]
     """A word from ``i`` on, character by character.
 
-    Returns where it ends, its hash and what is still to be mixed into it, its length, whether it has a letter, and
-    the width of the white space behind it.
+    Returns where it ends, its hash, its length, whether it has a letter, and the width of the white space behind it.
     """
     begin = i
     length = 0
@@ -50,13 +64,12 @@ def long_way(data, i, end, blocks, classes):  # type: ignore[no-untyped-def]
         length += 1
         i += width
     h = SEED
-    while begin + 8 <= i:
-        h = mix(h, eight_at(data, begin))
-        begin += 8
-    value = np.uint64(0)
-    for k in range(i - begin):
-        value |= np.uint64(data[begin + k]) << np.uint64(8 * k)
-    return i, h, value, length, (seen & _LETTER) != 0, space
+    at = begin
+    while at + 16 <= i:
+        h = mix(mix(h, eight_at(data, at)), eight_at(data, at + 8))
+        at += 16
+    h = mix(mix(h, tail_at(data, at, min(i - at, 8))), tail_at(data, at + 8, max(i - at - 8, 0)))
+    return i, finish(h, i - begin), length, (seen & _LETTER) != 0, space
 
 
 @helper
@@ -65,34 +78,31 @@ def split_document(data, i, end, blocks, classes, hashes, lengths, total):  # ty
     chars = 0
     longest = 0
     with_letter = 0
+    last = end - 16
     while i < end:
         begin = i
         h = SEED
-        value = np.uint64(0)
         letters = np.uint64(0)
         plain = False
-        while i + 8 <= end:  # eight bytes at once, while they are visible ASCII
-            value = eight_at(data, i)
-            marks = unusual(value)
-            if marks == 0:
-                h = mix(h, value)
-                letters |= letter_marks(value)
-                i += 8
-                continue
-            mask = below(marks)
-            value &= mask
-            letters |= letter_marks(value)
-            i += bytes_in(mask)
-            plain = data[i] == 0x20 or data[i] == 0x0A
-            break
+        while i <= last:  # sixteen bytes at once, while they are visible ASCII: so much most words have at most
+            run = visible_run(data, i)
+            low = first_bytes(eight_at(data, i), run)
+            high = first_bytes(eight_at(data, i + 8), run - 8)
+            h = mix(mix(h, low), high)
+            letters |= letter_marks(low) | letter_marks(high)
+            i += run
+            if run < 16:
+                plain = data[i] == 0x20 or data[i] == 0x0A
+                break
         if plain:
             length = i - begin
+            h = finish(h, length)
             space = 1
         else:
-            i, h, value, length, letter, space = long_way(data, begin, end, blocks, classes)
+            i, h, length, letter, space = long_way(data, begin, end, blocks, classes)
             letters = np.uint64(letter)
         if length:
-            hashes[total] = finish(mix(h, value), i - begin)
+            hashes[total] = h
             lengths[total] = length
             total += 1
             chars += length
@@ -102,56 +112,65 @@ def split_document(data, i, end, blocks, classes, hashes, lengths, total):  # ty
     return total, chars, longest, with_letter
 
 
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "Array(int64, 2, 'C')", "Array(int64, 1, 'C')")
-def split_words(data, starts, ends, blocks, classes, out, first):  # type: ignore[no-untyped-def]
+@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "int64", HASHES_OUT, LENGTHS_OUT, TABLE_OUT, INTS_OUT)
+def split_words(data, starts, ends, blocks, classes, begin, hashes, lengths, out, first):  # type: ignore[no-untyped-def]
     """For each document ``out``: words, characters in words, the longest word, words with a letter.
 
-    Returns a hash and a length in characters for each word; those of document ``d`` begin at ``first[d]``.
-    Behind them there may be room that is not used.
+    ``hashes`` and ``lengths``, in characters, of the words of document ``d`` begin at ``first[d]``, which must be
+    there for ``begin``. Documents from that on are done as far as there is surely room; returns where to go on.
     """
-    documents = len(starts)
-    size = 0
-    for d in range(documents):
-        size += ends[d] - starts[d]
-    room = size // 5 + 16
-    hashes = np.empty(room, np.uint64)
-    lengths = np.empty(room, np.uint32)
-    total = 0
-    for d in range(documents):
-        first[d] = total
-        needed = total + (ends[d] - starts[d]) // 2 + 1
-        if needed > room:
-            room = max(2 * room, needed)
-            more = np.empty(room, np.uint64)
-            longer = np.empty(room, np.uint32)
-            for w in range(total):
-                more[w] = hashes[w]
-                longer[w] = lengths[w]
-            hashes = more
-            lengths = longer
+    total = first[begin]
+    for d in range(begin, len(starts)):
+        if total + (ends[d] - starts[d]) // 2 + 1 > len(hashes):
+            return d
         # A function of its own: the loop over words is slow where the arrays may be replaced.
         total, out[1, d], out[2, d], out[3, d] = split_document(
             data, starts[d], ends[d], blocks, classes, hashes, lengths, total
         )
         out[0, d] = total - first[d]
-    first[documents] = total
-    return hashes, lengths
+        first[d + 1] = total
+    return len(starts)
 
 
-@kernel(HASHES, INTS, INTS, HASHES, "Array(int64, 2, 'C')")
-def count_listed(hashes, first, last, listed, out):  # type: ignore[no-untyped-def]
-    """``out[0]``: words that are on a list, by their hashes; ``out[1]``: how many of the list there are."""
-    size = 64
-    while size < 64 * len(listed):  # so thin that most words meet nothing
-        size *= 2
-    table = np.full(size, -1, np.int64)
+@kernel(HASHES, INTS, INTS, HASHES, INTS, TABLE_OUT)
+def count_few_listed(hashes, first, last, listed, table, out):  # type: ignore[no-untyped-def]
+    """The same as `count_listed` for lists of at most 64 words, each with a place of its own in ``table``.
+
+    The place is the hash's lowest bits; where no word's is, the table says 0. Which words are listed cannot be
+    foretold, so nothing branches on it.
+    """
+    mask = np.uint64(len(table) - 1)
+    for d in range(len(first)):
+        count = 0
+        seen = np.uint64(0)
+        for w in range(first[d], last[d]):
+            h = hashes[w]
+            k = np.uint64(table[h & mask])
+            hit = listed[k] == h
+            count += hit
+            seen |= np.uint64(hit) << k
+        distinct = 0
+        while seen:
+            seen &= seen - np.uint64(1)
+            distinct += 1
+        out[0, d] = count
+        out[1, d] = distinct
+
+
+@kernel(HASHES, INTS, INTS, HASHES, INTS_OUT, INTS_OUT, TABLE_OUT)
+def count_listed(hashes, first, last, listed, table, seen, out):  # type: ignore[no-untyped-def]
+    """``out[0]``: words that are on a list, by their hashes; ``out[1]``: how many of the list there are.
+
+    ``table`` has a power of two of places, many more than the list has words, so that most words meet nothing;
+    it and ``seen``, with a place for each word of the list, must hold -1 when they are given.
+    """
+    size = len(table)
     mask = np.uint64(size - 1)
     for k in range(len(listed)):
         place = np.int64(listed[k] & mask)
         while table[place] >= 0:
             place = (place + 1) & (size - 1)
         table[place] = k
-    seen = np.full(len(listed), -1, np.int64)
     for d in range(len(first)):
         count = 0
         distinct = 0

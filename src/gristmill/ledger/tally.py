@@ -27,8 +27,10 @@ class Before:
     """The documents that a stage is given: the task may be changed in place, its table cannot."""
 
     label: str
+    is_accounted: bool
+    """Whether the task holds documents that are accounted for."""
     table: pa.Table | None
-    """None if the task does not hold documents that are accounted for."""
+    """None if they are not, or need not be looked at."""
 
 
 class Tally:
@@ -51,12 +53,13 @@ class Tally:
         return self._entries.setdefault(block, Entry())
 
     @staticmethod
-    def before(task: Task[Any]) -> Before:
-        table = task.data if isinstance(task, DocumentBatch) else None
-        return Before(task.task_id, table if table is not None and ID in table.column_names else None)
+    def before(task: Task[Any], is_compared: bool = True) -> Before:
+        """``is_compared`` says whether the stage's own account of its documents is not enough."""
+        is_accounted = isinstance(task, DocumentBatch) and task.has_ids
+        return Before(task.task_id, is_accounted, task.data if is_accounted and is_compared else None)
 
     def stage(self, stage: ProcessingStage[Any, Any], is_last: bool, before: Before, sides: Sides | None) -> StageTally:
-        kind = _OwnAccount if stage.is_own() or before.table is None else _Compared
+        kind = _OwnAccount if before.table is None else _Compared
         return kind(self, stage, is_last and self._is_last_step, before, sides)
 
 
@@ -77,7 +80,7 @@ class StageTally:
         """A task that the stage gave."""
         account = task.take_account() or Account()
         if isinstance(task, DocumentBatch):
-            if self._before.table is not None and ID not in task.data.column_names:
+            if self._before.is_accounted and not task.has_ids:
                 raise LostIdentity(
                     f"{self._stage.name!r} gave back documents without the column {ID!r}: keep it, and drop "
                     "documents with batch.keep(mask, reason)"
@@ -124,7 +127,7 @@ class _OwnAccount(StageTally):
         entry = self._entry
         entry.made += account.made
         entry.merged += account.merged
-        if self._before.table is not None and not isinstance(task, DocumentBatch):
+        if self._before.is_accounted and not isinstance(task, DocumentBatch):
             entry.kept += sum(file.rows for file in account.written)
 
 

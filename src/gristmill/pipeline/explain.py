@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
-
 from gristmill.errors import PipelineError, PlanError
 from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
+from gristmill.lazy import np
 from gristmill.ledger.sides import is_output
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.filters.columns import texts_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -141,30 +142,28 @@ class Pipeline:
         Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
         not ignore failures.
         """
-        blocks = self.stages[0].source() if initial_tasks is None and self.stages else None
-        source, tasks = _peek(initial_tasks if blocks is None else blocks)
-        plan = make_plan(self.name, self.stages, source, fuse)
         if executor is None:
             executor = self.make_executor()
-        if self.ray_client is not None and executor.on_cluster:
-            with self.ray_client:
-                return self._run(plan, executor, tasks, blocks, keep_outputs, fresh)
-        return self._run(plan, executor, tasks, blocks, keep_outputs, fresh)
+        with executor.starting(self.stages) as started:
+            return self._run(started, initial_tasks, keep_outputs, fuse, fresh)
 
     def _run(
         self,
-        plan: Plan,
         executor: Executor,
-        tasks: Iterable[Task[Any]] | None,
-        blocks: Any,
+        initial_tasks: Iterable[Task[Any]] | None,
         keep_outputs: bool | None,
+        fuse: bool,
         fresh: bool,
     ) -> RunResult:
+        blocks = self.stages[0].source() if initial_tasks is None and self.stages else None
+        source, tasks = _peek(initial_tasks if blocks is None else blocks)
+        plan = make_plan(self.name, self.stages, source, fuse)
         if blocks is not None:
             plan, tasks = with_ledger(plan, self.stages, self._as_yaml, blocks, fresh)
         log = plan.ledger.log if plan.ledger is not None else None
         try:
-            result = RunResult(executor.execute(plan, tasks, keep_outputs))
+            with self.ray_client if self.ray_client is not None and executor.on_cluster else nullcontext():
+                result = RunResult(executor.execute(plan, tasks, keep_outputs))
             result.check()
             if log is not None and plan.ledger is not None and (result.ok or executor.ignore_failures):
                 log.finish(plan.ledger.plain())

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, overload
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.errors import LedgerError, OutputsNotKept, PipelineError
 from gristmill.pipeline import report
-from gristmill.scheduling.snapshot import Decision
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
     from gristmill.ledger.run import RunLedger
     from gristmill.scheduling.profile import Profile
     from gristmill.scheduling.simulator.loads import Load
+    from gristmill.scheduling.snapshot import Decision
 
 
 class RunResult:

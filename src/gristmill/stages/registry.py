@@ -47,6 +47,11 @@ def register(cls: C) -> C:
     return cls
 
 
+def registered(name: str) -> type:
+    """The class of this name; `KeyError` if there is none."""
+    return REGISTERED[name] if name in REGISTERED else known()[name]
+
+
 def known() -> dict[str, type]:
     """All registered classes by name, gristmill's own included: their modules are imported for that."""
     for package in OWN:
@@ -64,6 +69,8 @@ def _is_the_same(before: type, cls: type) -> bool:
 def _import_all(package: str) -> None:
     root = Path(importlib.import_module(package).__path__[0])
     for file in sorted(root.rglob("*.py")):
+        if b"@register" not in file.read_bytes():  # the others may be slow to import
+            continue
         parts = [package, *file.relative_to(root).with_suffix("").parts]
         importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
 

@@ -39,11 +39,36 @@ class DocumentBatch(Task[Any]):
 
             value = arrow.as_table(value)
             self.__dict__.pop("_cache", None)
+            self.__dict__.pop("_selected", None)
         super().__setattr__(name, value)
+
+    def __getattribute__(self, name: str) -> Any:
+        # Rows that `keep` has let go leave the table when somebody looks at it: to copy what is left is slow.
+        if name == "data" and "_selected" in (own := object.__getattribute__(self, "__dict__")):
+            table, rows = own.pop("_selected")
+            own["data"] = rows_of(table, rows)
+        return object.__getattribute__(self, name)
+
+    def selection(self) -> tuple[pa.Table, Any]:
+        """A table and the rows of it, in order, that are the documents; None for the rows if they are all.
+
+        The same as ``data``, but that no row is copied.
+        """
+        found: tuple[pa.Table, Any] | None = self.__dict__.get("_selected")
+        return found if found is not None else (self.data, None)
+
+    def _with_selection(self, table: pa.Table, rows: Any) -> Self:
+        clone = self._with_data(table)
+        if rows is not None and "data" in clone.__dict__:
+            clone.__dict__["_selected"] = (table, rows)
+        elif rows is not None:  # a subclass that keeps it elsewhere
+            clone.data = rows_of(table, rows)
+        return clone
 
     def __getstate__(self) -> object:
         from gristmill.tasks import arrow
 
+        _ = self.data  # without the rows that are gone
         state = super().__getstate__()
         if isinstance(state, tuple):  # a subclass with slots: (dict or None, slots)
             return tuple(arrow.compact_state(part, PASSING) for part in state)
@@ -54,13 +79,19 @@ class DocumentBatch(Task[Any]):
 
     @property
     def num_items(self) -> int:
-        rows: int = self.data.num_rows
-        return rows
+        table, rows = self.selection()
+        count: int = table.num_rows if rows is None else len(rows)
+        return count
 
     @property
     def columns(self) -> list[str]:
         """The names of the columns, in order, without the hidden ones."""
-        return [name for name in self.data.column_names if name not in HIDDEN]
+        return [name for name in self.selection()[0].column_names if name not in HIDDEN]
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether its documents have the column of their identity."""
+        return ID in self.selection()[0].column_names
 
     def get_columns(self) -> list[str]:
         """The same as ``columns``."""
@@ -101,17 +132,15 @@ class DocumentBatch(Task[Any]):
         """
         import numpy as np
 
-        from gristmill.tasks import arrow
-
         mask = np.asarray(mask, dtype=bool)
         if mask.shape != (self.num_items,):
             raise ValueError(f"keep() wants one True or False for each of {self.num_items} rows, not {mask.shape}.")
         lost = int((~mask).sum())
         account = self.take_account()
-        if not lost:
-            kept = self._with_data(self.data)
-        else:
-            kept = self._with_data(self.data.filter(arrow.mask_array(mask)))
+        table, rows = self.selection()
+        if rows is None and lost:
+            rows = np.arange(table.num_rows)
+        kept = self._with_selection(table, rows[mask] if lost else rows)
         if account is not None:
             kept.__dict__["_account"] = account
         kept.cache.update({key: value.select(mask) if lost else value for key, value in self.cache.items()})
@@ -119,12 +148,23 @@ class DocumentBatch(Task[Any]):
             reasons = [reason] * lost if isinstance(reason, str) else list(reason)
             if len(reasons) != lost or (scores is not None and len(scores) != lost):
                 raise ValueError(f"keep() wants one reason and score for each of the {lost} rows that are dropped.")
-            kept.account.dropped.append(Dropped(self.data.filter(arrow.mask_array(~mask)), reasons, scores))
+            kept.account.dropped.append(Dropped(rows_of(table, rows[~mask]), reasons, scores))
         return kept
 
     def slice(self, start: int, stop: int) -> Self:
         start, stop, _ = slice(start, stop).indices(self.num_items)
         return self._with_data(self.data.slice(start, max(stop - start, 0)))
+
+
+def rows_of(table: pa.Table, rows: Any) -> pa.Table:
+    """Some rows of a table, which are given in order."""
+    import numpy as np
+
+    from gristmill.tasks import arrow
+
+    mask = np.zeros(table.num_rows, dtype=bool)
+    mask[rows] = True
+    return table.filter(arrow.mask_array(mask))
 
 
 def in_parts(batch: DocumentBatch, size: int) -> Iterator[DocumentBatch]:
@@ -143,3 +183,21 @@ def joined(parts: Sequence[DocumentBatch]) -> DocumentBatch:
     import pyarrow as pa
 
     return parts[0]._with_data(pa.concat_tables([part.data for part in parts], promote_options="permissive"))
+
+
+def rejoined(whole: pa.Table, before: Sequence[pa.Table], parts: Sequence[DocumentBatch]) -> DocumentBatch:
+    """The documents of parts that ``whole`` was cut into, when their tables were those ``before``.
+
+    If nothing but `keep` was done to them since, no row is copied.
+    """
+    import numpy as np
+
+    rows = []
+    start = 0
+    for table, part in zip(before, parts, strict=True):
+        now, left = part.selection()
+        if now is not table:
+            return joined(parts)
+        rows.append(start + (np.arange(table.num_rows) if left is None else left))
+        start += table.num_rows
+    return parts[0]._with_selection(whole, np.concatenate(rows))

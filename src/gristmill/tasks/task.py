@@ -10,7 +10,7 @@ from gristmill.tasks.account import Account
 
 T = TypeVar("T")
 
-PASSING = ("_account", "_cache")
+PASSING = ("_account", "_cache", "_selected")
 """What a task object carries within a worker only: neither pickled nor copied."""
 
 

@@ -8,11 +8,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gristmill.errors import PipelineError
-from gristmill.scheduling.profile import Profile, ProfileError
 from gristmill.sizes import parse_size
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.profile import Profile
 
 
 class ConfigError(PipelineError):
@@ -90,6 +92,8 @@ class EngineConfig:
 
 
 def _profile(value: Any) -> Profile:
+    from gristmill.scheduling.profile import Profile, ProfileError
+
     if not isinstance(value, Profile | Mapping | str | os.PathLike):
         raise ConfigError(f"profile is what `result.profile()` gives, a mapping or the path of a file, not {value!r}")
     try:

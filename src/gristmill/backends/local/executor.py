@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterable, Mapping, Sized
-from contextlib import ExitStack
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from gristmill.backends.base import Executor, Plan, RunRecord
-from gristmill.backends.engine import machine
-from gristmill.backends.engine.interrupts import Interrupts
-from gristmill.backends.engine.names import LocalNames, pickle_steps
-from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.payload import INLINE_BYTES
-from gristmill.backends.engine.source import source_of
-from gristmill.backends.engine.specs import scheduler_config_of, step_spec
-from gristmill.backends.engine.worker import Limits
-from gristmill.backends.local.arena import INLINE_BYTES_ON_DISK
 from gristmill.backends.local.config import LocalConfig
-from gristmill.backends.local.descriptors import many_descriptors
-from gristmill.backends.local.driver import LocalDriver
 from gristmill.backends.local.processes import Processes
-from gristmill.backends.local.store import LocalStore
-from gristmill.errors import PlanError
-from gristmill.metrics.view import view_for
-from gristmill.scheduling import Scheduler
-from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.events import NodeJoined
-from gristmill.scheduling.log import RecordingScheduler
-from gristmill.scheduling.profile import Profile
-from gristmill.scheduling.scheduler import misfits
-from gristmill.tasks import EmptyTask, Task
+from gristmill.stages.core import ProcessingStage
+from gristmill.tasks import Task
 
 
 class LocalExecutor(Executor):
@@ -46,66 +27,35 @@ class LocalExecutor(Executor):
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = LocalConfig.of(config)
+        self._processes: Processes | None = None
+        """Those of the run that `starting` is about."""
 
     @property
     def ignore_failures(self) -> bool:
         return self.config.ignore_failures
 
+    @contextmanager
+    def starting(self, stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[Executor]:
+        processes = Processes(modules_of(stages))
+        try:
+            executor = copy.copy(self)
+            executor._processes = processes
+            yield executor
+        finally:
+            processes.close()
+
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
-        config = self.config
-        if plan.ledger is not None:
-            plan.ledger.ignore_failures = config.ignore_failures
-        specs = [step_spec(step, config) for step in plan.steps]
-        if isinstance(config.profile, Profile):
-            specs = config.profile.apply(specs)
-        needs_gpus = any(spec.uses_gpu for spec in specs)
-        devices = machine.devices(config.num_gpus, config.gpu_memory_gb) if needs_gpus else ()
-        node = NodeJoined(0, int(config.cpus * UNIT), config.memory_limit_bytes, tuple(size for _, size in devices))
-        problems = misfits(specs, [node])
-        if problems:
-            raise PlanError("\n".join(problems))
-        outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
-        tasks: Iterable[Task[Any]] = [EmptyTask()] if initial_tasks is None else initial_tasks
-        total = len(tasks) if isinstance(tasks, Sized) else None
-        scheduler_config = scheduler_config_of(config, config.budget_bytes)
-        on_disk = config.execution_mode == "batch"
-        limits = _limits(scheduler_config.budget, config.cpus + len(devices), outputs.wanted, on_disk)
-        record: RunRecord | None = None
-        with ExitStack() as stack:
-            interrupts = stack.enter_context(Interrupts())
-            local = LocalNames()
-            stack.callback(local.close)
-            steps = pickle_steps(plan, local)
-            stack.enter_context(many_descriptors())
-            log = stack.enter_context(open(config.event_log, "w")) if config.event_log else None
-            view = view_for(config.view, logging_interval=config.logging_interval)
-            stack.callback(lambda: view.close(record))
-            scheduler = RecordingScheduler(specs, scheduler_config, log) if log else Scheduler(specs, scheduler_config)
-            processes = Processes(on_disk, steps, limits)
-            stack.callback(processes.close)
-            stack.callback(setattr, interrupts, "closing", True)
-            store = LocalStore(processes, limits)
-            source = source_of(tasks, total)
-            stack.callback(source.close)
-            names = tuple(name for name, _ in devices)
-            driver = LocalDriver(
-                plan, scheduler, processes, node, names, source, store, outputs, view, local, interrupts
-            )
-            stack.callback(driver.close)
-            record = driver.run()
-            if isinstance(scheduler, RecordingScheduler):
-                record.event_hash = scheduler.event_hash()
-        if interrupts.terminated:
-            signal.raise_signal(signal.SIGTERM)
-        if record.interrupted:
-            raise KeyboardInterrupt
-        return record
+        # The scheduler is imported while the supervisor, which was started before, imports what workers need.
+        from gristmill.backends.local.run import run
+
+        processes, self._processes = self._processes or Processes(), None
+        try:
+            return run(self.config, processes, plan, initial_tasks, keep_outputs)
+        finally:
+            processes.close()
 
 
-def _limits(budget: int, workers: float, keep: bool, on_disk: bool) -> Limits:
-    return Limits(
-        chunk=max(1 << 16, min(16 << 20, budget // 16)),
-        retain=min(32 << 20, int(budget / 8 / max(1.0, workers))),
-        keep=keep,
-        inline=INLINE_BYTES_ON_DISK if on_disk else INLINE_BYTES,
-    )
+def modules_of(stages: Sequence[ProcessingStage[Any, Any]]) -> list[str]:
+    """Modules of gristmill's own that workers will need for stages: those of others may do anything when imported."""
+    own = [type(stage) for stage in stages if type(stage).__module__.startswith("gristmill.")]
+    return list(dict.fromkeys(name for kind in own for name in (kind.__module__, *kind.loads)))

@@ -57,16 +57,20 @@ class WorkerProcess:
 
 
 class Processes:
-    """Starts and ends processes; knows nothing of tasks."""
+    """Starts and ends processes; knows nothing of tasks.
 
-    def __init__(self, on_disk: bool, steps: bytes, limits: Limits) -> None:
+    The supervisor is started at once and imports ``modules``; the stages come with `load`.
+    """
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
         self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
-        self.on_disk = on_disk
+        self.on_disk = False
+        self.closed = False
+        self._modules = list(modules)
         self.workers: dict[int, WorkerProcess] = {}
         self.arenas: dict[int, int] = {}
         """Descriptor of each worker's arena; outlives the worker while payloads in it are live."""
         self._path = [str(p) for p in sys.path]
-        self._init = (ToSupervisor.INIT, self._path, steps, astuple(limits))
         self._slots_fd = _above_stdio(new_arena())
         os.ftruncate(self._slots_fd, _SLOTS * SLOT_BYTES)
         self.slots = mmap.mmap(self._slots_fd, _SLOTS * SLOT_BYTES)
@@ -78,12 +82,19 @@ class Processes:
             os.close(self._slots_fd)
             raise PipelineError(f"a process cannot be started: {error}") from error
 
+    def load(self, on_disk: bool, steps: bytes, limits: Limits) -> None:
+        """Have the supervisor load the stages. Payloads are then ``on_disk`` or in memory."""
+        self.on_disk = on_disk
+        self._path = [str(p) for p in sys.path]
+        self._init = (ToSupervisor.INIT, self._path, steps, astuple(limits))
+        self.control.send([self._init])
+
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
         theirs = socket.socket(fileno=_above_stdio(theirs.detach()))
         code = (
             f"import sys; sys.path[:] = {self._path!r}; from gristmill.backends.local.supervisor import main; "
-            f"main({theirs.fileno()}, {self._slots_fd}, {os.getpid()})"
+            f"main({theirs.fileno()}, {self._slots_fd}, {os.getpid()}, {self._modules!r})"
         )
         environment = {**os.environ, RUN_MARK: self.mark, **dict.fromkeys(VARIABLES, "1")}
         environment.pop(WORKER_MARK, None)  # a stage may run a pipeline
@@ -101,7 +112,6 @@ class Processes:
         self.printers = [Printer(self.process.stdout, "stdout"), Printer(self.process.stderr, "stderr")]
         ours.setblocking(False)
         self.control = Channel(ours)
-        self.control.send([self._init])
 
     def end_supervisor(self) -> int:
         """Make sure that a supervisor that hung up is gone, and all its processes; its exit code."""
@@ -118,8 +128,9 @@ class Processes:
         return code
 
     def restart(self) -> None:
-        """Start another supervisor after `end_supervisor`."""
+        """Start another supervisor after `end_supervisor`, with the same stages."""
         self._spawn()
+        self.control.send([self._init])
 
     def start(
         self, ident: int, step: int, cpus: float, gpus: tuple[int, ...], devices: Sequence[str], gpu_share: float
@@ -198,7 +209,10 @@ class Processes:
                 w.outbox.append((ToWorker.FORGET, ident))
 
     def close(self) -> None:
-        """End everything. The supervisor kills what is left; if it is gone itself, the driver does."""
+        """End everything, once. The supervisor kills what is left; if it is gone itself, the driver does."""
+        if self.closed:
+            return
+        self.closed = True
         if self.control.fileno() >= 0:
             self.control.send([(ToSupervisor.QUIT,)])
             self.end_supervisor()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import math
 import mmap
 import os
@@ -20,7 +21,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 from gristmill.backends.engine.names import learn_names
@@ -246,7 +247,14 @@ def _ignore(signum: int, frame: FrameType | None) -> None:
     """Only wakes the loop."""
 
 
-def main(control: int, slots: int, driver: int) -> None:
+def import_ahead(modules: Sequence[str]) -> None:
+    """Import what stages will need, while the driver still plans. What is wrong with it, loading the stages says."""
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def main(control: int, slots: int, driver: int, modules: Sequence[str] = ()) -> None:
     """The whole life of the supervisor process."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -257,4 +265,9 @@ def main(control: int, slots: int, driver: int) -> None:
     page = mmap.mmap(slots, 0)
     os.close(slots)
     os.set_inheritable(control, False)
+    import_ahead(modules)
     Supervisor(socket.socket(fileno=control), page, driver).serve()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)  # the driver waits, and to take all that was imported apart takes a while

@@ -149,6 +149,32 @@ def test_a_column_that_is_left_out_stays_in_the_line_unless_a_stage_makes_all_th
     assert work.through(JsonlReader(path), drops, JsonlWriter(work.folder / "two")) == b'{"text":"a"}\n'
 
 
+@pytest.mark.parametrize("change", ["nothing", "a column more", "fields", "removed", "made"])
+def test_documents_are_written_alike_whether_rows_were_taken_out_before_or_are_only_passed_over(work, change):
+    lines = b"".join(b'{"text": "%d", "x": %d}\n' % (i, i) for i in range(20))
+    writer = JsonlWriter(work.folder / "out", fields=["x"] if change == "fields" else None)
+    reader = JsonlReader(work.put("a.jsonl", lines))
+    writer = writer.linked([reader], [])
+    if change == "removed":
+        writer.removed = frozenset(["x"])
+    (block,) = reader.source()
+    batch = reader.linked([], [writer]).process(block)
+    if change == "a column more":
+        batch.data = batch.data.append_column("n", pa.array(range(20)))
+    if change == "made":
+        where = batch.data.column_names.index(RAW)
+        batch.data = batch.data.set_column(where, RAW, pa.nulls(20, pa.large_binary()))
+    mask = [i % 2 > 0 for i in range(20)]
+    seen = batch.keep(mask)
+    assert seen.data.num_rows == 10
+    passed = batch.keep(mask)
+    assert passed.selection()[1] is not None
+    out = [bytes(writer._of_batch(one)) for one in (seen, passed)]
+    assert out[0] == out[1] and out[0].count(b"\n") == 10
+    if change == "nothing":
+        assert out[0] == b"".join(b'{"text": "%d", "x": %d}\n' % (i, i) for i in range(1, 20, 2))
+
+
 def test_documents_from_columns_alone(tmp_path):
     table = pa.table(
         {

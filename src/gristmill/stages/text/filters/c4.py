@@ -6,9 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from gristmill.kernels.texts import Texts
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost
 

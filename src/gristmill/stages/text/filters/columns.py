@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import numbers as abstract
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gristmill.kernels.texts import Texts
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from gristmill.tasks import DocumentBatch
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 def texts_of(batch: DocumentBatch, field: str) -> Texts:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts

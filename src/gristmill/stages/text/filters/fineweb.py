@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from gristmill.kernels.texts import Texts
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.sentence_marks import SENTENCE_MARKS
 from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost

@@ -8,10 +8,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gristmill.kernels import code_points
 from gristmill.kernels.code_points import count_in, space, table_of
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 

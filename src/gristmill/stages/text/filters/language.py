@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters import fasttext_model

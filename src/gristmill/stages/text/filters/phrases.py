@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from gristmill.kernels.features import contains
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.thresholds import Array, AtMost, percent, ratio

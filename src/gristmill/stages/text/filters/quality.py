@@ -5,8 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any
 
-import numpy as np
-
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters import fasttext_model
 from gristmill.stages.text.filters.document_filter import DocumentFilter

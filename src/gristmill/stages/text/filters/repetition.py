@@ -111,7 +111,7 @@ class RepeatingTopNGramsFilter(AtMost):
     counts overlapping occurrences in full, and n-grams that occur once.
     """
 
-    needs = ("chars", "words", "ngrams")
+    needs = ("length", "words", "ngrams")
 
     def __init__(self, n: int = 2, max_repeating_ngram_ratio: float = 0.2, lang: str = "en") -> None:
         self.n = checked(n)
@@ -121,7 +121,7 @@ class RepeatingTopNGramsFilter(AtMost):
 
     def score_batch(self, texts: Texts) -> Array:
         chars = words_in(texts, self.lang).ngrams(self.n).top[:, self.n - 1]
-        return ratio(chars, texts.chars.count, empty=0.0)
+        return ratio(chars, texts.length.count, empty=0.0)
 
     def rule(self) -> str:
         return f"at most {percent(self.most)} of the characters are in the most frequent {self.n}-gram"
@@ -138,7 +138,7 @@ class RepeatingDuplicateNGramsFilter(AtMost):
     n-gram that it has found, so that it misses those that overlap it.
     """
 
-    needs = ("chars", "words", "ngrams")
+    needs = ("length", "words", "ngrams")
 
     def __init__(self, n: int = 2, max_repeating_duplicate_ngram_ratio: float = 0.2, lang: str = "en") -> None:
         self.n = checked(n)
@@ -148,7 +148,7 @@ class RepeatingDuplicateNGramsFilter(AtMost):
 
     def score_batch(self, texts: Texts) -> Array:
         chars = words_in(texts, self.lang).ngrams(self.n).duplicate[:, self.n - 1]
-        return ratio(chars, texts.chars.count, empty=0.0)
+        return ratio(chars, texts.length.count, empty=0.0)
 
     def rule(self) -> str:
         return f"at most {percent(self.most)} of the characters are in duplicate {self.n}-grams"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from gristmill.kernels import features
 from gristmill.kernels.texts import Texts
+from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.adapters import Filters, as_filters
@@ -16,7 +15,7 @@ from gristmill.stages.text.filters.columns import column_scores, numbers, texts_
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.tasks import DocumentBatch
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
-
+from gristmill.lazy import np
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class AtMost(DocumentFilter):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from gristmill.lazy import np
 
 PIECE = 1_000_000
 """Characters that are encoded at once. Encodings take some hundred bytes for a token, so that longer texts are cut."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.token_counter import TokenCounter
@@ -14,7 +13,7 @@ from gristmill.stages.text.filters.token_counter import TokenCounter
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-Array = np.ndarray[Any, Any]
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class _Tokens(DocumentFilter):

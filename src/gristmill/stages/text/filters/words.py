@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.segmentation import words_in
 from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost, Between, percent, ratio

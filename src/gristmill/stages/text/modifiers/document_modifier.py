@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts

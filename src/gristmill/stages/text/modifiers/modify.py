@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.columns import set_column, texts_of

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.modifiers import pii_finders, pii_signs
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-Bytes = np.ndarray[Any, Any]
+Bytes: TypeAlias = "np.ndarray[Any, Any]"
 
 CHUNK_BYTES = 1 << 18
 """Looked at together: little enough to stay in the processor's cache."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 

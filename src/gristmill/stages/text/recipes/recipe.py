@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from gristmill.stages.registry import known
+from gristmill.stages.registry import registered
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Rule:
 
     def make(self, changes: Mapping[str, Any]) -> Any:
         """The filter, with other arguments where ``changes`` says so."""
-        cls = known()[self.name]
+        cls = registered(self.name)
         takes = list(inspect.signature(cls).parameters)
         for argument in changes:
             if argument not in takes:

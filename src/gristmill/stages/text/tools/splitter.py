@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.tasks import DocumentBatch

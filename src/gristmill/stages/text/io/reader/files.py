@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from gristmill.stages.text.io.compression import MAGIC_BYTES, by_magic, by_name
+from gristmill.storage import is_plain
 
 AHEAD_BYTES = 64 << 10
 """Read behind the end of a range at once, since its last line ends there as a rule."""
@@ -16,6 +17,9 @@ PARTIAL_CONTENT = 206
 
 
 def _storage(path: str, options: Mapping[str, Any]) -> tuple[Any, str, bool]:
+    """What a file is on, its path there, and whether that is this machine: then the first may be None."""
+    if is_plain(path, options):
+        return None, path, True
     from fsspec.core import url_to_fs
     from fsspec.implementations.local import LocalFileSystem
 
@@ -63,8 +67,8 @@ class _Filled:
 
 def serves_ranges(path: str, options: Mapping[str, Any]) -> bool:
     """Whether parts of a file can be read. Web servers may send all of it whatever they are asked for."""
-    storage, inner, _ = _storage(path, options)
-    return _serves_ranges(storage, inner)
+    storage, inner, is_local = _storage(path, options)
+    return is_local or _serves_ranges(storage, inner)
 
 
 def _serves_ranges(storage: Any, path: str) -> bool:

@@ -33,6 +33,7 @@ class JsonlReader(FileReader):
     without a text too. ``read_kwargs={"storage_options": {...}}`` is for the storage.
     """
 
+    loads = ("gristmill.stages.text.io.reader.records", "gristmill.stages.text.io.reader.lines", "llvmlite.binding")
     extensions = tuple(plain + end for plain in _PLAIN for end in ("", *BY_NAME))
 
     def preload(self) -> None:
@@ -40,7 +41,7 @@ class JsonlReader(FileReader):
         from gristmill.kernels.compile import preload
         from gristmill.stages.text.io.reader.records import Records, Wanted
 
-        preload([json_lines.line_feeds, json_lines.scan, json_lines.gather, json_strings.unescape])
+        preload([json_lines.LINE_FEEDS, json_lines.SCAN, json_lines.GATHER, json_strings.UNESCAPE])
         records = Records(Wanted())
         records.add("", b'{"text": "a\\n"}\n', 0)
         records.batch()

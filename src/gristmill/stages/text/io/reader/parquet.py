@@ -33,6 +33,7 @@ class ParquetReader(FileReader):
     group that cannot be read.
     """
 
+    loads = ("gristmill.stages.text.io.reader.row_groups",)
     extensions = (".parquet", ".pq")
     _has_large = False
     """Whether there is a row group that becomes several batches."""

@@ -85,13 +85,15 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         return clone
 
     def process(self, task: DocumentBatch) -> FileGroupTask:
-        table = task.to_pyarrow()
-        data = self._rendered(table)
+        data = self._of_batch(task)
         name = part_name(task.task_id, self.extension)
         self.folder.write(name, data)
         written = FileGroupTask(data=[self.folder.full_path(name)], dataset_name=task.dataset_name)
-        written.account.written.append(Written(name, table.num_rows, len(data)))
+        written.account.written.append(Written(name, task.num_items, len(data)))
         return written
+
+    def _of_batch(self, task: DocumentBatch) -> Any:
+        return self._rendered(task.to_pyarrow())
 
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
         """The content of a file with these documents. Hidden columns do not show.

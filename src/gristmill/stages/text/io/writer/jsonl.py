@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 from gristmill.stages.registry import register
 from gristmill.stages.text.io.compression import EXTENSION
 from gristmill.stages.text.io.writer.base import FileWriter
+from gristmill.storage import is_plain
 from gristmill.tasks.document import RAW
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from gristmill.tasks import DocumentBatch
 
 LEVELS = {"gzip": 6, "zstd": 3, "bz2": 9}
 
@@ -32,6 +35,7 @@ class JsonlWriter(FileWriter):
     whether documents that are dropped are written beside the output, or which fraction of them.
     """
 
+    loads = ("gristmill.stages.text.io.writer.lines",)
     splices_lines = True
     """It needs no column of a field that nothing changes."""
 
@@ -54,7 +58,36 @@ class JsonlWriter(FileWriter):
         from gristmill.kernels import json_lines, json_strings
         from gristmill.kernels.compile import preload
 
-        preload([json_lines.scan, json_lines.gather, json_lines.join_lines, json_strings.escape])
+        strings = [json_strings.ESCAPED_SIZE, json_strings.ESCAPE]
+        preload([json_lines.SCAN, json_lines.GATHER, json_lines.JOIN_LINES, *strings])
+        if not is_plain(self.path, self.storage_options):
+            import fsspec.core  # noqa: F401  # slow to import, and shared by all workers
+
+    def _of_batch(self, task: DocumentBatch) -> Any:
+        from gristmill.stages.text.io.json_values import one_chunk
+        from gristmill.stages.text.io.raw_lines import Edges
+        from gristmill.stages.text.io.writer.lines import joined
+
+        table, rows = task.selection()
+        if rows is None or not self._is_as_read(table):
+            return super()._of_batch(task)
+        lines = Edges.of_column(one_chunk(table.column(RAW)))
+        return self._compressed(joined(Edges(lines.data, lines.starts[rows], lines.ends[rows])))
+
+    def _is_as_read(self, table: pa.Table) -> bool:
+        """Whether all documents of a table are written as the lines that they were read from."""
+        from gristmill.stages.text.io.json_columns import was_read
+
+        visible = self._visible(table)
+        return (
+            RAW in table.column_names
+            and not table.column(RAW).null_count
+            and self.touched is not None
+            and self.fields is None
+            and not self.narrowed
+            and not self.removed.difference(visible)
+            and all(name not in self.touched and was_read(table.schema.field(name)) for name in visible)
+        )
 
     def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
         return self._compressed(self._lines(table, self._written(extra)))

@@ -75,4 +75,5 @@ def joined(lines: Edges) -> Any:
     """All lines, each with a line feed behind it."""
     from gristmill.kernels import json_lines
 
-    return memoryview(json_lines.join_lines(as_bytes(lines.data), lines.starts, lines.ends))
+    out: Any = json_lines.join_lines(as_bytes(lines.data), lines.starts, lines.ends)
+    return memoryview(out)

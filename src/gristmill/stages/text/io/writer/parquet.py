@@ -36,6 +36,7 @@ class ParquetWriter(FileWriter):
     "compression_level" and "row_group_size" (rows). ``excluded`` is as for `JsonlWriter`.
     """
 
+    loads = ("pyarrow.parquet",)
     extension = ".parquet"
 
     def __init__(

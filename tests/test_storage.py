@@ -1,0 +1,39 @@
+"""Folders on this machine, known by their path alone or by fsspec."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from fsspec.core import url_to_fs
+
+from gristmill.storage import Folder, is_plain
+
+
+@pytest.mark.parametrize("end", ["", "/", "/a", "/a/", "/a b", "/a/../b"])
+def test_a_plain_path_is_what_fsspec_makes_of_it(tmp_path, end):
+    path = f"{tmp_path}{end}"
+    assert is_plain(path, {})
+    assert Folder(path).root == url_to_fs(path)[1]
+    assert Folder(path).full_path("x") == f"{url_to_fs(path)[1]}/x"
+
+
+@pytest.mark.parametrize("path", ["out", "./out", "~/out", "file:///tmp", "s3://b/a", "zip://a::/tmp/x.zip", "/a::b"])
+def test_other_paths_are_left_to_fsspec(path):
+    assert not is_plain(path, {}) and not is_plain("/tmp", {"auto_mkdir": True})
+
+
+@pytest.mark.parametrize("prefix", ["", "file://"])
+def test_files_are_written_read_found_and_removed_either_way(tmp_path, prefix):
+    folder = Folder(f"{prefix}{tmp_path}/out")
+    folder.write("a/b.txt", b"1")
+    assert (folder.read("a/b.txt"), folder.names("a"), folder.exists("c")) == (b"1", ["b.txt"], False)
+    folder.remove("a")
+    assert not folder.exists("a/b.txt")
+
+
+def test_writing_to_a_plain_path_does_not_load_fsspec(tmp_path):
+    code = f"import sys; from gristmill.storage import Folder; Folder({str(tmp_path)!r}).write('a', b'1'); "
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code + "print('fsspec' in sys.modules)"]
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60).stdout == "False\n"
