@@ -23,10 +23,13 @@ class OnCluster(LocalExecutor):
     """Runs here, but is one for which a cluster is started; it takes note of where that is."""
 
     on_cluster = True
-    seen: str | None = None
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.seen = []
 
     def execute(self, plan, initial_tasks, keep_outputs):
-        self.seen = os.environ.get("RAY_ADDRESS")
+        self.seen.append(os.environ.get("RAY_ADDRESS"))
         return super().execute(plan, initial_tasks, keep_outputs)
 
 
@@ -155,6 +158,7 @@ def test_the_client_lives_as_long_as_the_run(monkeypatch, runnable):
     pipeline = Pipeline.from_yaml("ray_client: {address: local, num_cpus: 1}\n" + runnable)
     executor = OnCluster(config={"view": "off"})
     assert pipeline.run(executor).ok
-    assert executor.seen is not None and executor.seen.startswith("127.0.0.1:")
+    (seen,) = executor.seen
+    assert seen is not None and seen.startswith("127.0.0.1:")
     client = pipeline.ray_client
     assert isinstance(client, RayClient) and client.at is None and "RAY_ADDRESS" not in os.environ
