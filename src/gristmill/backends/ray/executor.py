@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
-from collections.abc import Iterable, Mapping, Sized
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gristmill.backends.base import Executor, Plan, RunRecord
@@ -27,6 +28,7 @@ from gristmill.tasks import EmptyTask, Task
 
 _PREFETCH_US = 60_000
 """Work that waits in each worker: a call and its answer take some milliseconds."""
+_IGNORE = "RAY_IGNORE_UNHANDLED_ERRORS"
 
 
 class RayExecutor(Executor):
@@ -63,6 +65,7 @@ class RayExecutor(Executor):
             steps = pickle_steps(plan, local)
             ray = import_ray("RayExecutor", "ray")
             cpus = None if config.num_cpus is None else math.ceil(config.num_cpus)
+            stack.enter_context(_errors_are_handled())
             stack.enter_context(connected(ray, config.address, num_cpus=cpus, num_gpus=config.num_gpus))
             store_bytes = sum(node.object_store for node in nodes_of(ray))
             scheduler_config = scheduler_config_of(config, config.budget_of(store_bytes), _PREFETCH_US)
@@ -91,3 +94,17 @@ class RayExecutor(Executor):
         if record.interrupted:
             raise KeyboardInterrupt
         return record
+
+
+@contextmanager
+def _errors_are_handled() -> Iterator[None]:
+    """Keep Ray from telling of results that nobody looked at: of a call that failed, one of the two is looked at."""
+    before = os.environ.get(_IGNORE)
+    os.environ[_IGNORE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_IGNORE, None)
+        else:
+            os.environ[_IGNORE] = before
