@@ -30,7 +30,8 @@ imports: $(STAMP)
 # What depends on time, or fills the machine by itself, runs alone.
 pytest: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 2 --quiet --ignore=tests/backends --ignore=tests/scheduling
-	$(BIN)/python -m pytest tests/backends tests/scheduling
+	$(BIN)/python -m pytest tests/backends tests/scheduling --ignore=tests/backends/conformance --ignore=tests/backends/ray
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --quiet tests/backends/conformance tests/backends/ray
 
 SEEDS ?= 0:100000
 soak: $(BASE)

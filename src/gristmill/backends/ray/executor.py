@@ -17,13 +17,17 @@ from gristmill.backends.engine.payload import INLINE_BYTES
 from gristmill.backends.engine.source import source_of
 from gristmill.backends.engine.specs import scheduler_config_of, step_spec
 from gristmill.backends.engine.worker import Limits
-from gristmill.backends.ray.cluster import nodes_of
+from gristmill.backends.ray.cluster import NodeState, nodes_of
 from gristmill.backends.ray.config import RayConfig
 from gristmill.core.connection import connected, import_ray
+from gristmill.errors import PlanError
 from gristmill.metrics.view import view_for
 from gristmill.scheduling import Scheduler
+from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
 from gristmill.scheduling.profile import Profile
+from gristmill.scheduling.scheduler import misfits
 from gristmill.tasks import EmptyTask, Task
 
 _PREFETCH_US = 60_000
@@ -67,7 +71,10 @@ class RayExecutor(Executor):
             cpus = None if config.num_cpus is None else math.ceil(config.num_cpus)
             stack.enter_context(_errors_are_handled())
             stack.enter_context(connected(ray, config.address, num_cpus=cpus, num_gpus=config.num_gpus))
-            store_bytes = sum(node.object_store for node in nodes_of(ray))
+            nodes = nodes_of(ray)
+            if problems := misfits(specs, [_at_best(node) for node in nodes]):
+                raise PlanError("\n".join(problems))
+            store_bytes = sum(node.object_store for node in nodes)
             scheduler_config = scheduler_config_of(config, config.budget_of(store_bytes), _PREFETCH_US)
             budget = scheduler_config.budget
             limits = Limits(max(1 << 16, min(16 << 20, budget // 16)), 0, outputs.wanted, INLINE_BYTES)
@@ -94,6 +101,11 @@ class RayExecutor(Executor):
         if record.interrupted:
             raise KeyboardInterrupt
         return record
+
+
+def _at_best(node: NodeState) -> NodeJoined:
+    """What a node could give. How much memory its GPUs have is known once somebody is there."""
+    return NodeJoined(0, round(node.cpus * UNIT), node.memory, (1 << 50,) * node.gpus)
 
 
 @contextmanager

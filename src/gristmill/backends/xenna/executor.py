@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -74,6 +77,7 @@ class XennaExecutor(Executor):
             stack.enter_context(connected(ray, self.config.address, ENVIRONMENT, include_dashboard=True))
             stack.enter_context(_monitor_looks_here(ray))
             _check_cluster(ray)
+            stack.enter_context(_nobody_stays(ray))
             stack.callback(books.close)
             attempts = [
                 given.pop("num_run_attempts_python", None) or n
@@ -198,6 +202,10 @@ def _stage_spec(
     return xenna.StageSpec(stage, **fields)
 
 
+_LEFT = ("NodeResourceMonitor", "StageWorker", "ActorLocationTracker")
+_END_S = 30.0
+
+
 @contextmanager
 def _monitor_looks_here(ray: ModuleType) -> Iterator[None]:
     """Xenna's monitor asks whatever cluster it finds first on this machine, unless the environment says which."""
@@ -223,6 +231,44 @@ def _check_cluster(ray: ModuleType) -> None:
             f"{ACTORS_ASKED_FOR} actors, and that fails ({str(error).partition(chr(10))[0][:300]}).\n"
             f"    start the cluster with its dashboard (pip install 'ray[default]') and with {said}."
         ) from error
+
+
+@contextmanager
+def _nobody_stays(ray: ModuleType) -> Iterator[None]:
+    """End the processes of Xenna's actors, which wait for threads that never end, long after Ray has let them go."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # whatever it is, it must not hide how the run ended
+            left: dict[str, list[int]] = {}
+            for actor in _own_actors(ray):
+                if actor.class_name in _LEFT and actor.pid and actor.node_id:
+                    left.setdefault(actor.node_id, []).append(actor.pid)
+            on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+            end = ray.remote(_end)
+            ray.get(
+                [
+                    end.options(num_cpus=0, scheduling_strategy=on(node, soft=True)).remote(pids)
+                    for node, pids in left.items()
+                ],
+                timeout=_END_S,
+            )
+
+
+def _own_actors(ray: ModuleType) -> list[Any]:
+    from ray.util.state import list_actors
+
+    job = ray.get_runtime_context().get_job_id()
+    return list(list_actors(filters=[("job_id", "=", job)], limit=ACTORS_ASKED_FOR, detail=True))
+
+
+def _end(pids: list[int]) -> None:
+    """On a node: end those of these processes that are Xenna's."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if name.startswith(tuple(f"ray::{kind}".encode() for kind in _LEFT)):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _suspects(clerk: RemoteClerk, plan: Plan) -> str:
