@@ -58,8 +58,9 @@ def test_what_is_damaged_in_the_cache_is_compiled_again(tmp_path, damage):
 
 def test_without_a_place_to_write_kernels_are_compiled_all_the_same(tmp_path):
     nowhere = tmp_path / "file"
-    nowhere.write_text("not a folder")
-    found = use(GRISTMILL_CACHE_DIR=nowhere, XDG_CACHE_HOME=nowhere, TMPDIR=tmp_path / "tmp")
+    for path in (nowhere, tmp_path / f"gristmill-{os.getuid()}"):
+        path.write_text("not a folder")
+    found = use(GRISTMILL_CACHE_DIR=nowhere, XDG_CACHE_HOME=nowhere, TMPDIR=tmp_path)
     assert found.stdout == "2 True\n"
 
 
