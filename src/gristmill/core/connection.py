@@ -34,6 +34,8 @@ def connected(
     that it starts with the arguments of ``start`` and, in its environment, ``environment``.
     """
     if ray.is_initialized():
+        if address not in (None, "auto"):
+            RayClient(address=address).start()  # an error if this process is connected elsewhere
         yield
         return
     before = {name: os.environ.get(name) for name in environment or {}}
@@ -42,7 +44,7 @@ def connected(
         with RayClient(address=address, **start) as client:
             try:
                 ray.init(address=client.at, namespace=namespace, logging_level="warning")
-            except (ConnectionError, OSError, RuntimeError) as error:
+            except (ConnectionError, OSError, RuntimeError, ray.exceptions.RayError) as error:
                 raise PipelineError(f"no Ray cluster could be reached at {client.at}: {error}") from error
             try:
                 yield

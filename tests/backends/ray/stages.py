@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from gristmill import DocumentBatch, ProcessingStage, Resources, Task
 from gristmill.stages.core import NodeInfo, WorkerMetadata
@@ -107,3 +110,26 @@ class SlowKeep(ProcessingStage[DocumentBatch, DocumentBatch]):
             with open(os.path.join(self.folder, node()), "a") as file:
                 file.write("x")
         return task.keep(["mill mill" not in text for text in task.to_pandas()["text"]], reason="mills")
+
+
+class OneBuffer(Noted):
+    """Makes several large tasks in one and the same buffer."""
+
+    def __init__(self) -> None:
+        super().__init__("one_buffer", Resources(cpus=0.5))
+
+    def process(self, task: Trace) -> Iterator[Trace]:  # type: ignore[override]
+        buffer = np.zeros(100_000, np.uint8)
+        for i in range(5):
+            buffer[:] = i
+            yield Trace(data=[buffer])
+
+
+class Sum(Noted):
+    """Adds up what is in a buffer, in a worker of its own."""
+
+    def __init__(self) -> None:
+        super().__init__("sum", Resources(cpus=0.5), workers=1)
+
+    def process(self, task: Trace) -> Trace:
+        return Trace(data=[int(task.data[0].sum())])

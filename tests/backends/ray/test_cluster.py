@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.backends.ray.conftest import NODE
-from tests.backends.ray.stages import Fatal, Noted, OncePerNode, SlowKeep, Trace
+from tests.backends.ray.stages import Fatal, Noted, OncePerNode, OneBuffer, SlowKeep, Sum, Trace
 
 from gristmill import Pipeline, Resources
 from gristmill.backends.local import LocalExecutor
@@ -65,6 +65,13 @@ def test_a_crash_costs_the_task_at_fault_and_no_other(cluster: Any) -> None:
     (failure,) = result.failures
     assert failure.task_id == "7" and "Segmentation fault" in failure.error
     assert sorted(int(task.task_id) for task in result) == [i for i in range(20) if i != 7]
+
+
+@pytest.mark.timeout(300)
+def test_a_stage_may_use_its_buffer_again(cluster: Any) -> None:
+    pipeline = Pipeline("buffer", stages=[OneBuffer(), Sum()])
+    result = pipeline.run(RayExecutor(OPTIONS), initial_tasks=traces(3), fuse=False)
+    assert [task.data[0] for task in result] == [i * 100_000 for _ in range(3) for i in range(5)]
 
 
 class Run(threading.Thread):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gristmill.backends.engine import machine
 from gristmill.backends.engine.memory import MemoryWatch, OomKills
-from gristmill.backends.engine.protocol import SLOT_BYTES, read_mark
+from gristmill.backends.engine.protocol import SLOT_BYTES, mark, read_mark
 from gristmill.backends.ray.worker import CRASH_BYTES, NOTES_BYTES, SLOTS, Notes
 
 
@@ -72,6 +72,8 @@ class NodeAgent:
     def last_mark(self, worker: int, slot: int) -> LastMark:
         task, stage, step = read_mark(self._slots, slot)
         words = os.pread(self._fd, CRASH_BYTES, SLOTS * SLOT_BYTES + slot * CRASH_BYTES).rstrip(b"\0")
+        mark(self._slots, slot)  # for who is given the slot next
+        os.pwrite(self._fd, bytes(CRASH_BYTES), SLOTS * SLOT_BYTES + slot * CRASH_BYTES)
         ended = worker in self._ended
         self._ended.discard(worker)
         return LastMark(task, stage, step, words.decode(errors="replace"), ended or (not words and self._oom.take()))

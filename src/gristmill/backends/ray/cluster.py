@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,7 @@ class NodeWatch:
         self._ray = ray
         self._tell = tell
         self._stop = threading.Event()
+        self._asked: deque[tuple[Any, Callable[[], None]]] = deque()
         self._thread = threading.Thread(target=self._work, name="gristmill-nodes", daemon=True)
         self._thread.start()
 
@@ -74,7 +76,22 @@ class NodeWatch:
                 continue
             if self._stop.is_set():
                 return
-            self._tell(nodes)
+            self._look_at_groups()
+            if nodes:  # none at all: it is Ray that is not there
+                self._tell(nodes)
+
+    def await_group(self, group: Any, granted: Callable[[], None]) -> None:
+        """Call back, in this thread, when a placement group is there."""
+        self._asked.append((group, granted))
+
+    def _look_at_groups(self) -> None:
+        for _ in range(len(self._asked)):
+            group, granted = self._asked.popleft()
+            with contextlib.suppress(Exception):  # it was removed meanwhile
+                if group.wait(0.01):
+                    granted()
+                    continue
+            self._asked.append((group, granted))
 
     def close(self) -> None:
         self._stop.set()

@@ -54,6 +54,7 @@ class RayMember:
     setup_failed: bool = False
     dead: bool = False
     """Its calls fail; why is being found out."""
+    dead_at: float = 0.0
     bulk_ref: Any = None
     """The payloads that came with the reply that is being read."""
     bulk: Bulk | None = None
@@ -74,7 +75,12 @@ class RayNode:
     free_slots: list[int] = field(default_factory=list)
     reservations: list[Any] = field(default_factory=list)
     reserved: float = 0.0
-    """Placement groups for its CPUs, and how many those are."""
+    asked: float = 0.0
+    """Placement groups for its CPUs, how many CPUs were granted, and how many asked for."""
+    unseen: int = 0
+    """How often in a row it was not among the nodes that are up."""
+    setups: dict[int, int] = field(default_factory=dict)
+    """How often `setup_on_node` of a step was begun."""
     size: Any = None
     """CPUs, memory and GPUs as the scheduler was told."""
     seen: Any = None

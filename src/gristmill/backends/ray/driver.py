@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
@@ -36,6 +37,11 @@ _LOGICAL_GPU_BYTES = 80 << 30
 _NODE_LABEL = "ray.io/node-id"
 _DOUBT_S = 15.0
 """How long a node that did not answer is left alone; Ray notes within that time that it is gone, or it is not."""
+_UNSEEN = 2
+_NODE_SETUPS = 3
+_BURY_S = 30.0
+"""How long to wait for an agent's word on a dead worker."""
+_WAIT_US = 20_000_000
 _SETTLED = 2
 """How often a node must be seen to have changed in size, until it is believed: Ray takes a while to note what ends."""
 
@@ -73,6 +79,8 @@ class RayDriver(Driver):
         self._set_up_node = ray.remote(set_up_node)
         self._first: list[e.NodeJoined] = []
         self._joined = 0
+        self._first_worker = False
+        """There was one, or it was told that there is none."""
         self._peak = 0
         fd = source.fileno()
         if fd is not None:
@@ -82,13 +90,13 @@ class RayDriver(Driver):
 
     def close(self) -> None:
         self._watch.close()
-        super().close()
-        for w in self.talk.workers.values():
-            self.ray.kill(w.actor, no_restart=True)
-        for node in self.talk.nodes.values():
-            self.ray.kill(node.agent, no_restart=True)
-            for group in node.reservations:
+        for actor in [w.actor for w in self.talk.workers.values()] + [n.agent for n in self.talk.nodes.values()]:
+            with contextlib.suppress(Exception):  # the others must go whatever has become of this one
+                self.ray.kill(actor, no_restart=True)
+        for group in [group for node in self.talk.nodes.values() for group in node.reservations]:
+            with contextlib.suppress(Exception):
                 self.ray.util.remove_placement_group(group)
+        super().close()
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
@@ -102,8 +110,10 @@ class RayDriver(Driver):
         """Compare the nodes that are up with those that are known."""
         up = {node.ident: node for node in nodes}
         known = {node.ident for node in self.talk.nodes.values()}
-        for node in [node for node in self.talk.nodes.values() if node.ident not in up]:
-            self.talk.node_lost(node)
+        for node in list(self.talk.nodes.values()):
+            node.unseen = 0 if node.ident in up else node.unseen + 1
+            if node.unseen >= _UNSEEN:
+                self.talk.node_lost(node)
         for ident, state in up.items():
             if ident not in known and time.monotonic() - self.talk.lost_at.get(ident, -_DOUBT_S) >= _DOUBT_S:
                 self._welcome(state)
@@ -141,11 +151,16 @@ class RayDriver(Driver):
 
         Workers take turns on them as the scheduler says, which knows better than Ray who is busy.
         """
-        more = round(node.size[0] / UNIT - node.reserved, 4)
+        more = round(node.size[0] / UNIT - node.asked, 4)
         if more > 0:
             group = self.ray.util.placement_group([{"CPU": more}], bundle_label_selector=[{_NODE_LABEL: node.ident}])
             node.reservations.append(group)
-            node.reserved += more
+            node.asked += more
+
+            def granted(_: Any, error: BaseException | None) -> None:
+                node.reserved += more
+
+            self._watch.await_group(group, lambda: self.talk.mailbox.post(granted, None))
 
     def _gpu_sizes(self, facts: NodeFacts, count: int) -> list[int]:
         size = None if self.config.gpu_memory_gb is None else int(self.config.gpu_memory_gb * 2**30)
@@ -165,7 +180,9 @@ class RayDriver(Driver):
             if facts is not None and node.index in self.talk.nodes:
                 self._joins(node, state, facts)
             elif node.index in self.talk.nodes:
-                self.talk.node_lost(node)  # it went as it came
+                self.talk.node_lost(node, f"nothing could be started there ({_last_line(error)})")
+                if not self.talk.nodes and not self._first:
+                    self.reports.broken = f"nothing could be started on any node of the cluster:\n{error}"
 
         self.talk.mailbox.when(agent.describe.remote(), described)
 
@@ -182,6 +199,7 @@ class RayDriver(Driver):
         node = self.talk.nodes.get(x.node)
         if node is None:
             return
+        node.setups[x.step] = node.setups.get(x.step, 0) + 1
         ref = self._set_up_node.options(
             num_cpus=0, max_retries=0, scheduling_strategy=self._strategy(node.ident, soft=False)
         ).remote(self._steps, self._path, x.step, node.facts.host)
@@ -190,6 +208,9 @@ class RayDriver(Driver):
             if x.node not in self.talk.nodes:
                 return
             if failure is not None:
+                if node.setups[x.step] < _NODE_SETUPS:  # killed, or its node is going: that is seen in a moment
+                    self.set_up_node(x)
+                    return
                 error = f"its process died: {failure}"
             self.reports.events.append(
                 e.NodeSetupFailed(x.node, x.step, error) if error else e.NodeSetUp(x.node, x.step)
@@ -206,7 +227,7 @@ class RayDriver(Driver):
         step = -1 if x.step is None else x.step
         spec = self.scheduler.state.steps[x.step].spec if x.step is not None else None
         slot = node.free_slots.pop()
-        gpus = round(len(x.gpus) * x.gpu_share / UNIT, 4)
+        gpus = math.floor(len(x.gpus) * x.gpu_share / UNIT * 1e4) / 1e4  # rounded up, sevenths do not fit
         self._reserve(node)
         setting = Setting(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, node.facts.host)
         actor = self._worker_class.options(
@@ -221,6 +242,7 @@ class RayDriver(Driver):
         w = RayMember(x.worker, step, x.node, slot, actor, take, time.perf_counter_ns())
         w.gpu, w.gpus = gpus, x.gpus
         self.talk.workers[x.worker] = w
+        self._first_worker = True
         self.talk.mailbox.when(actor.hello.remote(), lambda pid, error: self._is_there(w, pid, error))
         begun = actor.begin.remote(self._steps, self._path, self.limits)
         self.talk.mailbox.when(begun, lambda answer, error: self._begun(w, answer, error))
@@ -237,10 +259,15 @@ class RayDriver(Driver):
             return
         said, problem = answer
         if problem:
-            self.reports.broken = f"the stages could not be loaded in a worker process:\n{problem}"
+            node = self.talk.nodes.get(w.node)
+            if not self.reports.loaded:
+                self.reports.broken = f"the stages could not be loaded in a worker process:\n{problem}"
+            elif node is not None:
+                self.talk.node_lost(node, f"the stages could not be loaded there ({_last_line(problem)})")
             return
         if not self.reports.loaded:
             self.reports.loaded = True
+            self.reports.loaded_s = self.reports.now() / 1e6
         if w.id in self.talk.workers:
             # To the balancer a move costs what it takes until a worker is there, and here that is seconds.
             since = (time.perf_counter_ns() - w.ordered_ns) // 1000
@@ -267,7 +294,6 @@ class RayDriver(Driver):
     def kill_worker(self, x: c.KillWorker) -> None:
         w = self.talk.workers.get(x.worker)
         if w is not None:
-            self.ray.kill(w.actor, no_restart=True)
             self.talk.died(w, None)
 
     # Units ------------------------------------------------------------------------------------------------------
@@ -301,13 +327,18 @@ class RayDriver(Driver):
                 pids = {w.id: w.pid for w in self.talk.workers.values() if w.node == node.index and w.pid}
                 if pids:
                     self._ask(node, pids, now)
+        if not self._first_worker and not self.talk.workers and self.reports.now() > _WAIT_US:
+            self._first_worker = True
+            self.view.message("no worker could be started yet: the cluster has no room that is free and large enough")
         for w in list(self.talk.workers.values()):
             if w.dead:
+                if now > w.dead_at + _BURY_S:
+                    self.talk.gone(w)
+                    self.reports.events.append(e.WorkerDied(w.id, e.Death.LINK_LOST))
                 continue
             if w.stop_by and now > w.stop_by:
                 w.stop_by = math.inf
                 self.view.message(f"worker {w.id} did not leave in time and is killed")
-                self.ray.kill(w.actor, no_restart=True)
                 self.talk.died(w, None)
             elif not w.pid and (time.perf_counter_ns() - w.ordered_ns) / 1e9 > _START_S:
                 self.view.message(f"worker {w.id} did not start: Ray has no room for it now")
@@ -350,3 +381,8 @@ class RayDriver(Driver):
     @property
     def memory_peak(self) -> int:
         return self._peak
+
+
+def _last_line(error: BaseException | str | None) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__

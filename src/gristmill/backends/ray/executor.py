@@ -72,7 +72,7 @@ class RayExecutor(Executor):
             stack.enter_context(_errors_are_handled())
             stack.enter_context(connected(ray, config.address, num_cpus=cpus, num_gpus=config.num_gpus))
             nodes = nodes_of(ray)
-            if problems := misfits(specs, [_at_best(node) for node in nodes]):
+            if problems := misfits(specs, [_at_best(node, config) for node in nodes]):
                 raise PlanError("\n".join(problems))
             store_bytes = sum(node.object_store for node in nodes)
             scheduler_config = scheduler_config_of(config, config.budget_of(store_bytes), _PREFETCH_US)
@@ -103,9 +103,10 @@ class RayExecutor(Executor):
         return record
 
 
-def _at_best(node: NodeState) -> NodeJoined:
-    """What a node could give. How much memory its GPUs have is known once somebody is there."""
-    return NodeJoined(0, round(node.cpus * UNIT), node.memory, (1 << 50,) * node.gpus)
+def _at_best(node: NodeState, config: RayConfig) -> NodeJoined:
+    """What a node could give. How much memory its GPUs have is known once somebody is there, unless it was said."""
+    size = 1 << 50 if config.gpu_memory_gb is None else int(config.gpu_memory_gb * 2**30)
+    return NodeJoined(0, int(node.cpus * config.cpu_allocation_percentage * UNIT), node.memory, (size,) * node.gpus)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,7 @@ class Mailbox:
         os.set_blocking(self._write, False)
         self._woken = False
         self._closed = False
+        self._open = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._read, selectors.EVENT_READ, self._drain)
 
@@ -37,10 +39,11 @@ class Mailbox:
     def post(self, handler: Handler, answer: Any, error: BaseException | None = None) -> None:
         """Have something handled in the driver's thread. Called from any thread."""
         self._news.append((handler, answer, error))
-        if not self._woken and not self._closed:
-            self._woken = True
-            with contextlib.suppress(BlockingIOError, OSError):
-                os.write(self._write, b"\0")
+        with self._open:
+            if not self._woken and not self._closed:
+                self._woken = True
+                with contextlib.suppress(BlockingIOError, OSError):
+                    os.write(self._write, b"\0")
 
     def watch(self, fd: int, ready: Callable[[], None]) -> None:
         """Call ``ready`` when a descriptor can be read."""
@@ -56,13 +59,14 @@ class Mailbox:
             handler(answer, error)
 
     def _drain(self) -> None:
-        self._woken = False
         with contextlib.suppress(BlockingIOError):
             while os.read(self._read, 4096):
                 pass
+        self._woken = False  # not before: what is read away must not be taken for a call that is yet to be heard
 
     def close(self) -> None:
-        self._closed = True
+        with self._open:
+            self._closed = True
         self._selector.close()
         os.close(self._read)
         os.close(self._write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -18,6 +19,7 @@ from gristmill.metrics.view import View
 from gristmill.scheduling import events as e
 from gristmill.scheduling.state import State
 
+_FETCH_S = 60.0
 _CALL_US = 20_000
 """Work that one call should bring at the most, unless it is a single unit: its reports come back together."""
 
@@ -100,7 +102,7 @@ class RayReports(Reports):
     def _answered(self, w: RayMember, call: Call, said: Any, error: BaseException | None) -> None:
         """Take in answers in the order of the calls: one whose arguments are lost fails before its turn."""
         call.said, call.error = said, error
-        while w.calls and w.calls[0].is_answered and w.id in self.workers:
+        while w.calls and w.calls[0].is_answered and w.id in self.workers and not w.dead:
             call = w.calls.popleft()
             if call.said is None:
                 assert call.error is not None
@@ -118,9 +120,8 @@ class RayReports(Reports):
             for m in call.said or ()
         ):
             try:
-                w.payloads = self.ray.get(call.bulk)
+                w.payloads = self.ray.get(call.bulk, timeout=_FETCH_S)
             except (self.ray.exceptions.RayError, OSError) as error:
-                self.ray.kill(w.actor, no_restart=True)
                 self.died(w, error)
                 return False
         return True
@@ -140,14 +141,22 @@ class RayReports(Reports):
     def _failed(self, w: RayMember, error: BaseException, messages: list[Message]) -> None:
         """A call did not come back."""
         errors = self.ray.exceptions
-        lost = (errors.ObjectLostError, errors.ObjectFetchTimedOutError)
         reason = getattr(error, "cause", None) if isinstance(error, errors.RayTaskError) else error
-        if isinstance(error, errors.RayActorError):
-            self.died(w, error)
-        elif isinstance(reason, lost):
+        if isinstance(reason, errors.ObjectLostError):
             self._inputs_lost(w, messages, getattr(reason, "object_ref_hex", ""))
+        elif isinstance(error, errors.RayError) and not isinstance(error, errors.RayTaskError):
+            self.died(w, error)
         else:
-            self.broken = f"worker {w.id} failed in an unexpected way: {error}"
+            self._crashed(w, error, messages)
+
+    def _crashed(self, w: RayMember, error: BaseException, messages: list[Message]) -> None:
+        """A call raised outside of any stage, for lack of memory perhaps. Its first unit is suspected."""
+        unit = next((m[2] for m in messages if m[0] == ToWorker.RUN), None)
+        step = self.running.get((w.id, unit)) if unit is not None else None
+        detail = " ".join(str(error).strip().splitlines()[-1:])[:300]
+        self.tell_death(w.id, e.Death.CRASHED, detail, unit, step)
+        self.gone(w)
+        self.events.append(e.WorkerDied(w.id, e.Death.CRASHED, unit, None, detail))
 
     def _inputs_lost(self, w: RayMember, messages: list[Message], named: str) -> None:
         """An argument of a call is gone, so nothing of it was done."""
@@ -179,14 +188,17 @@ class RayReports(Reports):
         if w.dead or w.id not in self.workers:
             return
         w.dead = True
+        w.dead_at = time.monotonic()
+        self.ray.kill(w.actor, no_restart=True)  # its call failed: nothing that it may still say counts
         node = self.nodes.get(w.node)
         if node is None:
-            self._buried(w, None, error)
+            self.bury(w, None, error)
             return
         answer = node.agent.last_mark.remote(w.id, w.slot)
-        self.mailbox.when(answer, lambda mark, failure: self._buried(w, None if failure else mark, error))
+        self.mailbox.when(answer, lambda mark, failure: self.bury(w, None if failure else mark, error))
 
-    def _buried(self, w: RayMember, mark: LastMark | None, error: BaseException | None) -> None:
+    def bury(self, w: RayMember, mark: LastMark | None, error: BaseException | None) -> None:
+        """Tell how a worker died; without a mark its node did not answer."""
         if w.id not in self.workers:
             return
         running = None
@@ -200,7 +212,7 @@ class RayReports(Reports):
         else:
             running, setting_up = mark.task, mark.setting_up
             words = " ".join(mark.words.split("\n")[0].split())
-            if mark.out_of_memory or "OutOfMemory" in str(error) or "memory pressure" in str(error):
+            if mark.out_of_memory or isinstance(error, self.ray.exceptions.OutOfMemoryError):
                 cause, detail = e.Death.OUT_OF_MEMORY, "more than its node has for it"
             elif words:
                 cause, detail = e.Death.CRASHED, words
@@ -213,9 +225,13 @@ class RayReports(Reports):
         self.gone(w)
         self.events.append(e.WorkerDied(w.id, cause, running, setting_up, detail))
 
-    def node_lost(self, node: RayNode) -> None:
+    def node_lost(self, node: RayNode, why: str = "") -> None:
         """A node is gone with all that was on it."""
         del self.nodes[node.index]
+        with contextlib.suppress(Exception):  # it may be there still, and only its agent gone
+            self.ray.kill(node.agent, no_restart=True)
+            for group in node.reservations:
+                self.ray.util.remove_placement_group(group)
         self.lost_at[node.ident] = time.monotonic()
         for w in [w for w in self.workers.values() if w.node == node.index]:
             w.dead = True
@@ -226,4 +242,5 @@ class RayReports(Reports):
             self.events.append(e.DataLost(tuple(lost)))
         host = node.facts.host if node.facts is not None else node.ident[:8]
         rebuilt = f"; the data of {len(lost)} tasks was there and is made again" if lost else ""
-        self.view.message(f"node {node.index} ({host}) was lost{rebuilt}")
+        reason = f": {why}" if why else ""
+        self.view.message(f"node {node.index} ({host}) was lost{reason}{rebuilt}")

@@ -103,10 +103,10 @@ class RayWorker(Worker):
         mark_stage(self.slots, self.setting.slot, stage)
 
     def put(self, parts: list[Any]) -> tuple[int, int]:
-        # Arrays are written to the object store from where they are.
-        arrays = [np.frombuffer(part, np.uint8) for part in parts if len(part)]
-        self.made.append(arrays)
-        return len(self.made) - 1, sum(array.nbytes for array in arrays)
+        # A copy: the stage may use its buffers again before the call returns.
+        data = np.frombuffer(b"".join(parts), np.uint8)
+        self.made.append([data])
+        return len(self.made) - 1, data.nbytes
 
     def get(self, x: Any) -> bytearray:
         return to_bytes(self.given[x[3]][x[4]])
@@ -122,6 +122,11 @@ class WorkerActor:
         self.setting = setting
         self.notes = notes
         self.worker: RayWorker | None = None
+        signal.signal(INTERRUPT, self._interrupt)
+
+    def _interrupt(self, signum: int, frame: FrameType | None) -> None:
+        if self.worker is not None:
+            self.worker.interrupt(signum, frame)
 
     def hello(self) -> int:
         """The process that this is."""
@@ -143,7 +148,6 @@ class WorkerActor:
         else:
             setting.gpus = tuple(int(x) for x in ray.get_gpu_ids() if str(x).isdigit()) or setting.gpus
         self.worker = worker = RayWorker(setting, steps, documents, limits, fd)
-        signal.signal(INTERRUPT, worker.interrupt)
         try:
             worker.active = True
             try:
@@ -159,9 +163,9 @@ class WorkerActor:
     def take(self, messages: list[Message], *given: Any) -> Reply:
         worker = self.worker
         assert worker is not None
-        said_bye = worker.stopping
+        was_stopping = worker.stopping
         worker.serve(messages, given)
-        if worker.stopping and not said_bye and any(x[0] == FromWorker.SETUP_FAILED for x in worker.outbox):
+        if worker.stopping and not was_stopping and any(x[0] == FromWorker.SETUP_FAILED for x in worker.outbox):
             worker.leave()
         return worker.reply()
 
