@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import signal
-import subprocess
 import threading
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.backends.ray.conftest import NODE
 from tests.backends.ray.stages import Fatal, Noted, OncePerNode, OneBuffer, SlowKeep, Sum, Trace
@@ -132,10 +130,18 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def kill_a_worker() -> bool:
-    found = subprocess.run(["pgrep", "-f", "^ray::WorkerActor"], capture_output=True, text=True).stdout
+def kill_a_worker(cluster: Any) -> bool:
+    """Kill some worker of this cluster: others may run on the machine."""
+    raylets = [node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()]
+    found = [
+        process
+        for raylet in raylets
+        if psutil.pid_exists(raylet)
+        for process in psutil.Process(raylet).children()
+        if process.name().startswith("ray::WorkerActo") or "ray::WorkerActor" in " ".join(process.cmdline())
+    ]
     if found:
-        os.kill(random.choice([int(pid) for pid in found.split()]), signal.SIGKILL)
+        random.choice(found).kill()
     return bool(found)
 
 
@@ -155,7 +161,7 @@ def test_a_lost_node_and_killed_workers_change_nothing(cluster: Any, tmp_path: P
         done = sum(len(file.read_text()) for file in where.iterdir())
         if done >= next_kill:  # as work goes on, not as time goes by: a slow machine must get ahead too
             next_kill = done + 4
-            kills += kill_a_worker()
+            kills += kill_a_worker(cluster)
         if added is None and (where / doomed.node_id).exists():
             cluster.remove_node(doomed, allow_graceful=False)
             added = cluster.add_node(**NODE, num_cpus=2)
