@@ -24,32 +24,41 @@ def import_ray(who: str, extra: str) -> Any:
 def connected(
     ray: Any,
     address: str | None,
-    environment: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
     namespace: str | None = None,
     **start: Any,
 ) -> Iterator[None]:
     """Be connected. What was connected or running before stays so afterwards.
 
     A connection that this process has is used and kept. Otherwise the cluster is the one that `RayClient` finds, or one
-    that it starts with the arguments of ``start`` and, in its environment, ``environment``.
+    that it starts with the arguments of ``start`` and, in its environment, ``variables``.
     """
     if ray.is_initialized():
         if address not in (None, "auto"):
             RayClient(address=address).start()  # an error if this process is connected elsewhere
         yield
         return
-    before = {name: os.environ.get(name) for name in environment or {}}
-    os.environ.update(environment or {})
+    with environment(variables or {}), RayClient(address=address, **start) as client:
+        try:
+            ray.init(address=client.at, namespace=namespace, logging_level="warning")
+        except (ConnectionError, OSError, RuntimeError, ray.exceptions.RayError) as error:
+            raise PipelineError(f"no Ray cluster could be reached at {client.at}: {error}") from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have variables set for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
-        with RayClient(address=address, **start) as client:
-            try:
-                ray.init(address=client.at, namespace=namespace, logging_level="warning")
-            except (ConnectionError, OSError, RuntimeError, ray.exceptions.RayError) as error:
-                raise PipelineError(f"no Ray cluster could be reached at {client.at}: {error}") from error
-            try:
-                yield
-            finally:
-                ray.shutdown()
+        yield
     finally:
         for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

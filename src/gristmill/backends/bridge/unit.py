@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gristmill.backends.bridge.clerk import Standing
 from gristmill.backends.bridge.reports import GivenUp, Made, Report
-from gristmill.backends.engine.payload import pack, unpack
+from gristmill.backends.engine.payload import load_task, pack
 from gristmill.backends.step_runner import StageError, StepRunner, details, one_line, overrides
 from gristmill.tasks import Task
 
@@ -289,18 +289,7 @@ class _Attempts:
 
 def _load(packed: Packed, start: int = 0, stop: int = 0) -> Task[Any]:
     """The task as it was when it came, or a part of it."""
-    label, payload = packed
-    try:
-        task: Task[Any] = unpack(payload)
-        if stop:
-            part = task.slice(start, stop)
-            if part is None:
-                raise TypeError(f"a {type(task).__name__} of {task.num_items} items could not be sliced")
-            task, label = part, f"{label}[{start}:{stop}]"
-    except Exception as error:  # unpickling and slicing run the user's code
-        raise StageError(0, f"the task could not be loaded: {one_line(error)}", details(error)) from None
-    task.task_id = label
-    return task
+    return load_task(*packed, start, stop)
 
 
 def _items(packed: Packed) -> int:

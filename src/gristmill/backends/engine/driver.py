@@ -16,7 +16,8 @@ from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import pack, unpack
 from gristmill.backends.engine.planning import Planning
-from gristmill.backends.engine.reports import Reports, Store
+from gristmill.backends.engine.protocol import ToWorker
+from gristmill.backends.engine.reports import Crewman, Reports, Store
 from gristmill.backends.engine.source import Source
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
@@ -68,9 +69,9 @@ class Driver(ABC):
         self._failed: tuple[int, Task[Any] | None] = (-1, None)
         """The task of which parts were given up last."""
         self._do: dict[type, Callable[[Any], None]] = {
-            c.Dispatch: self.dispatch,
+            c.Dispatch: self._dispatch,
             c.Release: self._release,
-            c.Resume: self.resume,
+            c.Resume: self._resume,
             c.Cancel: self._cancel,
             c.StartWorker: self.start_worker,
             c.StopWorker: self.stop_worker,
@@ -86,13 +87,8 @@ class Driver(ABC):
     # What a backend provides ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def dispatch(self, x: c.Dispatch) -> None: ...
-
-    @abstractmethod
-    def resume(self, x: c.Resume) -> None: ...
-
-    @abstractmethod
-    def cancel(self, x: c.Cancel) -> None: ...
+    def member(self, worker: int) -> Crewman | None:
+        """A worker that is there."""
 
     @abstractmethod
     def start_worker(self, x: c.StartWorker) -> None: ...
@@ -200,6 +196,23 @@ class Driver(ABC):
 
     # Commands ---------------------------------------------------------------------------------------------------
 
+    def _dispatch(self, x: c.Dispatch) -> None:
+        w = self.member(x.worker)
+        if w is None:
+            return
+        put = self.store.input_for
+        if x.special:
+            inputs = [put(w, i.task, i.data, i.start, i.stop, i.skip, i.wanted) for i in x.special]
+        else:
+            inputs = [put(w, t, t, 0, 0, 0, ()) for t in x.tasks]
+        self.reports.running[x.worker, x.tasks[0]] = x.step
+        w.outbox.append((ToWorker.RUN, x.step, x.tasks[0], inputs))
+
+    def _resume(self, x: c.Resume) -> None:
+        w = self.member(x.worker)
+        if w is not None:
+            w.outbox.append((ToWorker.RESUME, x.unit))
+
     def _release(self, x: c.Release) -> None:
         stopping = self.scheduler.state.stopping
         for t in x.tasks:
@@ -212,7 +225,9 @@ class Driver(ABC):
 
     def _cancel(self, x: c.Cancel) -> None:
         self.reports.running.pop((x.worker, x.unit), None)
-        self.cancel(x)
+        w = self.member(x.worker)
+        if w is not None:
+            w.outbox.append((ToWorker.CANCEL, x.unit))
 
     def _quarantine(self, x: c.Quarantine) -> None:
         stage, detail, counts = self.reports.errors.get(x.data, {}).pop(x.task, (0, "", []))

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
-_LOGICAL_GPU_BYTES = 80 << 30
+LOGICAL_GPU_BYTES = 80 << 30
 
 
 def cpu_count() -> float:
@@ -118,6 +118,6 @@ def devices(count: int | None, memory_gb: float | None) -> tuple[tuple[str, int]
     n = len(real) if count is None else count
     size = None if memory_gb is None else int(memory_gb * 2**30)
     return tuple(
-        (real[i % len(real)][0], size or real[i % len(real)][1]) if real else (str(i), size or _LOGICAL_GPU_BYTES)
+        (real[i % len(real)][0], size or real[i % len(real)][1]) if real else (str(i), size or LOGICAL_GPU_BYTES)
         for i in range(n)
     )

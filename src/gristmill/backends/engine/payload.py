@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from gristmill.backends.step_runner import StageError, details, one_line
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
@@ -69,3 +70,18 @@ def unpack(data: bytes | bytearray) -> Any:
         buffers.append(view[position : position + size])
         position += size
     return pickle.loads(pickled, buffers=buffers)
+
+
+def load_task(label: str, payload: bytes | bytearray, start: int, stop: int) -> Task[Any]:
+    """The task in a payload, or a slice of its items, with its id. Raises `StageError`."""
+    try:
+        task: Task[Any] = unpack(payload)
+        if stop:
+            part = task.slice(start, stop)
+            if part is None:
+                raise TypeError(f"a {type(task).__name__} of {task.num_items} items could not be sliced")
+            task, label = part, f"{label}[{start}:{stop}]"
+    except Exception as error:  # unpickling and slicing run the user's code
+        raise StageError(0, f"the task could not be loaded: {one_line(error)}", details(error)) from None
+    task.task_id = label
+    return task

@@ -44,6 +44,8 @@ class Crewman(Protocol):
     """When (`time.perf_counter_ns`) it was told to start, or to stop."""
     said_bye: bool
     setup_failed: bool
+    outbox: list[Message]
+    """What it is to be told."""
 
 
 class Store(ABC):
@@ -64,6 +66,12 @@ class Store(ABC):
     @abstractmethod
     def take(self, w: Any, offset: int, length: int, wanted: bool) -> bytes | bytearray | None:
         """Take a payload that a worker made out of the store; its bytes if they are wanted."""
+
+    @abstractmethod
+    def input_for(
+        self, w: Any, task: int, data: int, start: int, stop: int, skip: int, wanted: tuple[int, ...]
+    ) -> tuple[Any, ...]:
+        """A task as a worker is told of it (`ToWorker.RUN`)."""
 
     @abstractmethod
     def payload(self, task: int) -> bytes | bytearray:

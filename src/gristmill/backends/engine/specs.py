@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from gristmill.backends.base import Step
+from gristmill.backends.base import Plan, Step
 from gristmill.backends.engine.config import EngineConfig
 from gristmill.backends.step_runner import overrides
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.profile import Profile
 
 _GB = 2**30
+
+
+def specs_of(plan: Plan, config: EngineConfig) -> list[StepSpec]:
+    """What the scheduler must know of all steps, with what an earlier run has measured of them."""
+    specs = [step_spec(step, config) for step in plan.steps]
+    return config.profile.apply(specs) if isinstance(config.profile, Profile) else specs
 
 
 def step_spec(step: Step, config: EngineConfig) -> StepSpec:

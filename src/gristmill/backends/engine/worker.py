@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gristmill.backends.engine.payload import pack, size_of, unpack
+from gristmill.backends.engine.payload import load_task, pack, size_of
 from gristmill.backends.engine.protocol import NOTHING, FromWorker, Message, ToWorker
 from gristmill.backends.engine.threads import limit_threads
 from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
@@ -205,19 +205,7 @@ class Worker(ABC):
         self.advance(Running(unit, step, inputs, runner.run(tasks), [x[8] for x in inputs], inputs[0][9]), start)
 
     def load(self, x: Any) -> Task[Any]:
-        label, payload, start, stop = x[1], x[2], x[6], x[7]
-        data = payload if payload is not None else self.get(x)
-        try:
-            task: Task[Any] = unpack(data)
-            if stop:
-                part = task.slice(start, stop)
-                if part is None:
-                    raise TypeError(f"a {type(task).__name__} of {task.num_items} items could not be sliced")
-                task, label = part, f"{label}[{start}:{stop}]"
-        except Exception as error:  # unpickling and slicing run the user's code
-            raise StageError(0, f"the task could not be loaded: {one_line(error)}", details(error)) from None
-        task.task_id = label
-        return task
+        return load_task(x[1], x[2] if x[2] is not None else self.get(x), x[6], x[7])
 
     def advance(self, r: Running, start: int = 0) -> None:
         """Make outputs until the unit ends or a chunk is full."""

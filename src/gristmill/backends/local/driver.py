@@ -12,9 +12,8 @@ from gristmill.backends.engine.interrupts import Interrupts
 from gristmill.backends.engine.memory import MemoryWatch
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.protocol import ToWorker
 from gristmill.backends.engine.source import Source
-from gristmill.backends.local.processes import Processes
+from gristmill.backends.local.processes import Processes, WorkerProcess
 from gristmill.backends.local.reports import LocalReports
 from gristmill.backends.local.store import LocalStore
 from gristmill.metrics.view import View
@@ -58,26 +57,8 @@ class LocalDriver(Driver):
         super().close()
         self.arenas.close()
 
-    def dispatch(self, x: c.Dispatch) -> None:
-        w = self.processes.workers.get(x.worker)
-        if w is None:
-            return
-        if x.special:
-            inputs = [self.arenas.input_for(w, i.task, i.data, i.start, i.stop, i.skip, i.wanted) for i in x.special]
-        else:
-            inputs = [self.arenas.input_for(w, t, t, 0, 0, 0, ()) for t in x.tasks]
-        self.reports.running[x.worker, x.tasks[0]] = x.step
-        w.outbox.append((ToWorker.RUN, x.step, x.tasks[0], inputs))
-
-    def resume(self, x: c.Resume) -> None:
-        w = self.processes.workers.get(x.worker)
-        if w is not None:
-            w.outbox.append((ToWorker.RESUME, x.unit))
-
-    def cancel(self, x: c.Cancel) -> None:
-        w = self.processes.workers.get(x.worker)
-        if w is not None:
-            w.outbox.append((ToWorker.CANCEL, x.unit))
+    def member(self, worker: int) -> WorkerProcess | None:
+        return self.processes.workers.get(worker)
 
     def start_worker(self, x: c.StartWorker) -> None:
         devices = [self.devices[i] for i in x.gpus]

@@ -14,7 +14,7 @@ from gristmill.backends.engine.names import LocalNames, pickle_steps
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import INLINE_BYTES
 from gristmill.backends.engine.source import source_of
-from gristmill.backends.engine.specs import scheduler_config_of, step_spec
+from gristmill.backends.engine.specs import scheduler_config_of, specs_of
 from gristmill.backends.engine.worker import Limits
 from gristmill.backends.local.arena import INLINE_BYTES_ON_DISK
 from gristmill.backends.local.config import LocalConfig
@@ -28,7 +28,6 @@ from gristmill.scheduling import Scheduler
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
-from gristmill.scheduling.profile import Profile
 from gristmill.scheduling.scheduler import misfits
 from gristmill.tasks import EmptyTask, Task
 
@@ -43,9 +42,7 @@ def run(
     """Run a plan to its end. ``processes`` are those of this run, and are closed then."""
     if plan.ledger is not None:
         plan.ledger.ignore_failures = config.ignore_failures
-    specs = [step_spec(step, config) for step in plan.steps]
-    if isinstance(config.profile, Profile):
-        specs = config.profile.apply(specs)
+    specs = specs_of(plan, config)
     needs_gpus = any(spec.uses_gpu for spec in specs)
     devices = machine.devices(config.num_gpus, config.gpu_memory_gb) if needs_gpus else ()
     node = NodeJoined(0, int(config.cpus * UNIT), config.memory_limit_bytes, tuple(size for _, size in devices))

@@ -12,9 +12,10 @@ from gristmill.backends.base import Plan
 from gristmill.backends.engine.account import Account
 from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Driver
 from gristmill.backends.engine.interrupts import Interrupts
+from gristmill.backends.engine.machine import LOGICAL_GPU_BYTES
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.protocol import FromWorker, ToWorker
+from gristmill.backends.engine.protocol import FromWorker
 from gristmill.backends.engine.source import Source
 from gristmill.backends.engine.worker import Limits, Setting
 from gristmill.backends.ray.agent import NodeAgent, NodeFacts
@@ -33,7 +34,6 @@ from gristmill.scheduling.config import UNIT
 _LOOK_S = 0.5
 _START_S = 60.0
 """A worker whose process is not there by then was given no room by Ray."""
-_LOGICAL_GPU_BYTES = 80 << 30
 _NODE_LABEL = "ray.io/node-id"
 _DOUBT_S = 15.0
 """How long a node that did not answer is left alone; Ray notes within that time that it is gone, or it is not."""
@@ -165,7 +165,7 @@ class RayDriver(Driver):
     def _gpu_sizes(self, facts: NodeFacts, count: int) -> list[int]:
         size = None if self.config.gpu_memory_gb is None else int(self.config.gpu_memory_gb * 2**30)
         real = facts.gpu_bytes
-        return [size or (real[i] if i < len(real) else _LOGICAL_GPU_BYTES) for i in range(count)]
+        return [size or (real[i] if i < len(real) else LOGICAL_GPU_BYTES) for i in range(count)]
 
     def _welcome(self, state: NodeState) -> None:
         """Place an agent on a node; it is used once the agent has answered."""
@@ -296,28 +296,8 @@ class RayDriver(Driver):
         if w is not None:
             self.talk.died(w, None)
 
-    # Units ------------------------------------------------------------------------------------------------------
-
-    def dispatch(self, x: c.Dispatch) -> None:
-        w = self.talk.workers.get(x.worker)
-        if w is None:
-            return
-        if x.special:
-            inputs = [self.objects.input_for(i.task, i.data, i.start, i.stop, i.skip, i.wanted) for i in x.special]
-        else:
-            inputs = [self.objects.input_for(t, t, 0, 0, 0, ()) for t in x.tasks]
-        self.reports.running[x.worker, x.tasks[0]] = x.step
-        w.outbox.append((ToWorker.RUN, x.step, x.tasks[0], inputs))
-
-    def resume(self, x: c.Resume) -> None:
-        w = self.talk.workers.get(x.worker)
-        if w is not None:
-            w.outbox.append((ToWorker.RESUME, x.unit))
-
-    def cancel(self, x: c.Cancel) -> None:
-        w = self.talk.workers.get(x.worker)
-        if w is not None:
-            w.outbox.append((ToWorker.CANCEL, x.unit))
+    def member(self, worker: int) -> RayMember | None:
+        return self.talk.workers.get(worker)
 
     # Memory and time --------------------------------------------------------------------------------------------
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sized
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sized
+from contextlib import ExitStack
 from typing import Any
 
 from gristmill.backends.base import Executor, Plan, RunRecord
@@ -15,24 +14,24 @@ from gristmill.backends.engine.names import LocalNames, pickle_steps
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import INLINE_BYTES
 from gristmill.backends.engine.source import source_of
-from gristmill.backends.engine.specs import scheduler_config_of, step_spec
+from gristmill.backends.engine.specs import scheduler_config_of, specs_of
 from gristmill.backends.engine.worker import Limits
 from gristmill.backends.ray.cluster import NodeState, nodes_of
 from gristmill.backends.ray.config import RayConfig
-from gristmill.core.connection import connected, import_ray
+from gristmill.backends.ray.driver import RayDriver
+from gristmill.backends.ray.store import RayStore
+from gristmill.core.connection import connected, environment, import_ray
 from gristmill.errors import PlanError
 from gristmill.metrics.view import view_for
 from gristmill.scheduling import Scheduler
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
-from gristmill.scheduling.profile import Profile
 from gristmill.scheduling.scheduler import misfits
 from gristmill.tasks import EmptyTask, Task
 
 _PREFETCH_US = 60_000
 """Work that waits in each worker: a call and its answer take some milliseconds."""
-_IGNORE = "RAY_IGNORE_UNHANDLED_ERRORS"
 
 
 class RayExecutor(Executor):
@@ -55,9 +54,7 @@ class RayExecutor(Executor):
         config = self.config
         if plan.ledger is not None:
             plan.ledger.ignore_failures = config.ignore_failures
-        specs = [step_spec(step, config) for step in plan.steps]
-        if isinstance(config.profile, Profile):
-            specs = config.profile.apply(specs)
+        specs = specs_of(plan, config)
         outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
         tasks: Iterable[Task[Any]] = [EmptyTask()] if initial_tasks is None else initial_tasks
         total = len(tasks) if isinstance(tasks, Sized) else None
@@ -69,7 +66,8 @@ class RayExecutor(Executor):
             steps = pickle_steps(plan, local)
             ray = import_ray("RayExecutor", "ray")
             cpus = None if config.num_cpus is None else math.ceil(config.num_cpus)
-            stack.enter_context(_errors_are_handled())
+            # of a call that failed, only one of the two results is looked at: Ray need not tell of the other
+            stack.enter_context(environment({"RAY_IGNORE_UNHANDLED_ERRORS": "1"}))
             stack.enter_context(connected(ray, config.address, num_cpus=cpus, num_gpus=config.num_gpus))
             nodes = nodes_of(ray)
             if problems := misfits(specs, [_at_best(node, config) for node in nodes]):
@@ -84,9 +82,6 @@ class RayExecutor(Executor):
             scheduler = RecordingScheduler(specs, scheduler_config, log) if log else Scheduler(specs, scheduler_config)
             source = source_of(tasks, total)
             stack.callback(source.close)
-            from gristmill.backends.ray.driver import RayDriver
-            from gristmill.backends.ray.store import RayStore
-
             store = RayStore(ray, limits.inline)
             driver = RayDriver(
                 ray, config, plan, scheduler, steps, limits, source, store, outputs, view, local, interrupts
@@ -107,17 +102,3 @@ def _at_best(node: NodeState, config: RayConfig) -> NodeJoined:
     """What a node could give. How much memory its GPUs have is known once somebody is there, unless it was said."""
     size = 1 << 50 if config.gpu_memory_gb is None else int(config.gpu_memory_gb * 2**30)
     return NodeJoined(0, int(node.cpus * config.cpu_allocation_percentage * UNIT), node.memory, (size,) * node.gpus)
-
-
-@contextmanager
-def _errors_are_handled() -> Iterator[None]:
-    """Keep Ray from telling of results that nobody looked at: of a call that failed, one of the two is looked at."""
-    before = os.environ.get(_IGNORE)
-    os.environ[_IGNORE] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(_IGNORE, None)
-        else:
-            os.environ[_IGNORE] = before

@@ -106,7 +106,7 @@ class RayStore(Store):
         return bulk.node >= 0 and bulk not in self._on_node.get(bulk.node, ())
 
     def input_for(
-        self, task: int, data: int, start: int, stop: int, skip: int, wanted: tuple[int, ...]
+        self, w: RayMember, task: int, data: int, start: int, stop: int, skip: int, wanted: tuple[int, ...]
     ) -> tuple[Any, ...]:
         """A task as a worker is told of it. In place of a payload in the store stands its object."""
         ref = self.refs[data]

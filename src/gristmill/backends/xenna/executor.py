@@ -20,7 +20,7 @@ from gristmill.backends.capabilities import check
 from gristmill.backends.engine.names import LocalNames, pickle_steps
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.xenna.config import XennaConfig
-from gristmill.core.connection import connected, import_ray
+from gristmill.core.connection import connected, environment, import_ray
 from gristmill.errors import PipelineError, PlanError
 from gristmill.tasks import Task
 
@@ -75,7 +75,8 @@ class XennaExecutor(Executor):
             stack.callback(local.close)
             stages = pickle_steps(plan, local)
             stack.enter_context(connected(ray, self.config.address, ENVIRONMENT, include_dashboard=True))
-            stack.enter_context(_monitor_looks_here(ray))
+            # its monitor asks whatever cluster it finds first on this machine, unless it is told which
+            stack.enter_context(environment({"RAY_API_SERVER_ADDRESS": ray.get_runtime_context().gcs_address}))
             _check_cluster(ray)
             stack.enter_context(_nobody_stays(ray))
             stack.callback(books.close)
@@ -204,18 +205,6 @@ def _stage_spec(
 
 _LEFT = ("NodeResourceMonitor", "StageWorker", "ActorLocationTracker")
 _END_S = 30.0
-
-
-@contextmanager
-def _monitor_looks_here(ray: ModuleType) -> Iterator[None]:
-    """Xenna's monitor asks whatever cluster it finds first on this machine, unless the environment says which."""
-    name = "RAY_API_SERVER_ADDRESS"
-    before = os.environ.get(name)
-    os.environ[name] = ray.get_runtime_context().gcs_address
-    try:
-        yield
-    finally:
-        os.environ.pop(name) if before is None else os.environ.__setitem__(name, before)
 
 
 def _check_cluster(ray: ModuleType) -> None:
