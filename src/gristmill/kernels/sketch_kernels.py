@@ -194,9 +194,7 @@ def fill_places(  # type: ignore[no-untyped-def]
     """The minima of one text by fast similarity sketching (Dahlgaard, Knudsen, Thorup 2017)."""
     places = np.uint64(len(minima))
     minima[:] = _EMPTY
-    i, count, kept = next_shingles(
-        data, words, by_word, start, end, width, power, seed, codes, np.int64(-1), shingles
-    )
+    i, count, kept = next_shingles(data, words, by_word, start, end, width, power, seed, codes, np.int64(-1), shingles)
     put_first(shingles, count, places, minima)
     whole = i >= end
     while i < end:

@@ -52,7 +52,9 @@ def run(pipeline: Pipeline, executor: Executor, keep_outputs: bool | None, fuse:
     whole = linked_stages(pipeline.name, pipeline.stages, source)
     writer: Any = next(filter(is_output, whole), None)
     if writer is None:
-        raise PlanError(f"pipeline {pipeline.name!r} needs a writer: what is removed is written down beside its output.")
+        raise PlanError(
+            f"pipeline {pipeline.name!r} needs a writer: what is removed is written down beside its output."
+        )
     with pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext():
         return _Phases(pipeline, executor, reader, list(blocks), writer, fuse, fresh).run(whole, source, keep_outputs)
 
@@ -174,10 +176,8 @@ class _Phases:
             result.check()
             if is_last:
                 result = RunResult(self._together())
-                assert result.ledger is not None
-                plan.ledger = result.ledger
-            if log is not None and (result.ok or self.executor.ignore_failures):
-                log.finish(plan.ledger.plain())
+            if log is not None and result.ledger is not None and (result.ok or self.executor.ignore_failures):
+                log.finish(result.ledger.plain())
         finally:
             if log is not None:
                 log.close()
@@ -254,7 +254,7 @@ class _Between:
     def run(self, name: str, stage: Stage, tasks: Sequence[Task[Any]], size: int) -> list[Any]:
         if not tasks:
             return []
-        if size <= min(_HERE_BYTES, self.memory // 4) or len(tasks) == 1 and size <= self.memory // 4:
+        if size <= min(_HERE_BYTES, self.memory // 4) or (len(tasks) == 1 and size <= self.memory // 4):
             stage.preload()
             stage.setup()
             return [stage.process(task) for task in tasks]
@@ -330,4 +330,3 @@ def _read_json(folder: Folder, name: str) -> Any:
 
 def _short_hash(value: Any) -> str:
     return hashlib.blake2b(fast_json.dumps(value), digest_size=12).hexdigest()
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gristmill.stages.core import ProcessingStage, Result
@@ -15,6 +16,29 @@ if TYPE_CHECKING:
 
 KEYS = ".keys"
 """How the names of files end that hold the keys of a batch."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What is known of the input before it is read: by its size, and by some of its documents."""
+
+    documents: int
+    text_bytes: int
+    seconds_each: float
+    """To read a document and make its keys."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a stage will take."""
+
+    documents: int
+    text_bytes: int
+    memory_bytes: int
+    disk_bytes: int
+    seconds: float
+    words: str = ""
+    """More, to be said behind the size of the input."""
 
 
 class Between(Protocol):
@@ -69,9 +93,9 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
         """The stage that does what was decided."""
 
-    def forecast(self, documents: int, text_bytes: int, memory: int, workers: int, stored: bool) -> list[str]:
-        """What it will take, in words, before anything starts. ``stored``: documents are put aside as well."""
-        return []
+    def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast | None:
+        """What it will take. ``stored``: documents are put aside as well."""
+        return None
 
     def process(self, task: DocumentBatch) -> Result:
         raise TypeError(f"{self.name!r} needs all documents of a pipeline: it cannot process a batch by itself.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gristmill.stages.barrier import Forecast, Looked
 from gristmill.stages.deduplication import link, match
 
 ID_BYTES = 72
@@ -27,8 +28,7 @@ def bands_at_once(documents: int, bands: int, memory: int) -> int:
 class Cost:
     """Of a number of documents with a number of bytes of text."""
 
-    documents: int
-    text_bytes: int
+    looked: Looked
     memory: int
     workers: int
     stored: bool
@@ -37,45 +37,33 @@ class Cost:
     """Of the keys of a document."""
     bands: int = 1
     per_iteration: int | None = None
-    seconds_each: float = 0.0
-    """To read a document and make its keys, measured on some."""
 
     @property
     def at_once(self) -> int:
-        return self.per_iteration or bands_at_once(self.documents, self.bands, self.memory)
+        return self.per_iteration or bands_at_once(self.looked.documents, self.bands, self.memory)
 
     @property
     def peak_bytes(self) -> int:
         reading = self.workers * WORKER_BYTES
         busy = min(self.workers, self.at_once, self.bands)
-        matching = busy * min(self.documents * (match.BYTES_EACH + 8), self.memory // (2 * busy))
-        matching += self.documents * link.BYTES_EACH
+        matching = busy * min(self.looked.documents * (match.BYTES_EACH + 8), self.memory // (2 * busy))
+        matching += self.looked.documents * link.BYTES_EACH
         return PROCESS_BYTES + max(reading, matching)
 
     @property
     def disk_bytes(self) -> int:
         each = ID_BYTES + self.key_bytes + 16 + 16 * self.bands // 4
-        return self.documents * each + (self.text_bytes if self.stored else 0)
+        return self.looked.documents * each + (self.looked.text_bytes if self.stored else 0)
 
     @property
     def seconds(self) -> float:
-        reading = 1.6 * self.documents * self.seconds_each / self.workers  # and once more, to write
-        matching = self.documents * MATCH_S * self.bands
-        return 1.0 + reading + matching + self.documents * RECORD_S / self.workers
+        reading = 1.6 * self.looked.documents * self.looked.seconds_each / self.workers  # and once more, to write
+        matching = self.looked.documents * MATCH_S * self.bands
+        return 1.0 + reading + matching + self.looked.documents * RECORD_S / self.workers
 
-    def lines(self, name: str) -> list[str]:
-        from gristmill.metrics.format import size
-
+    def forecast(self) -> Forecast:
         iterations = -(-self.bands // self.at_once)
-        bands = f", {self.at_once} bands at a time ({iterations} iterations)" if self.bands > 1 else ""
-        return [
-            f"{name}: about {self.documents:,} documents, {size(self.text_bytes)} of text{bands}",
-            f"{name}: estimated memory {size(self.peak_bytes)} of {size(self.memory)}, disk {size(self.disk_bytes)} "
-            f"for the time of the run, {_time(self.seconds)}",
-        ]
-
-
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+        many = f", {self.at_once} bands at a time in {iterations} iterations" if self.bands > 1 else ""
+        return Forecast(
+            self.looked.documents, self.looked.text_bytes, self.peak_bytes, self.disk_bytes, self.seconds, many
+        )

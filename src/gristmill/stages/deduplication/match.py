@@ -40,16 +40,16 @@ class Match(ProcessingStage[MatchTask, MatchTask]):
         self.parts = parts
 
     def preload(self) -> None:
-        from gristmill.kernels import signatures
-
-        signatures.preload_matching()
+        first_equal(np.zeros(0, np.uint64))
 
     def process(self, task: MatchTask) -> MatchTask:
         keys, numbers = self._keys(task)
         first = first_equal(keys)
         pairs = np.flatnonzero(first != np.arange(len(first)))
-        found = np.stack([numbers[first[pairs]], numbers[pairs]]) if numbers is not None else (
-            np.stack([first[pairs], pairs])
+        found = (
+            np.stack([numbers[first[pairs]], numbers[pairs]])
+            if numbers is not None
+            else (np.stack([first[pairs], pairs]))
         )
         write_array(self.parts.folder, task.data, found.astype(np.int64, copy=False))
         return MatchTask(task.data, task_id=task.task_id)
@@ -70,7 +70,9 @@ class Match(ProcessingStage[MatchTask, MatchTask]):
             table = parts.table(part, task.columns)
             leading = as_array(table.column(0))
             # by the low half: keys of equal documents are in the same turn, and all turns are about the same size
-            mine = np.flatnonzero(((leading & np.uint64(0xFFFFFFFF)) * np.uint64(task.passes)) >> np.uint64(32) == task.turn)
+            mine = np.flatnonzero(
+                ((leading & np.uint64(0xFFFFFFFF)) * np.uint64(task.passes)) >> np.uint64(32) == task.turn
+            )
             chosen.append(np.stack([as_array(table.column(n))[mine] for n in range(len(task.columns))], axis=1))
             numbers.append(mine + parts.starts[part])
         return _plain(np.concatenate(chosen)), np.concatenate(numbers)
@@ -84,8 +86,7 @@ def tasks_for(name: str, columns: Sequence[str], documents: int, memory: int) ->
     """What to do to compare one kind of key within some bytes of memory."""
     passes = max(1, -(-documents * (BYTES_EACH + 8 * len(columns)) // max(memory, 1)))
     return [
-        MatchTask(f"{name}-{turn:04d}.pairs", columns=list(columns), turn=turn, passes=passes)
-        for turn in range(passes)
+        MatchTask(f"{name}-{turn:04d}.pairs", columns=list(columns), turn=turn, passes=passes) for turn in range(passes)
     ]
 
 

@@ -86,8 +86,10 @@ def _rows(folder: Folder, name: str) -> int:
 
 def as_array(column: Any) -> Array:
     """A column without nulls as an array, which nobody writes to."""
-    found: Array = column.combine_chunks().to_numpy(zero_copy_only=False) if column.num_chunks != 1 else (
-        column.chunk(0).to_numpy(zero_copy_only=False)
+    found: Array = (
+        column.combine_chunks().to_numpy(zero_copy_only=False)
+        if column.num_chunks != 1
+        else (column.chunk(0).to_numpy(zero_copy_only=False))
     )
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gristmill.sizes import parse_size
-from gristmill.stages.barrier import Between, BarrierStage
+from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.policy import FIRST, check_policy
 from gristmill.stages.registry import register
@@ -44,8 +44,9 @@ class ExactDeduplication(BarrierStage):
 
     def preload(self) -> None:
         from gristmill.kernels import signatures
+        from gristmill.kernels.compile import preload
 
-        signatures.preload_hashing()
+        preload([signatures.HASH_TEXTS])
 
     def keys(self, batch: DocumentBatch) -> pa.Table:
         import pyarrow as pa
@@ -83,8 +84,7 @@ class ExactDeduplication(BarrierStage):
 
         return RemoveDuplicates(self.name, REASON, folder, records)
 
-    def forecast(self, documents: int, text_bytes: int, memory: int, workers: int, stored: bool) -> list[str]:
+    def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast:
         from gristmill.stages.deduplication.cost import Cost
 
-        return Cost(documents, text_bytes, memory, workers, stored, key_bytes=24).lines(self.name)
-
+        return Cost(looked, memory, workers, stored, key_bytes=24).forecast()

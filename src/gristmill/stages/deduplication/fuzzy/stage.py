@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gristmill.sizes import parse_size
-from gristmill.stages.barrier import BarrierStage, Between
+from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.policy import FIRST, check_policy
 from gristmill.stages.registry import register
@@ -107,7 +107,10 @@ class FuzzyDeduplication(BarrierStage):
         return {name: value for name, value in self.__dict__.items() if name != "sketcher"}
 
     def preload(self) -> None:
-        self.sketcher.preload()
+        from gristmill.kernels import signatures
+        from gristmill.kernels.compile import preload
+
+        preload([signatures.SKETCH[self.method]])
 
     def keys(self, batch: DocumentBatch) -> pa.Table:
         import pyarrow as pa
@@ -175,12 +178,12 @@ class FuzzyDeduplication(BarrierStage):
 
         return RemoveDuplicates(self.name, REASON, folder, records)
 
-    def forecast(self, documents: int, text_bytes: int, memory: int, workers: int, stored: bool) -> list[str]:
+    def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast:
         from gristmill.stages.deduplication.cost import Cost
 
         key_bytes = 8 * self.num_bands + self.num_bands * self.minhashes_per_band + 8
-        cost = Cost(documents, text_bytes, memory, workers, stored, key_bytes, self.num_bands, self.bands_per_iteration)
-        return cost.lines(self.name)
+        cost = Cost(looked, memory, workers, stored, key_bytes, self.num_bands, self.bands_per_iteration)
+        return cost.forecast()
 
 
 def band_name(number: int) -> str:
