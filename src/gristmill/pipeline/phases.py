@@ -25,9 +25,11 @@ from gristmill.pipeline.documents import fingerprint, with_ledger
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.barrier import KEYS, BarrierStage
-from gristmill.stages.spool import DOCUMENTS, Spool, SpoolReader
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.spool import DOCUMENTS, Spool, SpoolReader, read_arrow
+from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.storage import Folder
-from gristmill.tasks import FileBlock, Task
+from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
 from gristmill.tasks.names import block_of_file
 
 if TYPE_CHECKING:
@@ -261,6 +263,23 @@ class _Between:
         plan = plan_of(name, [stage], Source(tasks[0]))
         return self._execute(plan, list(tasks), keep=True).outputs
 
+    def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
+        if not self._cut.read_again:
+            return [self._stored(part, row, field) for part, row, _ in places] if self.folder.is_local else None
+        ranges = []
+        for _, _, ident in places:
+            path, _, position = ident.rpartition("#")
+            ranges.append(FileRange(path, int(position), int(position) + 1))
+        blocks = [piece for block in self._blocks if isinstance(block, FileBlock) for piece in block.data]
+        if not isinstance(self._head, JsonlReader) or any(piece.stop < 0 for piece in blocks):
+            return None  # a file that must be read from its beginning
+        batch = self._head.reading_for([_Wants(field)]).process(FileBlock(ranges, task_id="0"))
+        texts: list[str] = batch.data.column(field).to_pylist()  # type: ignore[union-attr]  # no stream: it is one batch
+        return texts if len(texts) == len(places) else None
+
+    def _stored(self, part: str, row: int, field: str) -> str:
+        return read_arrow(self.folder, part + DOCUMENTS, [field]).column(0)[row].as_py() or ""
+
     def again(self, name: str, stage: Stage, parts: Sequence[str]) -> None:
         wanted = set(parts)
         if self._cut.read_again:
@@ -285,6 +304,22 @@ class _Between:
         record.ledger = None
         self._phases.records.append(record)
         return RunResult(replace(record, outputs=record.outputs)) if keep else result
+
+
+class _Wants(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Stands for whoever looks at one column, when a reader is told what to take."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.column]
+
+    def output_type(self) -> type[FileGroupTask]:
+        return FileGroupTask
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        return task
 
 
 def limits_of(executor: Executor, told: int | None) -> tuple[int, int]:

@@ -60,6 +60,9 @@ class Between(Protocol):
         ``size`` is how many bytes it works on.
         """
 
+    def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
+        """The texts of a few documents, each by its part, its row there and its id; None if that takes `again`."""
+
     def again(self, name: str, stage: ProcessingStage[Any, Any], parts: Sequence[str]) -> None:
         """Have the stage process the batches of these parts once more, with the documents in them."""
 
