@@ -96,9 +96,9 @@ class _Phases:
                 front.append(stage)
                 continue
             number += 1
-            cut = _Cut(stage, _within(output, f"{PHASES}/{number}"), _within(output, _records(number)))
+            cut = _Cut(stage, phase_folder(output, number), records_folder(output, number))
             if self.fresh:
-                output.remove(_records(number))
+                cut.records.remove()
             self._phase(cut, front, head, blocks, source)
             if cut.read_again:
                 front = [whole[0]]
@@ -111,7 +111,7 @@ class _Phases:
         result = self._execute(front, head, blocks, source, keep_outputs, self.fresh)
         if result.ok or self.executor.ignore_failures:
             for n in range(1, number + 1):
-                self._clear(_within(output, f"{PHASES}/{n}"), n)
+                self._clear(phase_folder(output, n), n)
         if result.record.failures_total and not self.executor.ignore_failures:
             raise PipelineFailed(result.failure_report(), result)
         return result
@@ -336,12 +336,15 @@ def say(line: str) -> None:
     print(f"gristmill: {line}", file=sys.stderr, flush=True)
 
 
-def _within(folder: Folder, name: str) -> Folder:
-    return Folder(f"{folder.url.rstrip('/')}/{name}", folder.options)
+def phase_folder(output: Folder, number: int) -> Folder:
+    """Where the keys are of the documents in front of the cut of this number."""
+    return Folder(f"{output.url.rstrip('/')}/{PHASES}/{number}", output.options)
 
 
-def _records(number: int) -> str:
-    return RECORDS if number == 1 else f"{RECORDS}-{number}"
+def records_folder(output: Folder, number: int) -> Folder:
+    """Where the records are of what was removed at the cut of this number."""
+    name = RECORDS if number == 1 else f"{RECORDS}-{number}"
+    return Folder(f"{output.url.rstrip('/')}/{name}", output.options)
 
 
 def _names(folder: Folder) -> list[str]:
