@@ -39,7 +39,7 @@ PHASES = "_gristmill/phases"
 RECORDS = "duplicates"
 """The folder, in the output, of the records of what barriers have removed; of a second one `duplicates-2`."""
 DECIDED = "decided.json"
-_HERE_BYTES = 64 << 20
+HERE_BYTES = 64 << 20
 """Work on so little is done in the driver: workers take longer to start."""
 
 
@@ -57,7 +57,8 @@ def run(pipeline: Pipeline, executor: Executor, keep_outputs: bool | None, fuse:
         raise PlanError(
             f"pipeline {pipeline.name!r} needs a writer: what is removed is written down beside its output."
         )
-    with pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext():
+    client = pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext()
+    with client, executor.several():
         return _Phases(pipeline, executor, reader, list(blocks), writer, fuse, fresh).run(whole, source, keep_outputs)
 
 
@@ -256,7 +257,7 @@ class _Between:
     def run(self, name: str, stage: Stage, tasks: Sequence[Task[Any]], size: int) -> list[Any]:
         if not tasks:
             return []
-        if size <= min(_HERE_BYTES, self.memory // 4) or (len(tasks) == 1 and size <= self.memory // 4):
+        if size <= min(HERE_BYTES, self.memory // 4) or (len(tasks) == 1 and size <= self.memory // 4):
             stage.preload()
             stage.setup()
             return [stage.process(task) for task in tasks]
