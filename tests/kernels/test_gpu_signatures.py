@@ -38,8 +38,17 @@ extern "C" void run_sketch(
     });
 }
 """
-TEXTS = ["", "x", "short of it", "漢字かな交じり文の例です。" * 9, "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 👩‍🚀 " * 30, "e\u0301" * 300, "a" * 24, "a" * 23]
-TEXTS += ["number %d of the words that follow it here" % k * (k % 7) for k in range(30)]
+TEXTS = [
+    "",
+    "x",
+    "short of it",
+    "漢字かな交じり文の例です。" * 9,
+    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 👩‍🚀 " * 30,
+    "e\u0301" * 300,
+    "a" * 24,
+    "a" * 23,
+]
+TEXTS += [f"number {k} of the words that follow it here" * (k % 7) for k in range(30)]
 TEXTS += ["é" + "long and longer " * 20 + str(k) for k in range(3)]
 LONG_TEXTS = [" ".join(map(str, range(900))), "мир и труд " * 400 + "x", "".join(map(chr, range(0x4E00, 0x5E00)))]
 
@@ -86,7 +95,11 @@ def test_hashes_are_those_of_the_cpu(libraries):
 def sketched(library: ctypes.CDLL, shape: Shape, sketcher: Sketcher, texts: Texts) -> tuple[np.ndarray, ...]:
     count, places = len(texts), sketcher.num_hashes
     bands, small = np.zeros((sketcher.num_bands, count), np.uint64), np.zeros((count, places), np.uint8)
-    unfinished, order, salts = np.zeros(count, np.uint8), np.arange(count, dtype=np.uint32)[::-1].copy(), sketcher.salts()
+    unfinished, order, salts = (
+        np.zeros(count, np.uint8),
+        np.arange(count, dtype=np.uint32)[::-1].copy(),
+        sketcher.salts(),
+    )
     buffers = padded(texts)
     library.run_sketch(
         *map(pointer, buffers),

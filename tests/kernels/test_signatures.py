@@ -19,8 +19,22 @@ from gristmill.kernels.signatures import (
 )
 from gristmill.kernels.texts import Texts
 
-SCRIPTS = ["plain ASCII, long enough to be read by the block", "漢字かな交じり文の例です。" * 3, "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 👩‍🚀" * 4, "e\u0301" * 20]
-SCRIPTS += ["", "x", "é", " ", "नमस्ते दुनिया " * 3, "a" * 31 + "é" + "b" * 40, "a" * 32 + "漢" * 3 + "c" * 33, "мир " * 300]
+SCRIPTS = [
+    "plain ASCII, long enough to be read by the block",
+    "漢字かな交じり文の例です。" * 3,
+    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 👩‍🚀" * 4,
+    "e\u0301" * 20,
+]
+SCRIPTS += [
+    "",
+    "x",
+    "é",
+    " ",
+    "नमस्ते दुनिया " * 3,
+    "a" * 31 + "é" + "b" * 40,
+    "a" * 32 + "漢" * 3 + "c" * 33,
+    "мир " * 300,
+]
 
 
 def one(text: str | bytes) -> tuple[int, ...]:
@@ -255,7 +269,9 @@ def test_a_long_text_of_few_shingles_takes_no_longer_than_another():
     assert min(seconds("ab" * 200_000) for _ in range(3)) < 10 * usual + 0.01
 
 
-@pytest.mark.parametrize("bad", [b"\xf0\x9f", b"\x80\x80\x80", b"a \xe2\x80", b"\xff\xfe.", b"\xc2", b"abc" * 30 + b"\xe3"])
+@pytest.mark.parametrize(
+    "bad", [b"\xf0\x9f", b"\x80\x80\x80", b"a \xe2\x80", b"\xff\xfe.", b"\xc2", b"abc" * 30 + b"\xe3"]
+)
 def test_bytes_that_are_no_utf8_crash_nothing_and_nothing_behind_them_matters(bad):
     def sketch(behind: bytes) -> list[list[int]]:
         data = np.frombuffer(bad + behind, np.uint8)

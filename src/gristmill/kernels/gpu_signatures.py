@@ -52,7 +52,7 @@ class Shape:
 SHORT = Shape(group=32, per_block=4, tile=1024, stored=512)
 LONG = Shape(group=128, per_block=1, tile=4096, stored=1024)
 MOST_ROUNDS = 16
-"""For texts whose shingles have no room: those that need more have few shingles, many times, and are done by the CPU."""
+"""For texts whose shingles have no room: one that needs more has few shingles, many times, and is left to the CPU."""
 MOST_SHARED = 200 << 10
 
 
@@ -359,9 +359,7 @@ class Device:
                     shared_mem=shared,
                 )
 
-    def _through(
-        self, texts: Texts, work: Callable[[Slab, Slot, tuple[Any, Any, Any]], Callable[[], None]]
-    ) -> None:
+    def _through(self, texts: Texts, work: Callable[[Slab, Slot, tuple[Any, Any, Any]], Callable[[], None]]) -> None:
         """Send the texts over in slabs, and begin the work on each when it is there."""
         for number, slab in enumerate(slabs(texts)):
             slot = self._slots[number % SLOTS]
