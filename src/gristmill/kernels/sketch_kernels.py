@@ -29,7 +29,7 @@ def rest_of(data, i, end):  # type: ignore[no-untyped-def]
 
 @helper
 def code_at(data, i, end):  # type: ignore[no-untyped-def]
-    """The code point whose first byte is at ``i``, as that byte says: it is not asked whether the others do continue."""
+    """The code point whose first byte is at ``i``, as that byte says: nobody asks whether the others do continue it."""
     lead = np.uint64(data[i])
     if lead < 0x80:
         return lead
@@ -194,9 +194,7 @@ def fill_places(  # type: ignore[no-untyped-def]
     """The minima of one text by fast similarity sketching (Dahlgaard, Knudsen, Thorup 2017)."""
     places = np.uint64(len(minima))
     minima[:] = _EMPTY
-    i, count, kept = next_shingles(
-        data, words, by_word, start, end, width, power, seed, codes, np.int64(-1), shingles
-    )
+    i, count, kept = next_shingles(data, words, by_word, start, end, width, power, seed, codes, np.int64(-1), shingles)
     put_first(shingles, count, places, minima)
     whole = i >= end
     while i < end:
@@ -267,8 +265,9 @@ def sketch_fast(  # type: ignore[no-untyped-def]
     times ``width``. ``distinct`` are no fewer than ``shingles``, and ``table``, a power of two, is twice as long.
     """
     for d in range(len(starts)):
+        begin, end = starts[d], ends[d]
         fill_places(
-            data, words, by_word, starts[d], ends[d], width, power, seed, salts, codes, shingles, distinct, table, minima
+            data, words, by_word, begin, end, width, power, seed, salts, codes, shingles, distinct, table, minima
         )  # fmt: skip
         give_out(minima, d, rows, bands, small, signatures)
 
@@ -278,7 +277,7 @@ def sketch_classic(  # type: ignore[no-untyped-def]
     data, words, starts, ends, by_word, width, power, seed, salts, codes, shingles, narrow, minima,
     rows, bands, small, signatures
 ):  # fmt: skip
-    """As `sketch_fast`, by a hash of 32 bits of its own for each of the minima. ``narrow`` is as long as ``shingles``."""
+    """As `sketch_fast`, with a hash of 32 bits of its own for each minimum. ``narrow`` is as long as ``shingles``."""
     for d in range(len(starts)):
         i = starts[d]
         kept = np.int64(-1)
@@ -305,7 +304,7 @@ def sketch_classic(  # type: ignore[no-untyped-def]
 def list_shingles(  # type: ignore[no-untyped-def]
     data, words, starts, ends, by_word, width, power, seed, codes, shingles, out, edges
 ):
-    """All shingles of text ``d``: from ``out[edges[d]]`` to the next. There is room for as many as bytes, or words, or 1."""
+    """All shingles of text ``d``, from ``out[edges[d]]`` on. There is room for as many as bytes, or words, or one."""
     total = 0
     edges[0] = 0
     for d in range(len(starts)):
