@@ -142,7 +142,7 @@ def put_first(shingles, count, places, minima):  # type: ignore[no-untyped-def]
 
 @helper
 def put_again(shingles, count, places, round_, salt, minima):  # type: ignore[no-untyped-def]
-    """A later round. As many rounds as there are places say by themselves where; each of those behind fills one."""
+    """A later round. As many as there are places let each shingle say where it goes; each of those behind fills one."""
     head = round_ << _ROUND
     if round_ < places:
         for k in range(count):
@@ -151,19 +151,32 @@ def put_again(shingles, count, places, round_, salt, minima):  # type: ignore[no
             minima[place] = min(minima[place], head | (value & _HASH))
         return
     place = round_ - places
-    if minima[place] == _EMPTY:
-        least = _EMPTY
+    if minima[place] >> _ROUND >= round_:  # empty, or filled by a part before of the same text
+        least = minima[place]
         for k in range(count):
             least = min(least, head | (remixed(shingles[k], salt) & _HASH))
         minima[place] = least
 
 
 @helper
-def has_empty(minima):  # type: ignore[no-untyped-def]
+def count_empty(minima):  # type: ignore[no-untyped-def]
     empty = 0
     for k in range(len(minima)):
         empty += minima[k] == _EMPTY
-    return empty > 0
+    return empty
+
+
+@helper
+def put_rounds(shingles, count, places, round_, stop, salts, minima):  # type: ignore[no-untyped-def]
+    """Rounds from ``round_`` on until no place is empty, or ``stop``; returns the next one, and how many are empty."""
+    empty = count_empty(minima)
+    while empty and round_ < stop:
+        least = round_ + np.uint64((empty + count - 1) // count)  # no fewer rounds can fill them all
+        while round_ < min(least, stop):
+            put_again(shingles, count, places, round_, salts[round_], minima)
+            round_ += _ONE
+        empty = count_empty(minima)
+    return round_, empty
 
 
 @helper
@@ -200,14 +213,11 @@ def fill_places(  # type: ignore[no-untyped-def]
     while i < end:
         i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
         put_first(shingles, count, places, minima)
-    round_ = _ONE
-    if whole:  # if they were all different, this many rounds would do
-        while has_empty(minima) and round_ * np.uint64(count) < np.uint64(16) * places + np.uint64(2 * count):
-            if round_ == np.uint64(2) * places:
-                return
-            put_again(shingles, count, places, round_, salts[round_], minima)
-            round_ += _ONE
-    if not has_empty(minima):
+    most = np.uint64(2) * places
+    # if a text's shingles were all different, this many rounds would do
+    enough = min(np.uint64(16 * len(minima) // count + 2), most) if whole else _ONE
+    round_, empty = put_rounds(shingles, count, places, _ONE, enough, salts, minima)
+    if not empty:
         return
     # Few shingles, again and again: without this a long text of them would be read in hundreds of rounds.
     table[:] = 0
@@ -220,15 +230,16 @@ def fill_places(  # type: ignore[no-untyped-def]
         while i < end and found >= 0:
             i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
             found = add_distinct(shingles, count, distinct, found, table)
-    while has_empty(minima) and round_ < np.uint64(2) * places:
-        if found >= 0:
-            put_again(distinct, found, places, round_, salts[round_], minima)
-        else:  # so many that no place should have stayed empty: never seen, and right all the same
-            i = start
-            kept = -1
-            while i < end:
-                i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
-                put_again(shingles, count, places, round_, salts[round_], minima)
+    if found >= 0:
+        put_rounds(distinct, found, places, round_, most, salts, minima)
+        return
+    # So many that no place should have stayed empty: never seen, and right all the same.
+    while count_empty(minima) and round_ < most:
+        i = start
+        kept = -1
+        while i < end:
+            i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
+            put_again(shingles, count, places, round_, salts[round_], minima)
         round_ += _ONE
 
 
