@@ -21,6 +21,8 @@ Out = TypeVar("Out", bound=Task[Any])
 Result = Task[Any] | list[Any] | Iterable[Any] | None
 """What `process` may return: a task, several (a list, or an iterator that is consumed as it goes), or nothing."""
 
+OWN = ("gristmill.stages.text.", "gristmill.stages.decontamination.")
+"""Where stages are that say of every document what becomes of it."""
 MAX_DEPTH = 50
 """Composites nested deeper than this are taken for one that decomposes into itself."""
 
@@ -178,7 +180,7 @@ class ProcessingStage(ABC, Generic[In, Out]):
     def is_own(self) -> bool:
         """Whether all of its code is gristmill's: it then says of every document what becomes of it, and does not
         fail on one."""
-        return all(type(x).__module__.startswith("gristmill.stages.text.") for x in (self, *self.made_of()))
+        return all(type(x).__module__.startswith(OWN) for x in (self, *self.made_of()))
 
     def num_workers(self) -> int | None:
         """How many workers the stage has; None leaves it to the balancer."""
