@@ -1,0 +1,210 @@
+"""Hashes, shingles and sketches of texts: what deduplication compares instead of the texts.
+
+All of it runs over whole batches, in one thread, without the GIL, and depends on nothing but the text and the arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gristmill.kernels import compile as compiling
+from gristmill.kernels import constants
+from gristmill.kernels.compile import Kernel
+from gristmill.kernels.groups import first_equal, labels, union_edges
+from gristmill.kernels.unicode import tables
+from gristmill.lazy import np
+
+if TYPE_CHECKING:
+    from gristmill.kernels.texts import Texts
+
+__all__ = [
+    "Sketch",
+    "Sketcher",
+    "estimated_jaccard",
+    "exact_hashes",
+    "first_equal",
+    "jaccards",
+    "labels",
+    "piece_hashes",
+    "preload",
+    "shingle_sets",
+    "union_edges",
+]
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+CHUNK = 4096
+"""Shingles that are made at a time: they and what they are made of stay in the cache."""
+UNITS = ("char", "word")
+PIECES = ("line", "paragraph")
+
+HASH_TEXTS = Kernel("hash_kernels.hash_texts")
+COUNT_LINES = Kernel("hash_kernels.count_lines")
+HASH_PIECES = Kernel("hash_kernels.hash_pieces")
+LIST_SHINGLES = Kernel("sketch_kernels.list_shingles")
+SKETCH = {"fast": Kernel("sketch_kernels.sketch_fast"), "classic": Kernel("sketch_kernels.sketch_classic")}
+MAKE_SETS = Kernel("set_kernels.make_sets")
+COMPARE_SETS = Kernel("set_kernels.compare_sets")
+
+KEYS, SHINGLES, ROUNDS = 1, 2, 3
+"""What `constants.numbers` are for."""
+
+
+def preload() -> None:
+    """Load the kernels of this module that exact and fuzzy deduplication use in every worker."""
+    compiling.preload([HASH_TEXTS, SKETCH["fast"]])
+
+
+def exact_hashes(texts: Texts, seed: int = 0) -> Array:
+    """A hash of 128 bits of the bytes of each text: ``uint64``, one row of two for each."""
+    out = np.empty((len(texts), 2), np.uint64)
+    HASH_TEXTS(texts.data, texts.starts, texts.ends, keys(seed), out)
+    return out
+
+
+def piece_hashes(texts: Texts, unit: str = "line") -> tuple[Array, Array, Array, Array]:
+    """Hashes as `exact_hashes` of the pieces of all texts, the number of the text each is in, its begin and its end.
+
+    A piece is a line, or a paragraph: a run of lines that are not blank. Begin and end are places in ``texts.data``,
+    without the newline behind it; white space at both ends is not part of what is hashed. Blank pieces are left out.
+    """
+    if unit not in PIECES:
+        raise ValueError(f"unit is {unit!r}; pieces are by {' or '.join(map(repr, PIECES))}.")
+    room = COUNT_LINES(texts.data, texts.starts, texts.ends)
+    hashes, (document, begin, end) = np.empty((room, 2), np.uint64), np.empty((3, room), np.int64)
+    arrays = (texts.data, texts.starts, texts.ends, *tables(), keys(0))
+    count = HASH_PIECES(*arrays, unit == "paragraph", hashes, document, begin, end)
+    return hashes[:count], document[:count], begin[:count], end[:count]
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """What is kept of each text to find texts that are like it."""
+
+    bands: Array
+    """``uint64``, a row for each band, a column for each text. Texts that share a number in a band are candidates."""
+    small: Array
+    """``uint8``, a row for each text, for `estimated_jaccard`."""
+
+
+@dataclass(frozen=True)
+class Sketcher:
+    """Sketches of texts, by which similar ones are found: two with Jaccard similarity ``j`` of their sets of shingles
+    share a band with probability ``1 - (1 - j ** minhashes_per_band) ** num_bands``.
+
+    A shingle is ``ngrams`` characters (code points), or words as `str.split` gives them; a text that is shorter is one
+    shingle. ``method`` "fast" is fast similarity sketching: one hash for each shingle, unless a text has few. "classic"
+    is MinHash with a hash for each minimum, and takes ten times as long. Minima have 52 or 32 bits, by the method;
+    ``use_64_bit_hash`` decides only how `signatures` gives them.
+    """
+
+    ngrams: int = 24
+    unit: str = "char"
+    num_bands: int = 20
+    minhashes_per_band: int = 13
+    seed: int = 42
+    method: str = "fast"
+    use_64_bit_hash: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("ngrams", "num_bands", "minhashes_per_band"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.unit not in UNITS:
+            raise ValueError(f"unit is {self.unit!r}; shingles are by {' or '.join(map(repr, UNITS))}.")
+        if self.method not in SKETCH:
+            raise ValueError(f"method is {self.method!r}; there are {' and '.join(map(repr, SKETCH))}.")
+        if self.num_hashes > constants.MOST_HASHES:
+            raise ValueError(
+                f"num_bands * minhashes_per_band is {self.num_hashes}; it can be {constants.MOST_HASHES} at most."
+            )
+
+    @property
+    def num_hashes(self) -> int:
+        return self.num_bands * self.minhashes_per_band
+
+    def sketch(self, texts: Texts) -> Sketch:
+        bands = np.empty((self.num_bands, len(texts)), np.uint64)
+        small = np.empty((len(texts), self.num_hashes), np.uint8)
+        self._run(texts, bands, small, np.empty((0, self.num_hashes), np.uint64))
+        return Sketch(bands, small)
+
+    def signatures(self, texts: Texts) -> Array:
+        """The minima themselves, a row for each text: ``uint32``, or with ``use_64_bit_hash`` ``uint64``."""
+        out = np.empty((len(texts), self.num_hashes), np.uint64)
+        self._run(texts, np.empty((0, len(texts)), np.uint64), np.empty((0, self.num_hashes), np.uint8), out)
+        if self.use_64_bit_hash:
+            return out
+        return ((out * np.uint64(constants.FOLD)) >> np.uint64(32)).astype(np.uint32)
+
+    def shingle_seed(self) -> int:
+        return constants.numbers(self.seed, SHINGLES, 1)[0]
+
+    def salts(self) -> Array:
+        """One for each round, of which there are two for each minimum."""
+        return np.array(constants.numbers(self.seed, ROUNDS, 2 * self.num_hashes), np.uint64)
+
+    def _run(self, texts: Texts, bands: Array, small: Array, signatures: Array) -> None:
+        size = max(CHUNK, 8 * self.ngrams)
+        arrays = (*_source(texts, self.unit, self.ngrams), self.shingle_seed(), self.salts())
+        room = (np.empty(size + 1, np.uint64), np.empty(size, np.uint64))
+        minima = np.empty(self.num_hashes, np.uint64)
+        out = (self.minhashes_per_band, bands, small, signatures)
+        if self.method == "classic":
+            SKETCH[self.method](*arrays, *room, np.empty(size, np.uint32), minima, *out)
+            return
+        # with more different shingles than this, a place that stays empty is not to be expected in all time
+        few = max(size, 48 * self.num_hashes)
+        table = np.empty(1 << (2 * few - 1).bit_length(), np.int32)
+        SKETCH[self.method](*arrays, *room, np.empty(few, np.uint64), table, minima, *out)
+
+
+def estimated_jaccard(left: Array, right: Array) -> Array:
+    """The Jaccard similarity of pairs of texts by rows of `Sketch.small`: one value for each pair of rows."""
+    by_chance = 1 / 256
+    equal = (left == right).mean(axis=-1)
+    return np.maximum(0.0, (equal - by_chance) / (1 - by_chance))
+
+
+def shingle_sets(texts: Texts, ngrams: int = 24, unit: str = "char") -> tuple[Array, Array]:
+    """The different shingles of each text by their hashes, sorted: those of text ``i`` are ``values[edges[i]:edges[i + 1]]``.
+
+    Their memory is eight bytes for each byte of text at most; a third of that again is used meanwhile.
+    """
+    data, words, starts, ends, by_word, width, power = _source(texts, unit, ngrams)
+    lengths = ends - starts
+    size = max(CHUNK, 8 * ngrams)
+    values = np.empty(int(np.maximum(lengths, 1).sum()), np.uint64)
+    edges = np.empty(len(texts) + 1, np.int64)
+    room = (np.empty(size + 1, np.uint64), np.empty(size, np.uint64))
+    seed = constants.numbers(0, SHINGLES, 1)[0]
+    LIST_SHINGLES(data, words, starts, ends, by_word, width, power, seed, *room, values, edges)
+    most = int(np.diff(edges).max(initial=0))
+    count = MAKE_SETS(values, edges, np.empty(most + 1, np.int64), np.empty(most, np.uint64))
+    return values[:count].copy(), edges
+
+
+def jaccards(values: Array, edges: Array, left: Array, right: Array) -> Array:
+    """The exact Jaccard similarity of pairs of texts by their `shingle_sets`: one value for each pair."""
+    out = np.empty(len(left), np.float64)
+    pairs = (np.ascontiguousarray(side, np.int64) for side in (left, right))
+    COMPARE_SETS(values, edges, *pairs, out)
+    return out
+
+
+@cache
+def keys(seed: int) -> Array:
+    """What `HASH_TEXTS` is keyed with."""
+    return np.array(constants.numbers(seed, KEYS, 4 * constants.BLOCK_CHUNKS + 2), np.uint64)
+
+
+def _source(texts: Texts, unit: str, ngrams: int) -> tuple[Any, ...]:
+    """The arguments with which all kernels that make shingles begin."""
+    power = pow(constants.STEP, ngrams, 1 << 64)
+    if unit == "char":
+        return (texts.data, np.empty(0, np.uint64), texts.starts, texts.ends, 0, ngrams, power)
+    if unit != "word":
+        raise ValueError(f"unit is {unit!r}; shingles are by {' or '.join(map(repr, UNITS))}.")
+    words = texts.words
+    return (texts.data, words.hashes, words.first, words.last, 1, ngrams, power)
