@@ -82,6 +82,14 @@ def test_only_documents_as_similar_as_the_threshold_go_each_with_its_similarity(
         assert score == pytest.approx(similarity if similarity >= 0.8 else 0)
 
 
+def test_of_several_entries_that_are_similar_the_most_similar_is_named(entries):
+    rng = random.Random(5)
+    versions = [entries[0] + " " + prose(rng, extra) for extra in (6, 2, 0, 4)]
+    left = FuzzyDecontamination(reference_texts=[*versions, *entries[1:]]).process(batch([entries[0] + " ", "clean"]))
+    assert list(left.account.dropped[0].reasons) == ["overlaps text#2"]
+    assert list(left.account.dropped[0].scores or ()) == [1.0]
+
+
 def test_candidates_that_are_not_similar_enough_stay(entries):
     rng = random.Random(3)
     doc = edited(rng, entries[0], 0.02)
