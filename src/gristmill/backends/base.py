@@ -157,6 +157,8 @@ class RunRecord:
     ledger: RunLedger | None = None
     load: Load | None = None
     """The run as a simulator's load; None unless every step finished a task."""
+    notes: list[str] = field(default_factory=list)
+    """What stages that look at all documents have to say, line by line."""
 
 
 class Executor(ABC):

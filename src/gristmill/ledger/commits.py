@@ -49,19 +49,10 @@ class CommitLog:
         self._lock()
         if fresh:
             self.clear()
-        before = self._read_json(RUN)
-        if before is None:
+        if not self.is_of(fingerprint):
             self._check_unused()
             self.folder.write(RUN, fast_json.dumps(fingerprint, option=fast_json.OPT_INDENT_2))
             return
-        changes = differences(before, fingerprint)
-        if changes:
-            listed = "".join(f"\n    {change}" for change in changes[:10])
-            more = f"\n    and {len(changes) - 10} more" if len(changes) > 10 else ""
-            raise OutputChanged(
-                f"{self.folder.url} holds the output of another run:{listed}{more}\n"
-                "Start over with --fresh, or run(fresh=True), which removes what is there; or write to another folder."
-            )
         there = self.folder.sizes()
         done: set[int] = set()
         names = self.folder.names(COMMITS)
@@ -80,6 +71,21 @@ class CommitLog:
             self._write(lines)
             for name in names:
                 self.folder.remove(f"{COMMITS}/{name}")
+
+    def is_of(self, fingerprint: Mapping[str, Any]) -> bool:
+        """Whether a run with this fingerprint was here; False if none was, `OutputChanged` if it was another."""
+        before = self._read_json(RUN)
+        if before is None:
+            return False
+        changes = differences(before, fingerprint)
+        if changes:
+            listed = "".join(f"\n    {change}" for change in changes[:10])
+            more = f"\n    and {len(changes) - 10} more" if len(changes) > 10 else ""
+            raise OutputChanged(
+                f"{self.folder.url} holds the output of another run:{listed}{more}\n"
+                "Start over with --fresh, or run(fresh=True), which removes what is there; or write to another folder."
+            )
+        return True
 
     def _lock(self) -> None:
         """One run at a time: where the system has locks, that is on this machine, another one is refused."""

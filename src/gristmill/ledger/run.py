@@ -99,6 +99,30 @@ class RunLedger:
         self._whole.add(replace(entry, files=[]))
         self.files.setdefault(_name(entry), FileAccount()).add(entry)
 
+    def behind(self, first: RunLedger) -> RunLedger:
+        """The account of a run in two parts, of which this is the second: all that the first has kept came here."""
+        both = RunLedger(self.log)
+        both._whole.add(first._whole)
+        both._whole.kept = 0
+        both._whole.add(replace(self._whole, read=Counter()))
+        both.blocks, both.resumed = self.blocks, self.resumed
+        both.problems = [*first.problems, *self.problems]
+        both._spoilt, both._live = self._spoilt, self._live
+        for part, keeps in ((first, False), (self, True)):
+            for name, account in part.files.items():
+                whole = both.files.setdefault(name, FileAccount())
+                whole.join(account if keeps else replace(account, kept=0), is_read=not keeps)
+        return both
+
+    @classmethod
+    def of_plain(cls, plain: dict[str, Any]) -> RunLedger:
+        """What `plain` gave."""
+        ledger = cls()
+        ledger.blocks = set(range(plain["blocks"]))
+        ledger._whole = Entry.of_plain({**plain["total"], "files": []})
+        ledger.files = {name: FileAccount(**account) for name, account in plain["files"].items()}
+        return ledger
+
     def total(self) -> Entry:
         return self._whole
 
@@ -128,6 +152,12 @@ class FileAccount:
         self.dropped += entry.dropped.total()
         self.merged += entry.merged
         self.errored += entry.errored.total()
+
+    def join(self, other: FileAccount, is_read: bool) -> None:
+        """Add what another part of the run says of the same file; ``is_read`` if what that has read counts."""
+        for f in fields(self):
+            if is_read or f.name != "read":
+                setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
 
     @property
     def balances(self) -> bool:

@@ -13,7 +13,7 @@ from gristmill.backends.base import Executor, Plan
 from gristmill.errors import PipelineFailed, PlanError
 from gristmill.pipeline.describe import describe_plan, describe_stages
 from gristmill.pipeline.documents import with_ledger
-from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, make_plan
+from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, flatten, has_barrier, make_plan
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import EmptyTask, Task
@@ -155,6 +155,12 @@ class Pipeline:
         fuse: bool,
         fresh: bool,
     ) -> RunResult:
+        if has_barrier(flatten(self.stages)):
+            from gristmill.pipeline import phases
+
+            if initial_tasks is not None:
+                raise PlanError("a pipeline that removes duplicates begins with a reader: it takes no initial_tasks.")
+            return phases.run(self, executor, keep_outputs, fuse, fresh)
         blocks = self.stages[0].source() if initial_tasks is None and self.stages else None
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = make_plan(self.name, self.stages, source, fuse)

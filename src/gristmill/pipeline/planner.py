@@ -11,9 +11,10 @@ from gristmill.backends.base import Plan, Step
 from gristmill.backends.step_runner import overrides
 from gristmill.errors import PlanError
 from gristmill.pipeline.columns import Columns
+from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import CompositeStage, ProcessingStage, check_settings
 from gristmill.stages.hints import TaskType
-from gristmill.tasks import DocumentBatch, EmptyTask, FileBlock, Task
+from gristmill.tasks import DocumentBatch, EmptyTask, FileBlock, SpoolBlock, Task
 
 Stage = ProcessingStage[Any, Any]
 
@@ -33,6 +34,11 @@ UNKNOWN = Source(None)
 
 def make_plan(name: str, stages: Sequence[Stage], source: Source, fuse: bool = True) -> Plan:
     """The steps that run ``stages`` on tasks from ``source``, or a `PlanError` that says which stage lacks what."""
+    return plan_of(name, linked_stages(name, stages, source), source, fuse)
+
+
+def linked_stages(name: str, stages: Sequence[Stage], source: Source) -> list[Stage]:
+    """The stages that do the work, checked, each knowing those around it."""
     if not stages:
         raise PlanError(f"pipeline {name!r} has no stages: add one with add_stage(...).")
     flat = flatten(stages)
@@ -40,13 +46,22 @@ def make_plan(name: str, stages: Sequence[Stage], source: Source, fuse: bool = T
         _check_settings(number, stage)
     _check_types(flat, source)
     _check_columns(flat, source)
-    flat = [stage.linked(flat[:i], flat[i + 1 :]) for i, stage in enumerate(flat)]
+    return [stage.linked(flat[:i], flat[i + 1 :]) for i, stage in enumerate(flat)]
+
+
+def plan_of(name: str, flat: Sequence[Stage], source: Source, fuse: bool = True) -> Plan:
+    """The steps of stages that are flat and linked."""
     return Plan(name, tuple(_steps(flat, source, fuse)))
 
 
 def flatten(stages: Sequence[Stage]) -> list[Stage]:
     """The stages that do the work, each with a name of its own."""
     return _with_unique_names(_decompose(stages))
+
+
+def has_barrier(stages: Sequence[Stage]) -> bool:
+    """Whether a stage needs to see all documents, so that the pipeline is run in pieces."""
+    return any(isinstance(stage, BarrierStage) for stage in stages)
 
 
 def check_stage(stage: object) -> None:
@@ -171,7 +186,7 @@ def _missing_words(stage: str, missing: list[str], columns: Columns) -> str:
     return f"{words}\n    tell the stage to use a column that is there, or {where}."
 
 
-def _steps(stages: list[Stage], source: Source, fuse: bool) -> Iterator[Step]:
+def _steps(stages: Sequence[Stage], source: Source, fuse: bool) -> Iterator[Step]:
     run: list[Stage] = []
     for position, stage in enumerate(stages):
         lone_task = position == 1 and not source.given
@@ -192,7 +207,8 @@ def _joins(before: Stage, stage: Stage, lone_task: bool) -> bool:
 def _must_be_cut(first: Stage, stage: Stage) -> bool:
     """Whether the stage may fail on a single document, in a step that takes blocks of a file, which cannot be cut."""
     taken = first.input_type()
-    return FileBlock in (get_args(taken) or (taken,)) and not stage.is_own()
+    kinds = get_args(taken) or (taken,)
+    return (FileBlock in kinds or SpoolBlock in kinds) and not stage.is_own()
 
 
 def asks_for_itself(stage: Stage) -> bool:

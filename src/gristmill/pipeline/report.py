@@ -21,7 +21,8 @@ def summary(record: RunRecord) -> str:
     table = ["", *_table([HEAD, *rows])]
     if record.ledger is not None:
         stages = [stage.name for step in record.steps for stage in step.stages]
-        table = ["", "documents", *documents(record.ledger, stages), *table]
+        notes = [f"  {note}" for note in record.notes]
+        table = ["", "documents", *documents(record.ledger, stages), *notes, *table]
     return "\n".join([*_overview(record), *table])
 
 

@@ -21,8 +21,8 @@ Out = TypeVar("Out", bound=Task[Any])
 Result = Task[Any] | list[Any] | Iterable[Any] | None
 """What `process` may return: a task, several (a list, or an iterator that is consumed as it goes), or nothing."""
 
-OWN = ("gristmill.stages.text.", "gristmill.stages.decontamination.")
-"""Where stages are that say of every document what becomes of it."""
+OWN = tuple(f"gristmill.stages.{room}" for room in ("text.", "deduplication.", "decontamination.", "spool"))
+"""Where the modules of gristmill's own stages are."""
 MAX_DEPTH = 50
 """Composites nested deeper than this are taken for one that decomposes into itself."""
 

@@ -5,6 +5,7 @@ from gristmill.tasks.document import DocumentBatch
 from gristmill.tasks.empty import EmptyTask
 from gristmill.tasks.file_block import FileBlock, FileRange
 from gristmill.tasks.file_group import FileGroupTask
+from gristmill.tasks.spool_block import SpoolBlock
 from gristmill.tasks.task import Task
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "FileBlock",
     "FileGroupTask",
     "FileRange",
+    "SpoolBlock",
     "Task",
     "Written",
 ]

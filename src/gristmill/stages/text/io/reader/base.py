@@ -89,6 +89,12 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
                 check(self.name, self.text_field, path, self._first_fields(listed[0].data[0]), after)
         return clone
 
+    def reading_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> Self:
+        """A copy that takes the columns which these stages need, and no others."""
+        clone = copy.copy(self)
+        clone.columns, clone.if_there = self._needed(after)
+        return clone
+
     def _needed(self, after: Sequence[ProcessingStage[Any, Any]]) -> tuple[list[str] | None, tuple[str, ...]]:
         """The columns that stages behind this one take from the documents, up to the one that writes them.
 

@@ -1,0 +1,370 @@
+"""Pipelines with stages that need to see all documents: cut in front of each, and run piece by piece.
+
+In front of a cut every batch leaves its keys in a folder of the phase (`_gristmill/phases/<n>` in the output), and its
+documents too, unless the source can be read again instead. Each piece has a log of commits of its own, so that a run
+that was stopped goes on where it was; `decided.json` says that a piece and what follows it are done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gristmill import fast_json
+from gristmill.backends.base import Executor, RunRecord
+from gristmill.errors import PipelineFailed, PlanError
+from gristmill.ledger.commits import CommitLog
+from gristmill.ledger.run import RunLedger
+from gristmill.ledger.sides import EXCLUDED, QUARANTINE, Output, is_output
+from gristmill.pipeline.documents import fingerprint, with_ledger
+from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
+from gristmill.pipeline.result import RunResult
+from gristmill.stages.barrier import KEYS, BarrierStage
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.spool import DOCUMENTS, Spool, SpoolReader, read_arrow
+from gristmill.stages.text.io.reader.jsonl import JsonlReader
+from gristmill.storage import Folder
+from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
+from gristmill.tasks.names import block_of_file
+
+if TYPE_CHECKING:
+    from gristmill.pipeline.pipeline import Pipeline
+
+PHASES = "_gristmill/phases"
+RECORDS = "duplicates"
+"""The folder, in the output, of the records of what barriers have removed; of a second one `duplicates-2`."""
+DECIDED = "decided.json"
+_HERE_BYTES = 64 << 20
+"""Work on so little is done in the driver: workers take longer to start."""
+
+
+def run(pipeline: Pipeline, executor: Executor, keep_outputs: bool | None, fuse: bool, fresh: bool) -> RunResult:
+    """Plan and run a pipeline that has barriers."""
+    reader = pipeline.stages[0]
+    blocks = reader.source()
+    if blocks is None:
+        first = next(stage for stage in pipeline.stages if isinstance(stage, BarrierStage))
+        raise PlanError(f"{first.name!r} needs all documents: begin the pipeline with a reader, without initial tasks.")
+    source = Source(blocks[0]) if blocks else NO_INITIAL_TASKS
+    whole = linked_stages(pipeline.name, pipeline.stages, source)
+    writer: Any = next(filter(is_output, whole), None)
+    if writer is None:
+        raise PlanError(
+            f"pipeline {pipeline.name!r} needs a writer: what is removed is written down beside its output."
+        )
+    with pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext():
+        return _Phases(pipeline, executor, reader, list(blocks), writer, fuse, fresh).run(whole, source, keep_outputs)
+
+
+class _Phases:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        executor: Executor,
+        reader: Stage,
+        blocks: list[Task[Any]],
+        writer: Output,
+        fuse: bool,
+        fresh: bool,
+    ) -> None:
+        self.pipeline = pipeline
+        self.executor = executor
+        self.reader = reader
+        self.blocks = blocks
+        self.writer = writer
+        self.fuse = fuse
+        self.fresh = fresh
+        self.records: list[RunRecord] = []
+        self.notes: list[str] = []
+        self.ledger: RunLedger | None = None
+        """Of the pieces that are done, if what they kept is not read from the source again."""
+
+    def run(self, whole: list[Stage], source: Source, keep_outputs: bool | None) -> RunResult:
+        output = self.writer.folder
+        if self.fresh and output.exists(PHASES):
+            output.remove(PHASES)
+        front: list[Stage] = []
+        head, blocks = self.reader, self.blocks
+        number = 0
+        for stage in whole:
+            if not isinstance(stage, BarrierStage):
+                front.append(stage)
+                continue
+            number += 1
+            cut = _Cut(stage, phase_folder(output, number), records_folder(output, number))
+            if self.fresh:
+                cut.records.remove()
+            self._phase(cut, front, head, blocks, source)
+            if cut.read_again:
+                front = [whole[0]]
+            else:
+                head = SpoolReader(cut.folder, cut.parts, cut.version)
+                blocks = list(head.source())
+                source = Source(blocks[0]) if blocks else source
+                front = [head]
+            front.append(stage.behind(cut.folder, cut.records))
+        result = self._execute(front, head, blocks, source, keep_outputs, self.fresh)
+        if result.ok or self.executor.ignore_failures:
+            for n in range(1, number + 1):
+                self._clear(phase_folder(output, n), n)
+        if result.record.failures_total and not self.executor.ignore_failures:
+            raise PipelineFailed(result.failure_report(), result)
+        return result
+
+    def _phase(self, cut: _Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source) -> None:
+        """All in front of a cut, and what is decided there."""
+        cut.read_again = len(front) == 1 and hasattr(front[0], "reading_for")
+        spool = Spool(cut.barrier, cut.folder, self.writer, not cut.read_again)
+        stages = [front[0].reading_for([spool]), spool] if cut.read_again else [*front, spool]  # type: ignore[attr-defined]  # asked above
+        plan = plan_of(self.pipeline.name, stages, source, self.fuse)
+        made_of = fingerprint(plan, head, blocks)
+        cut.version = _short_hash(made_of)
+        decided = None if self.fresh else _read_json(cut.folder, DECIDED)
+        if decided is not None:
+            CommitLog(cut.folder).is_of(made_of)
+            cut.parts = [(name, files) for name, files in decided["parts"]]
+            self.notes += decided["notes"]
+            if not cut.read_again:
+                self._account(RunLedger.of_plain(decided["ledger"]))
+            return
+        memory, workers = limits_of(self.executor, cut.barrier.memory_limit)
+        from gristmill.pipeline.forecast import forecast
+
+        for line in forecast(cut.barrier, self.reader, self.blocks, memory, workers, not cut.read_again):
+            say(line)
+        before = len(self.records)
+        result = self._execute(stages, head, blocks, source, False, self.fresh)
+        if result.record.failures_total and not self.executor.ignore_failures:
+            raise PipelineFailed(result.failure_report(), result)
+        cut.parts = [(name, _files_of(name, blocks)) for name in _names(cut.folder)]
+        ledger = self.records[before].ledger
+        assert ledger is not None
+        between = _Between(self, cut, head, blocks, memory, workers)
+        began = time.monotonic()
+        cut.barrier.decide(between)
+        between.notes.append(f"{cut.barrier.name}: decided in {time.monotonic() - began:.1f} s")
+        self.notes += between.notes
+        state = {"parts": cut.parts, "notes": between.notes, "ledger": ledger.plain()}
+        cut.folder.write(DECIDED, fast_json.dumps(state))
+        if not cut.read_again:
+            self._account(ledger)
+
+    def _account(self, ledger: RunLedger) -> None:
+        self.ledger = ledger if self.ledger is None else ledger.behind(self.ledger)
+
+    def _execute(
+        self,
+        stages: Sequence[Stage],
+        head: Stage,
+        blocks: Sequence[Task[Any]],
+        source: Source,
+        keep_outputs: bool | None,
+        fresh: bool,
+    ) -> RunResult:
+        plan = plan_of(self.pipeline.name, stages, source, self.fuse)
+        plan, tasks = with_ledger(plan, [head], self.pipeline._as_yaml, blocks, fresh)
+        assert plan.ledger is not None
+        log = plan.ledger.log
+        is_last = plan.output is not None and plan.output.folder is self.writer.folder
+        try:
+            record = self.executor.execute(plan, tasks, keep_outputs)
+            self.records.append(record)
+            result = RunResult(record)
+            result.check()
+            if is_last:
+                result = RunResult(self._together())
+            if log is not None and result.ledger is not None and (result.ok or self.executor.ignore_failures):
+                log.finish(result.ledger.plain())
+        finally:
+            if log is not None:
+                log.close()
+        return result
+
+    def _together(self) -> RunRecord:
+        """One record of all pieces."""
+        last = self.records[-1]
+        records = self.records
+        ledger = last.ledger
+        if self.ledger is not None and ledger is not None:
+            ledger = ledger.behind(self.ledger)
+        before = sum(record.wall_s for record in records[:-1])
+        return replace(
+            last,
+            steps=[step for record in records for step in record.steps],
+            wall_s=before + last.wall_s,
+            first_output_s=None if last.first_output_s is None else before + last.first_output_s,
+            failures=[failure for record in records for failure in record.failures],
+            failures_total=sum(record.failures_total for record in records),
+            decisions=[decision for record in records for decision in record.decisions],
+            peak_bytes_in_flight=max(record.peak_bytes_in_flight for record in records),
+            peak_memory_bytes=max(record.peak_memory_bytes for record in records),
+            worker_deaths=sum(record.worker_deaths for record in records),
+            profile=None,
+            load=None,
+            ledger=ledger,
+            notes=self.notes,
+        )
+
+    def _clear(self, folder: Folder, number: int) -> None:
+        """Put what was set aside in front of a cut beside the rest, and remove what was of use to the run only."""
+        output = self.writer.folder
+        read_again = not any(name.endswith(DOCUMENTS) for name in folder.names())
+        for side in (EXCLUDED, QUARANTINE):
+            for name in folder.names(side):
+                if not read_again:  # else it was written once more, at the end
+                    stem, dot, end = name.partition(".")
+                    output.write(f"{side}/{stem}.phase{number}{dot}{end}", folder.read(f"{side}/{name}"))
+            folder.remove(side)
+        for name in folder.names(unfinished=True):
+            if name != DECIDED:
+                folder.remove(name)
+
+
+@dataclass
+class _Cut:
+    barrier: BarrierStage
+    folder: Folder
+    records: Folder
+    parts: list[tuple[str, list[str]]] = field(default_factory=list)
+    """By name, in order, each with the source files that its documents come from."""
+    read_again: bool = False
+    """Whether documents are read from the source again behind the cut, as nothing was done to them before it."""
+    version: str = ""
+
+
+class _Between:
+    """See `gristmill.stages.barrier.Between`."""
+
+    def __init__(
+        self, phases: _Phases, cut: _Cut, head: Stage, blocks: Sequence[Task[Any]], memory: int, workers: int
+    ) -> None:
+        self.folder = cut.folder
+        self.records = cut.records
+        self.memory = memory
+        self.workers = workers
+        self.notes: list[str] = []
+        self._phases = phases
+        self._cut = cut
+        self._head = head
+        self._blocks = blocks
+
+    def run(self, name: str, stage: Stage, tasks: Sequence[Task[Any]], size: int) -> list[Any]:
+        if not tasks:
+            return []
+        if size <= min(_HERE_BYTES, self.memory // 4) or (len(tasks) == 1 and size <= self.memory // 4):
+            stage.preload()
+            stage.setup()
+            return [stage.process(task) for task in tasks]
+        plan = plan_of(name, [stage], Source(tasks[0]))
+        return self._execute(plan, list(tasks), keep=True).outputs
+
+    def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
+        if not self._cut.read_again:
+            return [self._stored(part, row, field) for part, row, _ in places] if self.folder.is_local else None
+        ranges = []
+        for _, _, ident in places:
+            path, _, position = ident.rpartition("#")
+            ranges.append(FileRange(path, int(position), int(position) + 1))
+        blocks = [piece for block in self._blocks if isinstance(block, FileBlock) for piece in block.data]
+        if not isinstance(self._head, JsonlReader) or any(piece.stop < 0 for piece in blocks):
+            return None  # a file that must be read from its beginning
+        batch = self._head.reading_for([_Wants(field)]).process(FileBlock(ranges, task_id="0"))
+        texts: list[str] = batch.data.column(field).to_pylist()  # type: ignore[union-attr]  # no stream: it is one batch
+        return texts if len(texts) == len(places) else None
+
+    def _stored(self, part: str, row: int, field: str) -> str:
+        return read_arrow(self.folder, part + DOCUMENTS, [field]).column(0)[row].as_py() or ""
+
+    def again(self, name: str, stage: Stage, parts: Sequence[str]) -> None:
+        wanted = set(parts)
+        if self._cut.read_again:
+            numbers = {block_of_file(part) for part in parts}
+            head = self._head.reading_for([stage])  # type: ignore[attr-defined]  # it can be read again
+            blocks = [block for block in self._blocks if int(block.task_id) in numbers]
+        else:
+            reader = SpoolReader(self._cut.folder, self._cut.parts, self._cut.version)
+            head, blocks = reader, [block for block in reader.source() if block.data in wanted]
+        if not blocks:
+            return
+        plan = replace(plan_of(name, [head, stage], Source(blocks[0])), ledger=RunLedger())
+        self._execute(plan, blocks, keep=False)
+
+    def _execute(self, plan: Any, tasks: list[Task[Any]], keep: bool) -> RunResult:
+        record = self._phases.executor.execute(plan, tasks, keep)
+        result = RunResult(record)
+        result.check()
+        if record.failures_total:
+            raise PipelineFailed(result.failure_report(), result)
+        record.steps.clear()  # it is no stage of the user's pipeline
+        record.ledger = None
+        self._phases.records.append(record)
+        return RunResult(replace(record, outputs=record.outputs)) if keep else result
+
+
+class _Wants(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Stands for whoever looks at one column, when a reader is told what to take."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.column]
+
+    def output_type(self) -> type[FileGroupTask]:
+        return FileGroupTask
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        return task
+
+
+def limits_of(executor: Executor, told: int | None) -> tuple[int, int]:
+    """Bytes of memory and the number of workers that there are for work between phases."""
+    from gristmill.backends.engine import machine
+
+    config = getattr(executor, "config", None)
+    memory = told or getattr(config, "memory_limit_bytes", None) or machine.memory_bytes() * 9 // 10
+    cpus = getattr(config, "cpus", None) or getattr(config, "num_cpus", None) or machine.cpu_count()
+    return memory, max(1, int(cpus))
+
+
+def say(line: str) -> None:
+    print(f"gristmill: {line}", file=sys.stderr, flush=True)
+
+
+def phase_folder(output: Folder, number: int) -> Folder:
+    """Where the keys are of the documents in front of the cut of this number."""
+    return Folder(f"{output.url.rstrip('/')}/{PHASES}/{number}", output.options)
+
+
+def records_folder(output: Folder, number: int) -> Folder:
+    """Where the records are of what was removed at the cut of this number."""
+    name = RECORDS if number == 1 else f"{RECORDS}-{number}"
+    return Folder(f"{output.url.rstrip('/')}/{name}", output.options)
+
+
+def _names(folder: Folder) -> list[str]:
+    return [name.removesuffix(KEYS) for name in folder.names() if name.endswith(KEYS)]
+
+
+def _files_of(part: str, blocks: Sequence[Task[Any]]) -> list[str]:
+    number = block_of_file(part)
+    block = blocks[number] if number is not None and number < len(blocks) else None
+    if isinstance(block, FileBlock):
+        return sorted({piece.path for piece in block.data})
+    return list(getattr(block, "files", []))
+
+
+def _read_json(folder: Folder, name: str) -> Any:
+    try:
+        return fast_json.loads(folder.read(name))
+    except FileNotFoundError:
+        return None
+
+
+def _short_hash(value: Any) -> str:
+    return hashlib.blake2b(fast_json.dumps(value), digest_size=12).hexdigest()

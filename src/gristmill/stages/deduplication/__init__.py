@@ -1,0 +1,1 @@
+"""Documents that say the same as others: found, removed, and written down."""

@@ -1,0 +1,90 @@
+"""Exact deduplication as a stage of a pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gristmill.sizes import parse_size
+from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.policy import FIRST, check_policy
+from gristmill.stages.registry import register
+from gristmill.storage import Folder
+from gristmill.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REASON = "exact duplicate"
+
+
+@register
+class ExactDeduplication(BarrierStage):
+    """Keeps one document of those whose texts are equal, byte for byte.
+
+    Texts are compared by a hash of 128 bits. Of equals the first in the order of the source stays, or the one with
+    the highest number in ``score_field`` (``survivor="best"``). What is removed is written down beside the output, in
+    ``duplicates/``, with the document that stays. ``memory_limit`` is for the work between the two halves of the
+    pipeline; without it the executor's counts.
+    """
+
+    def __init__(
+        self,
+        text_field: str = "text",
+        survivor: str = FIRST,
+        score_field: str | None = None,
+        memory_limit: int | str | None = None,
+    ) -> None:
+        check_policy(survivor, score_field)
+        self.text_field = text_field
+        self.survivor = survivor
+        self.score_field = score_field
+        self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
+        self.key_columns = [text_field, *([score_field] if score_field else [])]
+
+    def preload(self) -> None:
+        from gristmill.kernels import signatures
+        from gristmill.kernels.compile import preload
+
+        preload([signatures.HASH_TEXTS])
+
+    def keys(self, batch: DocumentBatch) -> pa.Table:
+        import pyarrow as pa
+
+        from gristmill.kernels.signatures import exact_hashes
+        from gristmill.stages.deduplication.parts import common_columns
+        from gristmill.stages.text.filters.columns import texts_of
+
+        columns = common_columns(batch, self.text_field, self.score_field)
+        hashes = exact_hashes(texts_of(batch, self.text_field))
+        return pa.table({**columns, "h0": hashes[:, 0].copy(), "h1": hashes[:, 1].copy()})
+
+    def decide(self, between: Between) -> None:
+        import numpy as np
+
+        from gristmill.stages.deduplication import decisions, link, match
+        from gristmill.stages.deduplication.parts import Parts
+
+        parts = Parts.found(between.folder)
+        if not parts.documents:
+            decisions.nothing(between)
+            return
+        tasks = match.tasks_for("exact", ["h0", "h1"], parts.documents, between.memory // (2 * between.workers))
+        between.run("match", match.Match(parts), tasks, parts.documents * 16)
+        parent = np.arange(parts.documents)
+        link.unite(parent, between.folder, [task.data for task in tasks])
+        labels = link.clusters_of(parent)
+        sizes = link.Sizes.of(labels)
+        decisions.write_clusters(between, parts, labels, self.survivor)
+        removed = decisions.write_records(between, parts, exact=True)
+        between.notes.append(decisions.told(self.name, parts, sizes, sum(removed.removed.values())))
+
+    def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
+        from gristmill.stages.deduplication.remove import RemoveDuplicates
+
+        return RemoveDuplicates(self.name, REASON, folder, records)
+
+    def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast:
+        from gristmill.stages.deduplication.cost import Cost
+
+        return Cost(looked, memory, workers, stored, key_bytes=24).forecast()

@@ -1,0 +1,191 @@
+"""Fuzzy deduplication as a stage of a pipeline."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gristmill.sizes import parse_size
+from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.policy import FIRST, check_policy
+from gristmill.stages.registry import register
+from gristmill.storage import Folder
+from gristmill.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gristmill.kernels.signatures import Sketcher
+    from gristmill.stages.deduplication.parts import Parts
+
+REASON = "near duplicate"
+
+
+@register
+class FuzzyDeduplication(BarrierStage):
+    """Keeps one document of those that are nearly the same.
+
+    Documents are compared by their shingles, runs of ``char_ngrams`` characters, or of ``word_ngrams`` words if that
+    is given. Two whose shingles overlap by j (Jaccard's index) meet with probability 1 - (1 - j^r)^b in one of b
+    bands (``num_bands``) of r minima (``minhashes_per_band``): with 20 and 13, of those that overlap by 0.8 two of
+    three, by 0.9 all but one in two hundred, by 0.6 one in forty. Those that meet are in one cluster, and whoever
+    meets one of them.
+
+    Of a cluster the first document in the order of the source stays, the ``"longest"``, or the ``"best"`` by
+    ``score_field``. What is removed is written down in ``duplicates/`` beside the output, with the document that
+    stays, the cluster and the similarity: estimated for all, and verified for ``verify_sample`` of them. With
+    ``verify=True`` it is verified for all, and nothing is removed whose similarity to the one that stays is below
+    ``jaccard_threshold`` (by default the similarity at which the odds of meeting turn, (1/b)^(1/r)): what hangs
+    together through others only is taken apart.
+
+    ``bands_per_iteration`` says how many bands are compared at the same time; None: as many as fit ``memory_limit``,
+    or the executor's. ``method`` is "fast" (fast similarity sketching) or "classic" (one permutation for each
+    minimum). ``seed`` changes which of the pairs around the threshold meet.
+    """
+
+    def __init__(
+        self,
+        text_field: str = "text",
+        char_ngrams: int = 24,
+        num_bands: int = 20,
+        minhashes_per_band: int = 13,
+        bands_per_iteration: int | None = None,
+        use_64_bit_hash: bool = False,
+        seed: int = 42,
+        word_ngrams: int | None = None,
+        method: str = "fast",
+        survivor: str = FIRST,
+        score_field: str | None = None,
+        verify: bool = False,
+        verify_sample: int = 1000,
+        jaccard_threshold: float | None = None,
+        memory_limit: int | str | None = None,
+    ) -> None:
+        check_policy(survivor, score_field)
+        for name, value in (
+            *(("char_ngrams", char_ngrams), ("num_bands", num_bands), ("minhashes_per_band", minhashes_per_band)),
+            *(("bands_per_iteration", bands_per_iteration or 1), ("word_ngrams", word_ngrams or 1)),
+        ):
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} must be a whole number above 0, not {value!r}.")
+        if method not in ("fast", "classic"):
+            raise ValueError(f"method must be 'fast' or 'classic', not {method!r}.")
+        if jaccard_threshold is not None and not 0 < jaccard_threshold <= 1:
+            raise ValueError(f"jaccard_threshold must be above 0 and at most 1, not {jaccard_threshold!r}.")
+        self.text_field = text_field
+        self.char_ngrams = char_ngrams
+        self.word_ngrams = word_ngrams
+        self.num_bands = num_bands
+        self.minhashes_per_band = minhashes_per_band
+        self.bands_per_iteration = bands_per_iteration
+        self.use_64_bit_hash = use_64_bit_hash
+        self.seed = seed
+        self.method = method
+        self.survivor = survivor
+        self.score_field = score_field
+        self.verify = verify
+        self.verify_sample = verify_sample
+        self.jaccard_threshold = jaccard_threshold or (1 / num_bands) ** (1 / minhashes_per_band)
+        self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
+        self.key_columns = [text_field, *([score_field] if score_field else [])]
+
+    @cached_property
+    def sketcher(self) -> Sketcher:
+        from gristmill.kernels.signatures import Sketcher
+
+        return Sketcher(
+            ngrams=self.word_ngrams or self.char_ngrams,
+            unit="word" if self.word_ngrams else "char",
+            num_bands=self.num_bands,
+            minhashes_per_band=self.minhashes_per_band,
+            seed=self.seed,
+            method=self.method,
+            use_64_bit_hash=self.use_64_bit_hash,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "sketcher"}
+
+    def preload(self) -> None:
+        from gristmill.kernels import signatures
+        from gristmill.kernels.compile import preload
+
+        preload([signatures.SKETCH[self.method]])
+
+    def keys(self, batch: DocumentBatch) -> pa.Table:
+        import pyarrow as pa
+
+        from gristmill.stages.deduplication.parts import common_columns
+        from gristmill.stages.deduplication.records import SIGNATURE
+        from gristmill.stages.text.filters.columns import texts_of
+
+        columns = common_columns(batch, self.text_field, self.score_field)
+        sketch = self.sketcher.sketch(texts_of(batch, self.text_field))
+        width = self.num_bands * self.minhashes_per_band
+        small = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(width), len(sketch.small), [None, pa.py_buffer(sketch.small.tobytes())]
+        )
+        bands = {band_name(n): sketch.bands[n] for n in range(self.num_bands)}
+        return pa.table({**columns, **bands, SIGNATURE: small})
+
+    def decide(self, between: Between) -> None:
+        from gristmill.stages.deduplication import decisions, link
+        from gristmill.stages.deduplication.fuzzy.verify import split, verified_sample
+        from gristmill.stages.deduplication.parts import Parts
+
+        parts = Parts.found(between.folder)
+        if not parts.documents:
+            decisions.nothing(between)
+            return
+        labels = self._labels(between, parts)
+        sizes = link.Sizes.of(labels)
+        stays = decisions.write_clusters(between, parts, labels, self.survivor)
+        if sizes.clusters and self.verify:
+            between.notes += split(between, parts, self, labels, stays)
+        elif sizes.clusters and self.verify_sample:
+            between.notes += verified_sample(between, parts, self, labels, stays)
+        far = max(0.0, self.jaccard_threshold - 3 * (0.25 / (self.num_bands * self.minhashes_per_band)) ** 0.5)
+        removed = decisions.write_records(between, parts, exact=False, threshold=far)
+        between.notes.insert(0, decisions.told(self.name, parts, sizes, sum(removed.removed.values())))
+        if removed.below and not self.verify:
+            between.notes.append(
+                f"{self.name}: {removed.below:,} of these are chained: they hang together with the document that stays "
+                f"through others only (similarity below {far:.2f}); verify=True keeps them"
+            )
+
+    def _labels(self, between: Between, parts: Parts) -> Any:
+        import numpy as np
+
+        from gristmill.stages.deduplication import link, match
+        from gristmill.stages.deduplication.cost import bands_at_once
+
+        at_once = self.bands_per_iteration or bands_at_once(parts.documents, self.num_bands, between.memory)
+        workers = min(between.workers, at_once)
+        stage = match.Match(parts).with_(num_workers=workers)
+        parent = np.arange(parts.documents)
+        for begin in range(0, self.num_bands, at_once):
+            bands = range(begin, min(begin + at_once, self.num_bands))
+            memory = between.memory // (2 * workers)
+            by_band = [match.tasks_for(band_name(n), [band_name(n)], parts.documents, memory) for n in bands]
+            tasks = [task for some in by_band for task in some]
+            left = [task for task in tasks if not between.folder.exists(task.data)]
+            between.run("match", stage, left, parts.documents * 8 * len(bands))
+            link.unite(parent, between.folder, [task.data for task in tasks])
+        return link.clusters_of(parent)
+
+    def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
+        from gristmill.stages.deduplication.remove import RemoveDuplicates
+
+        return RemoveDuplicates(self.name, REASON, folder, records)
+
+    def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast:
+        from gristmill.stages.deduplication.cost import Cost
+
+        key_bytes = 8 * self.num_bands + self.num_bands * self.minhashes_per_band + 8
+        cost = Cost(looked, memory, workers, stored, key_bytes, self.num_bands, self.bands_per_iteration)
+        return cost.forecast()
+
+
+def band_name(number: int) -> str:
+    return f"band{number:03d}"

@@ -1,0 +1,252 @@
+"""Similarities verified on the texts themselves: of a sample, or of all, taking apart what only hangs together.
+
+Documents of clusters are read once more and their texts put into files, by groups of whole clusters. Each group is
+then compared by itself: every document with the one that stays, and only with a few others of its cluster that stay
+too, so that a cluster of a million documents takes a million comparisons, times a small number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from gristmill.kernels.signatures import jaccards, shingle_sets
+from gristmill.kernels.texts import Texts
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.link import STAYS
+from gristmill.stages.deduplication.match import read_array, write_array
+from gristmill.stages.deduplication.parts import IDENT, SIZE, Parts
+from gristmill.stages.deduplication.records import VERIFIED
+from gristmill.stages.spool import in_arrow, part_of, read_arrow
+from gristmill.stages.text.filters.columns import column_of
+from gristmill.tasks import DocumentBatch, FileGroupTask, Task, Written
+
+if TYPE_CHECKING:
+    from gristmill.stages.barrier import Between
+    from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
+
+Array = np.ndarray[Any, Any]
+
+WANTED = "wanted.npy"
+"""Documents whose texts are needed, in order; their clusters; the groups that these are in."""
+TEXTS = ".texts"
+MOST_SPLITS = 16
+"""Documents of one cluster that others are compared with. What is like none of them stays."""
+_BYTES_PER_TEXT_BYTE = 24
+"""Of memory, to compare texts: a shingle for each character, of eight bytes, in sets and on the way there."""
+_MILLION = 1_000_000
+
+
+def verified_sample(
+    between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array
+) -> list[str]:
+    """Verify some of the removed documents, the same ones each time; gives what there is to say."""
+    gone = np.flatnonzero(stays != np.arange(len(stays)))
+    if not len(gone):
+        return []
+    chosen = gone[np.argsort(_scrambled(gone), kind="stable")[: stage.verify_sample]]
+    chosen.sort()
+    wanted = np.unique(np.concatenate([chosen, stays[chosen]]))
+    values = _compared_here(between, parts, stage, wanted, chosen, stays)
+    if values is None:
+        found = _verified(between, parts, stage, labels, wanted, is_split=False)
+        values = found[2, np.isin(found[0], chosen)]
+    write_array(between.folder, VERIFIED, np.stack([chosen, values]))
+    values = values / _MILLION
+    below = float((values < stage.jaccard_threshold).mean()) if len(values) else 0.0
+    return [
+        f"{stage.name}: similarity verified for {len(values):,} of {len(gone):,}: median {np.median(values):.2f}, "
+        f"{below:.1%} below {stage.jaccard_threshold:.2f}"
+    ]
+
+
+def _compared_here(
+    between: Between, parts: Parts, stage: FuzzyDeduplication, wanted: Array, chosen: Array, stays: Array
+) -> Array | None:
+    """Similarities of a few documents with those that stay, in millionths; None if they are not at hand."""
+    rows = parts.take(wanted, [IDENT, SIZE])
+    if int(rows.column(SIZE).to_numpy().sum()) * _BYTES_PER_TEXT_BYTE > between.memory // 4:
+        return None
+    part, row = parts.place(wanted)
+    idents = rows.column(IDENT).to_pylist()
+    places = [(parts.names[p], r, ident) for p, r, ident in zip(part.tolist(), row.tolist(), idents, strict=True)]
+    texts = between.few(places, stage.text_field)
+    if texts is None:
+        return None
+    values, edges = shingle_sets(Texts.of(texts), stage.word_ngrams or stage.char_ngrams, unit_of(stage))
+    pairs = (np.searchsorted(wanted, side) for side in (chosen, stays[chosen]))
+    return np.rint(jaccards(values, edges, *pairs) * _MILLION).astype(np.int64)
+
+
+def unit_of(stage: FuzzyDeduplication) -> str:
+    return "word" if stage.word_ngrams else "char"
+
+
+def split(between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array) -> list[str]:
+    """Verify all, and let stay what is not like a document that stays."""
+    own = np.arange(len(labels))
+    others = np.flatnonzero(labels != own)
+    wanted = np.union1d(others, labels[others])
+    found = _verified(between, parts, stage, labels, wanted, is_split=True)
+    before = int((stays != own).sum())
+    stays = np.array(stays)
+    stays[found[0]] = found[1]
+    write_array(between.folder, STAYS, stays)
+    gone = found[:, found[0] != found[1]]
+    write_array(between.folder, VERIFIED, gone[[0, 2]])
+    kept = before - int((stays != own).sum())
+    return [
+        f"{stage.name}: all similarities verified; {kept:,} documents stay that hang together with others, but are "
+        f"below {stage.jaccard_threshold:.2f}"
+    ]
+
+
+def _verified(
+    between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Array, wanted: Array, is_split: bool
+) -> Array:
+    """Documents, in order; for each the one that it goes for, or itself; and their similarity in millionths."""
+    folder = between.folder
+    sizes = parts.take(wanted, [SIZE]).column(0).to_numpy() if len(wanted) else np.zeros(0, np.int64)
+    room = max(1, between.memory // (4 * between.workers))
+    groups = int(max(1, min(len(wanted), -(-int(sizes.sum()) * _BYTES_PER_TEXT_BYTE // room))))
+    group = _scrambled(labels[wanted]) % np.uint64(groups)
+    write_array(folder, WANTED, np.stack([wanted, labels[wanted], group.astype(np.int64)]))
+    touched = np.unique(parts.place(wanted)[0])
+    between.again("texts of clusters", Gather(parts, stage.text_field), [parts.names[part] for part in touched])
+    tasks = [VerifyTask(n, task_id=str(n)) for n in range(groups)]
+    compare = Verify(parts, [parts.names[part] for part in touched], stage, is_split)
+    done = between.run("verify", compare, tasks, int(sizes.sum()))
+    arrays = [read_array(folder, f"verified-{task.data:05d}.npy") for task in done]
+    found = np.concatenate(arrays, axis=1) if arrays else np.zeros((3, 0), np.int64)
+    return found[:, np.argsort(found[0], kind="stable")]
+
+
+def _scrambled(numbers: Array) -> Array:
+    """Numbers in an order that has nothing to do with theirs, always the same."""
+    with np.errstate(over="ignore"):
+        mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= np.uint64(0xD6E8FEB86659FD93)
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+class Gather(ProcessingStage[DocumentBatch, FileGroupTask]):
+    """Writes the texts of the documents that are wanted, those of one group together."""
+
+    def __init__(self, parts: Parts, text_field: str) -> None:
+        self.name = "texts of clusters"
+        self.parts = parts
+        self.text_field = text_field
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.text_field]
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def process(self, task: DocumentBatch) -> FileGroupTask:
+        name = part_of(task)
+        part = self.parts.names.index(name)
+        begin, end = self.parts.starts[part], self.parts.starts[part + 1]
+        wanted = read_array(self.parts.folder, WANTED)
+        low, high = np.searchsorted(wanted[0], [begin, end])
+        documents, labels, group = (np.asarray(row[low:high]) for row in wanted)
+        order = np.argsort(group, kind="stable")
+        texts = column_of(task, self.text_field).take(pa.array(documents[order] - begin))
+        columns = {"document": documents[order], "label": labels[order], "group": group[order], "text": texts}
+        data = in_arrow(pa.table(columns))
+        self.parts.folder.write(name + TEXTS, data)
+        written = FileGroupTask(data=[name + TEXTS])
+        written.account.written.append(Written(name + TEXTS, task.num_items, data.size))
+        return written
+
+
+@dataclass
+class VerifyTask(Task[int]):
+    """The number of a group."""
+
+    data: int = 0
+
+
+class Verify(ProcessingStage[VerifyTask, VerifyTask]):
+    """Compares the documents of a group of clusters with those that stay."""
+
+    def __init__(self, parts: Parts, names: list[str], stage: FuzzyDeduplication, is_split: bool) -> None:
+        self.name = "verify"
+        self.parts = parts
+        self.names = names
+        self.ngrams = stage.word_ngrams or stage.char_ngrams
+        self.unit = unit_of(stage)
+        self.threshold = stage.jaccard_threshold
+        self.is_split = is_split
+
+    def process(self, task: VerifyTask) -> VerifyTask:
+        folder = self.parts.folder
+        stays = read_array(folder, STAYS)
+        staying: dict[int, list[tuple[int, Array]]] = {}
+        for table in self._tables(task.data):
+            documents, labels = (table.column(name).to_numpy() for name in ("document", "label"))
+            chosen = np.flatnonzero(np.asarray(stays[documents]) == documents)
+            values, edges = self._sets(table.take(pa.array(chosen)))
+            for n, row in enumerate(chosen.tolist()):
+                staying[int(labels[row])] = [(int(documents[row]), values[edges[n] : edges[n + 1]])]
+        found = [self._compared(table, stays, staying) for table in self._tables(task.data)]
+        whole = np.concatenate(found, axis=1) if found else np.zeros((3, 0), np.int64)
+        write_array(folder, f"verified-{task.data:05d}.npy", whole)
+        return VerifyTask(task.data, task_id=task.task_id)
+
+    def _tables(self, group: int) -> Any:
+        """The documents of the group, part by part, in the order of the source."""
+        for name in self.names:
+            table = read_arrow(self.parts.folder, name + TEXTS)
+            begin, end = np.searchsorted(table.column("group").to_numpy(), [group, group + 1])
+            if end > begin:
+                yield table.slice(begin, end - begin)
+
+    def _sets(self, table: pa.Table) -> tuple[Array, Array]:
+        return shingle_sets(Texts.of_column(table.column("text")), self.ngrams, self.unit)
+
+    def _compared(self, table: pa.Table, stays: Array, staying: dict[int, list[tuple[int, Array]]]) -> Array:
+        documents, labels = (table.column(name).to_numpy() for name in ("document", "label"))
+        rows = np.flatnonzero(np.asarray(stays[documents]) != documents)
+        values, edges = self._sets(table.take(pa.array(rows)))
+        clusters, which = np.unique(labels[rows], return_inverse=True)
+        theirs = [staying[label][0] for label in clusters.tolist()]
+        found = np.empty((3, len(rows)), np.int64)
+        found[0] = documents[rows]
+        found[1] = np.array([number for number, _ in theirs], np.int64)[which]
+        similar = _against(values, edges, [shingles for _, shingles in theirs], which)
+        if self.is_split:
+            for n in np.flatnonzero(similar < self.threshold).tolist():
+                mine = values[edges[n] : edges[n + 1]]
+                found[1, n], similar[n] = self._other(int(found[0, n]), mine, staying[int(clusters[which[n]])])
+        found[2] = np.rint(similar * _MILLION)
+        return found
+
+    def _other(self, document: int, mine: Array, known: list[tuple[int, Array]]) -> tuple[int, float]:
+        """Another document that stays and is like this one; or itself, which then stays."""
+        for other, theirs in known[1:]:
+            similarity = _jaccard(mine, theirs)
+            if similarity >= self.threshold:
+                return other, similarity
+        if len(known) < MOST_SPLITS:
+            known.append((document, np.array(mine)))
+        return document, 1.0
+
+
+def _against(values: Array, edges: Array, others: list[Array], which: Array) -> Array:
+    """The similarity of each set with one of the others."""
+    if not len(which):
+        return np.zeros(0)
+    ends = np.cumsum([len(other) for other in others]) + len(values)
+    whole = np.concatenate([values, *others])
+    return jaccards(whole, np.concatenate([edges, ends]), np.arange(len(which)), len(which) + which)
+
+
+def _jaccard(left: Array, right: Array) -> float:
+    values = np.concatenate([left, right])
+    edges = np.array([0, len(left), len(values)])
+    return float(jaccards(values, edges, np.array([0]), np.array([1]))[0])

@@ -1,0 +1,52 @@
+"""The end of a pipeline that finds duplicates and leaves the documents where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.registry import register
+from gristmill.storage import Folder
+from gristmill.tasks import DocumentBatch, FileGroupTask, Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@register
+class Identified(ProcessingStage[DocumentBatch, FileGroupTask]):
+    """Writes no documents: the records of what stages before it have removed are all that is wanted."""
+
+    extension = ".jsonl"
+    excluded = False
+    splices_lines = True
+
+    def __init__(self, path: str, write_kwargs: dict[str, Any] | None = None) -> None:
+        self.path = path
+        self.storage_options: dict[str, Any] = dict((write_kwargs or {}).get("storage_options") or {})
+
+    @property
+    def folder(self) -> Folder:
+        folder: Folder | None = self.__dict__.get("_folder")
+        if folder is None:
+            folder = self.__dict__["_folder"] = Folder(self.path, self.storage_options)
+        return folder
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def columns_needed(self) -> list[str]:
+        return []
+
+    def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
+        return b""
+
+    def process(self, task: DocumentBatch) -> FileGroupTask:
+        done = FileGroupTask(dataset_name=task.dataset_name)
+        done.account.counters["not removed"] += 0
+        done.account.written.append(Written("", task.num_items, 0))
+        return done

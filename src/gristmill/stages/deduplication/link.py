@@ -1,0 +1,57 @@
+"""From pairs of documents to clusters, and to the document that stays of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gristmill.kernels.signatures import labels as compress
+from gristmill.kernels.signatures import union_edges
+from gristmill.stages.deduplication.match import read_array
+from gristmill.storage import Folder
+
+Array = np.ndarray[Any, Any]
+
+LABELS, STAYS = "labels.npy", "stays.npy"
+"""For each document the first one of its cluster, and the one that stays of it."""
+_PAIRS_AT_ONCE = 1 << 22
+BYTES_EACH = 40
+"""Of memory, for each document, while clusters are made and survivors chosen."""
+
+
+def unite(parent: Array, folder: Folder, files: Sequence[str]) -> None:
+    """Put documents that are in a pair into one cluster."""
+    for name in sorted(files):
+        pairs = read_array(folder, name)
+        for begin in range(0, pairs.shape[1], _PAIRS_AT_ONCE):
+            some = np.ascontiguousarray(pairs[:, begin : begin + _PAIRS_AT_ONCE])
+            union_edges(parent, some[0], some[1])
+
+
+def clusters_of(parent: Array) -> Array:
+    """The first document of the cluster of each."""
+    compress(parent)
+    return parent
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large clusters are."""
+
+    clusters: int
+    documents: int
+    """In clusters of two or more."""
+    largest: int
+    largest_label: int
+
+    @classmethod
+    def of(cls, labels: Array) -> Sizes:
+        others = labels[labels != np.arange(len(labels))]
+        if not len(others):
+            return cls(0, 0, 0, -1)
+        found, counts = np.unique(others, return_counts=True)
+        top = int(np.argmax(counts))
+        return cls(len(found), len(others) + len(found), int(counts[top]) + 1, int(found[top]))

@@ -1,0 +1,109 @@
+"""Documents with equal keys, found among all of them in memory that is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from gristmill.kernels.signatures import first_equal
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.parts import Parts, as_array
+from gristmill.storage import Folder
+from gristmill.tasks import Task
+
+Array = np.ndarray[Any, Any]
+
+BYTES_EACH = 72
+"""Of memory, for each document whose keys are compared at a time: measured, with what `first_equal` needs."""
+
+
+@dataclass
+class MatchTask(Task[str]):
+    """Which keys are compared: ``columns`` make one together, and of those the ones in one of several ``passes``."""
+
+    data: str = ""
+    """The file that the pairs go to."""
+    columns: list[str] = field(default_factory=list)
+    turn: int = 0
+    passes: int = 1
+
+
+class Match(ProcessingStage[MatchTask, MatchTask]):
+    """Writes pairs of documents with equal keys: each with the first one that has its key."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.name = "match"
+        self.parts = parts
+
+    def preload(self) -> None:
+        first_equal(np.zeros(0, np.uint64))
+
+    def process(self, task: MatchTask) -> MatchTask:
+        keys, numbers = self._keys(task)
+        first = first_equal(keys)
+        pairs = np.flatnonzero(first != np.arange(len(first)))
+        found = (
+            np.stack([numbers[first[pairs]], numbers[pairs]])
+            if numbers is not None
+            else (np.stack([first[pairs], pairs]))
+        )
+        write_array(self.parts.folder, task.data, found.astype(np.int64, copy=False))
+        return MatchTask(task.data, task_id=task.task_id)
+
+    def _keys(self, task: MatchTask) -> tuple[Array, Array | None]:
+        """The keys of one turn, and the numbers of their documents; None if they are all."""
+        parts = self.parts
+        if task.passes == 1:
+            keys = np.empty((parts.documents, len(task.columns)), np.uint64)
+            for part in range(len(parts)):
+                table = parts.table(part, task.columns)
+                for n in range(len(task.columns)):
+                    keys[parts.starts[part] : parts.starts[part + 1], n] = as_array(table.column(n))
+            return _plain(keys), None
+        chosen: list[Array] = []
+        numbers: list[Array] = []
+        for part in range(len(parts)):
+            table = parts.table(part, task.columns)
+            leading = as_array(table.column(0))
+            # by the low half: keys of equal documents are in the same turn, and all turns are about the same size
+            mine = np.flatnonzero(
+                ((leading & np.uint64(0xFFFFFFFF)) * np.uint64(task.passes)) >> np.uint64(32) == task.turn
+            )
+            chosen.append(np.stack([as_array(table.column(n))[mine] for n in range(len(task.columns))], axis=1))
+            numbers.append(mine + parts.starts[part])
+        return _plain(np.concatenate(chosen)), np.concatenate(numbers)
+
+
+def _plain(keys: Array) -> Array:
+    return keys[:, 0].copy() if keys.shape[1] == 1 else np.ascontiguousarray(keys)
+
+
+def tasks_for(name: str, columns: Sequence[str], documents: int, memory: int) -> list[MatchTask]:
+    """What to do to compare one kind of key within some bytes of memory."""
+    passes = max(1, -(-documents * (BYTES_EACH + 8 * len(columns)) // max(memory, 1)))
+    return [
+        MatchTask(f"{name}-{turn:04d}.pairs", columns=list(columns), turn=turn, passes=passes) for turn in range(passes)
+    ]
+
+
+def write_array(folder: Folder, name: str, array: Array) -> None:
+    if folder.is_local:
+        buffer = BytesIO()
+        np.save(buffer, array)
+        folder.write(name, buffer.getbuffer())
+        return
+    buffer = BytesIO()
+    np.save(buffer, array)
+    folder.write(name, buffer.getvalue())
+
+
+def read_array(folder: Folder, name: str) -> Array:
+    """An array; from a disk nothing is read before it is looked at."""
+    if folder.is_local:
+        found: Array = np.load(folder.path(name), mmap_mode="r")
+        return found
+    return np.load(BytesIO(folder.read(name)))  # type: ignore[no-any-return]  # an array

@@ -1,0 +1,109 @@
+"""The keys of all documents, in files by batch, and the number that each document has among all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from gristmill.stages.barrier import KEYS
+from gristmill.stages.spool import read_arrow
+from gristmill.storage import Folder
+
+if TYPE_CHECKING:
+    from gristmill.tasks import DocumentBatch
+
+IDENT, SIZE, SCORE = "id", "size", "score"
+"""Columns that all keys have: who it is, how long its text is, and what a policy goes by."""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Files of keys. Documents are numbered through, in the order of the names of the files and of their rows."""
+
+    folder: Folder
+    names: tuple[str, ...]
+    starts: tuple[int, ...]
+    """The number of the first document of each part, and of all."""
+
+    @classmethod
+    def found(cls, folder: Folder) -> Parts:
+        names = tuple(name.removesuffix(KEYS) for name in folder.names() if name.endswith(KEYS))
+        starts = [0]
+        for name in names:
+            starts.append(starts[-1] + _rows(folder, name))
+        return cls(folder, names, tuple(starts))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def documents(self) -> int:
+        return self.starts[-1]
+
+    def table(self, part: int, columns: Sequence[str]) -> pa.Table:
+        return read_arrow(self.folder, self.names[part] + KEYS, columns)
+
+    def numbers(self, part: int, column: str) -> Array:
+        """A column of numbers of one part."""
+        return as_array(self.table(part, [column]).column(0))
+
+    def all_numbers(self, column: str) -> Iterator[tuple[int, Array]]:
+        """A column of numbers, part by part, each with the number of its first document."""
+        for part in range(len(self)):
+            yield self.starts[part], self.numbers(part, column)
+
+    def place(self, documents: Array) -> tuple[Array, Array]:
+        """The part and the row of documents."""
+        starts = np.asarray(self.starts)
+        part = np.searchsorted(starts, documents, side="right") - 1
+        return part, documents - starts[part]
+
+    def take(self, documents: Array, columns: Sequence[str]) -> pa.Table:
+        """The rows of some documents, in the order in which they are asked for."""
+        order = np.argsort(documents, kind="stable")
+        part, row = self.place(documents[order])
+        tables = []
+        edges = np.flatnonzero(np.diff(part, prepend=-1)).tolist()
+        for begin, end in zip(edges, [*edges[1:], len(part)], strict=True):
+            tables.append(self.table(int(part[begin]), columns).take(pa.array(row[begin:end])))
+        if not tables:
+            return self.table(0, columns).slice(0, 0)
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_tables(tables).take(pa.array(back))
+
+
+def _rows(folder: Folder, name: str) -> int:
+    rows: int = read_arrow(folder, name + KEYS, [SIZE]).num_rows
+    return rows
+
+
+def as_array(column: Any) -> Array:
+    """A column without nulls as an array, which nobody writes to."""
+    found: Array = (
+        column.combine_chunks().to_numpy(zero_copy_only=False)
+        if column.num_chunks != 1
+        else (column.chunk(0).to_numpy(zero_copy_only=False))
+    )
+    return found
+
+
+def common_columns(batch: DocumentBatch, text_field: str, score_field: str | None) -> dict[str, Any]:
+    """The columns that all keys have, of a batch."""
+    from gristmill.stages.text.filters.columns import column_of, texts_of
+    from gristmill.tasks.document import ID
+
+    texts = texts_of(batch, text_field)
+    columns: dict[str, Any] = {IDENT: batch.data.column(ID), SIZE: pa.array(texts.ends - texts.starts)}
+    if score_field is not None:
+        scores = column_of(batch, score_field)
+        if not (pa.types.is_integer(scores.type) or pa.types.is_floating(scores.type) or pa.types.is_null(scores.type)):
+            raise TypeError(f"column {score_field!r} holds {scores.type}, not numbers: documents are ranked by it.")
+        columns[SCORE] = scores.cast(pa.float64()).fill_null(float("-inf"))
+    return columns

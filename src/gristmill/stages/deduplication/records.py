@@ -1,0 +1,121 @@
+"""What is written down of every document that is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.link import LABELS, STAYS
+from gristmill.stages.deduplication.match import read_array
+from gristmill.stages.deduplication.parts import IDENT, Parts
+from gristmill.storage import Folder
+from gristmill.tasks import Task
+
+Array = np.ndarray[Any, Any]
+
+SIGNATURE = "signature"
+"""The column of keys from which similarities are estimated, if there is one."""
+VERIFIED = "verified.npy"
+"""Verified similarities: in one row the numbers of documents, in order, in the other millionths of Jaccard's index."""
+ROW = "row"
+_ROWS_AT_ONCE = 100_000
+
+
+@dataclass
+class RecordTask(Task[list[int]]):
+    """Parts whose removed documents are to be written down."""
+
+    data: list[int] = field(default_factory=list)
+    removed: dict[str, int] = field(default_factory=dict)
+    """By the name of the part; what comes back."""
+    below: int = 0
+    """Documents whose estimated similarity to the one that stays is below the threshold."""
+
+
+class Record(ProcessingStage[RecordTask, RecordTask]):
+    """Writes a Parquet file for each part of which documents are removed."""
+
+    def __init__(self, parts: Parts, records: Folder, exact: bool, threshold: float) -> None:
+        self.name = "records"
+        self.parts = parts
+        self.records = records
+        self.exact = exact
+        self.threshold = threshold
+
+    def process(self, task: RecordTask) -> RecordTask:
+        import pyarrow.parquet as pq
+
+        parts = self.parts
+        labels, stays = (read_array(parts.folder, name) for name in (LABELS, STAYS))
+        verified = read_array(parts.folder, VERIFIED) if parts.folder.exists(VERIFIED) else np.zeros((2, 0), np.int64)
+        done = RecordTask(task.data, task_id=task.task_id)
+        for part in task.data:
+            begin, end = parts.starts[part], parts.starts[part + 1]
+            own = np.arange(begin, end)
+            gone = own[np.asarray(stays[begin:end]) != own]
+            if not len(gone):
+                continue
+            tables = []
+            for at in range(0, len(gone), _ROWS_AT_ONCE):
+                some = gone[at : at + _ROWS_AT_ONCE]
+                tables.append(self._table(part, some, np.asarray(stays[some]), np.asarray(labels[some]), verified))
+            table = pa.concat_tables(tables)
+            if not self.exact:
+                estimated = table.column("jaccard_estimated").to_numpy()
+                done.below += int((estimated < self.threshold).sum())
+            sink = pa.BufferOutputStream()
+            pq.write_table(table, sink)
+            self.records.write(f"{parts.names[part]}.parquet", sink.getvalue())
+            done.removed[parts.names[part]] = len(gone)
+        return done
+
+    def _table(self, part: int, gone: Array, stays: Array, labels: Array, verified: Array) -> pa.Table:
+        parts = self.parts
+        columns = [IDENT] if self.exact else [IDENT, SIGNATURE]
+        rows = gone - parts.starts[part]
+        mine = parts.table(part, columns).take(pa.array(rows))
+        theirs = parts.take(stays, columns)
+        made: dict[str, Any] = {
+            "id": mine.column(IDENT),
+            "survivor": theirs.column(IDENT),
+            "cluster": parts.take(labels, [IDENT]).column(IDENT),
+        }
+        if not self.exact:
+            from gristmill.kernels.signatures import estimated_jaccard
+
+            made["jaccard_estimated"] = estimated_jaccard(_bytes(mine), _bytes(theirs)).round(4)
+            made["jaccard_verified"] = _looked_up(verified, gone)
+        made[ROW] = pa.array(rows, pa.int64())
+        return pa.table(made)
+
+
+def _looked_up(verified: Array, documents: Array) -> pa.Array:
+    """The similarity of each document, null where it was not verified."""
+    if not verified.shape[1]:
+        return pa.nulls(len(documents), pa.float64())
+    at = np.minimum(np.searchsorted(verified[0], documents), verified.shape[1] - 1)
+    return pa.array(np.asarray(verified[1][at]) / 1e6, mask=np.asarray(verified[0][at]) != documents)
+
+
+def _bytes(table: pa.Table) -> Array:
+    column = table.column(SIGNATURE).combine_chunks()
+    array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    width = array.type.byte_width
+    flat = np.frombuffer(array.buffers()[1], np.uint8, count=len(array) * width, offset=array.offset * width)
+    return flat.reshape(len(array), width)
+
+
+def tasks_for(parts: Parts, count: int) -> list[RecordTask]:
+    """The parts in about ``count`` groups."""
+    numbers = list(range(len(parts)))
+    size = max(1, -(-len(numbers) // max(1, count)))
+    return [RecordTask(numbers[i : i + size]) for i in range(0, len(numbers), size)]
+
+
+def counted(done: Sequence[RecordTask]) -> dict[str, int]:
+    return {name: n for task in done for name, n in task.removed.items()}

@@ -1,0 +1,18 @@
+"""A batch of documents that was put aside in the middle of a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from gristmill.tasks.task import Task
+
+
+@dataclass
+class SpoolBlock(Task[str]):
+    """What one task reads behind a cut: the name of a part. Its id is its number among all parts."""
+
+    data: str = ""
+    files: list[str] = field(default_factory=list)
+    """The source files that documents of the part come from."""
+    named: ClassVar[bool] = True
