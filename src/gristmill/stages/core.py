@@ -21,7 +21,7 @@ Out = TypeVar("Out", bound=Task[Any])
 Result = Task[Any] | list[Any] | Iterable[Any] | None
 """What `process` may return: a task, several (a list, or an iterator that is consumed as it goes), or nothing."""
 
-OWN = ("gristmill.stages.text.", "gristmill.stages.deduplication.", "gristmill.stages.spool")
+OWN = tuple(f"gristmill.stages.{room}" for room in ("text.", "deduplication.", "decontamination.", "spool"))
 """Where the modules of gristmill's own stages are."""
 MAX_DEPTH = 50
 """Composites nested deeper than this are taken for one that decomposes into itself."""
