@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gristmill.kernels.constants import LENGTH, MASK, STEP, mixed, numbers
-from gristmill.kernels.signatures import SHINGLES
+from gristmill.kernels.constants import FOLD, LENGTH, MASK, STEP, mixed, numbers
+from gristmill.kernels.signatures import KEYS, SHINGLES
 from gristmill.kernels.texts import Texts
 
 
@@ -69,3 +69,36 @@ def pieces(text: str, unit: str) -> list[tuple[str, int, int]]:
             found.append((whole.strip(), group[0][1], group[0][1] + len(whole.encode())))
             group = []
     return found
+
+
+def band_hashes(minima: list[int], rows: int) -> list[int]:
+    found = []
+    for band in range(len(minima) // rows):
+        h = mixed((band + 1) * STEP)
+        for value in minima[band * rows : (band + 1) * rows]:
+            h = ((h ^ value) * FOLD) & MASK
+            h ^= h >> 29
+        found.append(mixed(h))
+    return found
+
+
+def exact_hash(data: bytes, seed: int) -> list[int]:
+    """The two halves of a text's hash, from blocks of 32 chunks of 16 bytes."""
+    keys = numbers(seed, KEYS, 130)
+
+    def folded(left: int, right: int) -> int:
+        product = left * right
+        return (product >> 64) ^ (product & MASK)
+
+    totals = [0, 0]
+    for number, block in enumerate((data[k : k + 512] for k in range(0, len(data), 512)), 1):
+        sums = [0, 0]
+        for place, chunk in enumerate(block[k : k + 16] for k in range(0, len(block), 16)):
+            left, right = int.from_bytes(chunk[:8], "little"), int.from_bytes(chunk[8:], "little")
+            for half in (0, 1):
+                a, b = keys[4 * place + 2 * half : 4 * place + 2 * half + 2]
+                sums[half] += folded(left ^ a, right ^ b)
+        totals[0] += mixed(sums[0] + number * STEP)
+        totals[1] += mixed((sums[1] & MASK) ^ (number * FOLD & MASK))
+    first = mixed((totals[0] & MASK) ^ (len(data) * LENGTH & MASK) ^ keys[128])
+    return [first, mixed(totals[1] + (first ^ keys[129]))]

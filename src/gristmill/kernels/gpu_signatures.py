@@ -244,10 +244,7 @@ class Device:
         self._slots = [Slot(cupy) for _ in range(SLOTS)]
         self._copiers = ThreadPoolExecutor(COPIERS, thread_name_prefix="gristmill-gpu")
         code = SOURCE.read_text()
-        self._modules = {
-            one.group: cupy.RawModule(code=code, options=("-std=c++14", *definitions(one.group)))
-            for one in (SHORT, LONG)
-        }
+        self._modules = {one.group: cupy.RawModule(code=code, options=definitions(one.group)) for one in (SHORT, LONG)}
 
     def hash(self, texts: Texts, keys: Array, out: Array) -> None:
         there_keys = self.sent(keys)

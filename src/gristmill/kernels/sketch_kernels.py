@@ -171,7 +171,8 @@ def put_rounds(shingles, count, places, round_, stop, salts, minima):  # type: i
     """Rounds from ``round_`` on until no place is empty, or ``stop``; returns the next one, and how many are empty."""
     empty = count_empty(minima)
     while empty and round_ < stop:
-        least = round_ + np.uint64((empty + count - 1) // count)  # no fewer rounds can fill them all
+        # no fewer rounds can fill them all, and one too many changes nothing
+        least = round_ + np.uint64(max((empty + count - 1) // count, 64 // count))
         while round_ < min(least, stop):
             put_again(shingles, count, places, round_, salts[round_], minima)
             round_ += _ONE
