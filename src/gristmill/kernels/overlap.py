@@ -142,23 +142,26 @@ class NgramIndex:
             *(texts.data, texts.starts, texts.ends, folds(normalize), _weights(), _powers(wanted)),
             *(wanted, min_words * WEIGHTS[0], prefixes, ring[0], keys, about, lasts),
         )
-        pairs = np.empty(count, [("key", np.uint64), ("entry", np.int64)])
-        pairs["key"], pairs["entry"] = keys[:count], entries[about[0, :count]]
-        pairs = np.unique(pairs)
-        different, owned = np.unique(pairs["key"], return_counts=True)
+        keys, owners = keys[:count], entries[about[0, :count]]
+        order = np.lexsort((owners, keys))
+        keys, owners = keys[order], owners[order]
+        new = np.ones(count, bool)
+        new[1:] = (keys[1:] != keys[:-1]) | (owners[1:] != owners[:-1])
+        keys, owners = keys[new], owners[new]
+        different, owned = np.unique(keys, return_counts=True)
         if max_frequency is not None:
             rare = owned <= max_frequency
-            pairs = pairs[np.repeat(rare, owned)]
+            owners = owners[np.repeat(rare, owned)]
             different, owned = different[rare], owned[rare]
         number = int(entries.max(initial=-1)) + 1
         whole = about[1, :count] > 0
         return cls(
             wanted=wanted,
             normalize=normalize,
-            keys=np.ascontiguousarray(different),
+            keys=different,
             edges=np.concatenate([np.zeros(1, np.int64), np.cumsum(owned, dtype=np.int64)]),
-            owners=np.ascontiguousarray(pairs["entry"]),
-            sizes=np.bincount(pairs["entry"], minlength=number).astype(np.int64),
+            owners=owners,
+            sizes=np.bincount(owners, minlength=number).astype(np.int64),
             lengths=np.unique(about[1, :count][whole]),
             bits=_bits(different),
             table=_table(different),
