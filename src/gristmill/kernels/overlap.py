@@ -59,24 +59,40 @@ def folds(normalize: bool) -> Array:
     bit 24 on, and below that the code point, in lower case. With ``normalize`` all but letters, marks and numbers are
     left out; without it nothing is, and case stays.
     """
-    blocks, classes = tables()
-    codes = np.arange(CODE_POINTS)
-    bits = classes[blocks[codes // BLOCK].astype(np.int64) * BLOCK + codes % BLOCK]
-    table = (codes | 1 << 30).astype(np.uint32)
+    table = np.arange(CODE_POINTS, dtype=np.uint32) | np.uint32(1 << 30)
     if normalize:
-        # Of one version of Unicode only: what case the letters of a later one have, Pythons do not agree on.
-        for code in np.flatnonzero(bits & Class.UPPER).tolist():
-            table[code] = ord(chr(code).lower()[0]) | 1 << 30
-        table[ord("ς")] = ord("σ") | 1 << 30
-        table[bits & Class.ALPHANUMERIC == 0] = 0
+        in_lower_case(table)
+        table[_classes() & Class.ALPHANUMERIC == 0] = 0
         for first, last in SELECTORS:
             table[first : last + 1] = 0
     for kind, ranges in UNSPACED.items():
         for first, last in ranges:
             part = table[first : last + 1]
             part[part != 0] |= np.uint32(kind << 24)
-    table[bits & Class.SPACE != 0] = 1 << 31
+    white_space(table)
     return table
+
+
+def in_lower_case(table: Array) -> None:
+    """Put the lower case of letters that have one in their place, and a sigma in place of a final one."""
+    # Of one version of Unicode only: what case the letters of a later one have, Pythons do not agree on.
+    for code in np.flatnonzero(_classes() & Class.UPPER).tolist():
+        table[code] = ord(chr(code).lower()[0]) | 1 << 30
+    table[ord("ς")] = ord("σ") | 1 << 30
+
+
+def white_space(table: Array) -> None:
+    """Mark white space."""
+    table[_classes() & Class.SPACE != 0] = 1 << 31
+
+
+@cache
+def _classes() -> Array:
+    """The classes of all code points."""
+    blocks, classes = tables()
+    codes = np.arange(CODE_POINTS)
+    found: Array = classes[blocks[codes // BLOCK].astype(np.int64) * BLOCK + codes % BLOCK]
+    return found
 
 
 @dataclass(frozen=True)
