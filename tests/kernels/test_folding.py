@@ -28,7 +28,10 @@ def model(text: str) -> str:
     return " ".join(part for part in spaced.split(" ") if part)
 
 
-@given(st.lists(st.text(CHARS, max_size=30), max_size=6))
+PLAIN = st.sampled_from("abYZ@[`{~!\x7f\x1f \t\n")
+
+
+@given(st.lists(st.one_of(st.text(CHARS, max_size=30), st.text(PLAIN, max_size=60)), max_size=6))
 def test_texts_are_folded_as_a_plain_loop_does(texts):
     assert folded(Texts.of(texts)).strings() == [model(text) for text in texts]
 
