@@ -1,6 +1,6 @@
 """Hashes, shingles and sketches of texts: what deduplication compares instead of the texts.
 
-All of it runs over whole batches, in one thread, without the GIL, and depends on nothing but the text and the arguments.
+All of it is over whole batches, in one thread, without the GIL, and depends on nothing but a text and the arguments.
 """
 
 from __future__ import annotations
@@ -168,9 +168,9 @@ def estimated_jaccard(left: Array, right: Array) -> Array:
 
 
 def shingle_sets(texts: Texts, ngrams: int = 24, unit: str = "char") -> tuple[Array, Array]:
-    """The different shingles of each text by their hashes, sorted: those of text ``i`` are ``values[edges[i]:edges[i + 1]]``.
+    """The different shingles of each text by their hashes, sorted; text ``i`` has ``values[edges[i]:edges[i + 1]]``.
 
-    Their memory is eight bytes for each byte of text at most; a third of that again is used meanwhile.
+    Takes eight bytes of memory for each byte of text meanwhile, and as much again for what is different.
     """
     data, words, starts, ends, by_word, width, power = _source(texts, unit, ngrams)
     lengths = ends - starts

@@ -60,7 +60,9 @@ def _described(made: Any, depth: int) -> dict[str, Any]:
     if arguments is not None:
         bound = inspect.signature(cls).bind_partial(**arguments)
         bound.apply_defaults()
-        values = {key: _value(value, depth) for key, value in public(bound.arguments).items()}
+        left_out = getattr(cls, "indifferent", ())
+        shown = {key: value for key, value in public(bound.arguments).items() if key not in left_out}
+        values = {key: _value(value, depth) for key, value in shown.items()}
         described: dict[str, Any] = {"class": cls.__name__ if ours else path, "arguments": values}
         files = {key: _files(value) for key, value in bound.arguments.items() if _names_files(made, key)}
         files = {key: stamps for key, stamps in files.items() if stamps}

@@ -89,6 +89,8 @@ class ProcessingStage(ABC, Generic[In, Out]):
     """Whether a batch of documents becomes one batch, each document by itself: a large one is then given in parts."""
     only_outputs: bool = False
     """Whether results hold no columns but those of `outputs`."""
+    indifferent: ClassVar[tuple[str, ...]] = ()
+    """Arguments that change how it works and not what comes of it: a run that goes on may have others."""
     loads: ClassVar[tuple[str, ...]] = ()
     """Modules that it imports when it runs: workers have them imported for them while a run is still planned."""
 

@@ -45,6 +45,7 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
         verify_sample: int = 1000,
         jaccard_threshold: float | None = None,
         memory_limit: int | str | None = None,
+        device: str | None = None,
         read_kwargs: dict[str, Any] | None = None,
         write_kwargs: dict[str, Any] | None = None,
     ) -> None:
@@ -76,6 +77,7 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
             verify_sample,
             jaccard_threshold,
             memory_limit,
+            device,
         )
 
     def stage(self) -> FuzzyDeduplication:
