@@ -38,4 +38,4 @@ def folded(texts: Texts) -> Texts:
     out = np.empty(int((texts.ends - texts.starts).sum()) * 3 // 2 + 4, np.uint8)
     edges = np.empty(len(texts) + 1, np.int64)
     FOLD_TEXTS(texts.data, texts.starts, texts.ends, case_folds(), out, edges)
-    return Texts(out, edges[:-1], edges[1:])
+    return Texts(out[: edges[-1]], edges[:-1], edges[1:])
