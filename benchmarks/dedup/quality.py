@@ -37,6 +37,7 @@ TOOLS = {
     "gristmill": Tool("gristmill, 24 characters", None, "gristmill_fuzzy.py"),
     "gristmill-words": Tool("gristmill, 5 words", None, "gristmill_fuzzy.py", ("word_ngrams=5",)),
     "gristmill-classic": Tool("gristmill, classic MinHash", None, "gristmill_fuzzy.py", ('method="classic"',)),
+    "gristmill-as-is": Tool("gristmill, not normalized", None, "gristmill_fuzzy.py", ("normalize=false",)),
     "gristmill-verify": Tool("gristmill, verified", None, "gristmill_fuzzy.py", ("verify=true",)),
     "datatrove": Tool("datatrove, 5 words", "datatrove", "datatrove_fuzzy.py"),
     "textdedup": Tool("text-dedup, 5 words", "textdedup", "textdedup_fuzzy.py"),

@@ -59,24 +59,40 @@ def folds(normalize: bool) -> Array:
     bit 24 on, and below that the code point, in lower case. With ``normalize`` all but letters, marks and numbers are
     left out; without it nothing is, and case stays.
     """
-    blocks, classes = tables()
-    codes = np.arange(CODE_POINTS)
-    bits = classes[blocks[codes // BLOCK].astype(np.int64) * BLOCK + codes % BLOCK]
-    table = (codes | 1 << 30).astype(np.uint32)
+    table = np.arange(CODE_POINTS, dtype=np.uint32) | np.uint32(1 << 30)
     if normalize:
-        # Of one version of Unicode only: what case the letters of a later one have, Pythons do not agree on.
-        for code in np.flatnonzero(bits & Class.UPPER).tolist():
-            table[code] = ord(chr(code).lower()[0]) | 1 << 30
-        table[ord("ς")] = ord("σ") | 1 << 30
-        table[bits & Class.ALPHANUMERIC == 0] = 0
+        in_lower_case(table)
+        table[_classes() & Class.ALPHANUMERIC == 0] = 0
         for first, last in SELECTORS:
             table[first : last + 1] = 0
     for kind, ranges in UNSPACED.items():
         for first, last in ranges:
             part = table[first : last + 1]
             part[part != 0] |= np.uint32(kind << 24)
-    table[bits & Class.SPACE != 0] = 1 << 31
+    white_space(table)
     return table
+
+
+def in_lower_case(table: Array) -> None:
+    """Put the lower case of letters that have one in their place, and a sigma in place of a final one."""
+    # Of one version of Unicode only: what case the letters of a later one have, Pythons do not agree on.
+    for code in np.flatnonzero(_classes() & Class.UPPER).tolist():
+        table[code] = ord(chr(code).lower()[0]) | 1 << 30
+    table[ord("ς")] = ord("σ") | 1 << 30
+
+
+def white_space(table: Array) -> None:
+    """Mark white space."""
+    table[_classes() & Class.SPACE != 0] = 1 << 31
+
+
+@cache
+def _classes() -> Array:
+    """The classes of all code points."""
+    blocks, classes = tables()
+    codes = np.arange(CODE_POINTS)
+    found: Array = classes[blocks[codes // BLOCK].astype(np.int64) * BLOCK + codes % BLOCK]
+    return found
 
 
 @dataclass(frozen=True)
@@ -142,23 +158,26 @@ class NgramIndex:
             *(texts.data, texts.starts, texts.ends, folds(normalize), _weights(), _powers(wanted)),
             *(wanted, min_words * WEIGHTS[0], prefixes, ring[0], keys, about, lasts),
         )
-        pairs = np.empty(count, [("key", np.uint64), ("entry", np.int64)])
-        pairs["key"], pairs["entry"] = keys[:count], entries[about[0, :count]]
-        pairs = np.unique(pairs)
-        different, owned = np.unique(pairs["key"], return_counts=True)
+        keys, owners = keys[:count], entries[about[0, :count]]
+        order = np.lexsort((owners, keys))
+        keys, owners = keys[order], owners[order]
+        new = np.ones(count, bool)
+        new[1:] = (keys[1:] != keys[:-1]) | (owners[1:] != owners[:-1])
+        keys, owners = keys[new], owners[new]
+        different, owned = np.unique(keys, return_counts=True)
         if max_frequency is not None:
             rare = owned <= max_frequency
-            pairs = pairs[np.repeat(rare, owned)]
+            owners = owners[np.repeat(rare, owned)]
             different, owned = different[rare], owned[rare]
         number = int(entries.max(initial=-1)) + 1
         whole = about[1, :count] > 0
         return cls(
             wanted=wanted,
             normalize=normalize,
-            keys=np.ascontiguousarray(different),
+            keys=different,
             edges=np.concatenate([np.zeros(1, np.int64), np.cumsum(owned, dtype=np.int64)]),
-            owners=np.ascontiguousarray(pairs["entry"]),
-            sizes=np.bincount(pairs["entry"], minlength=number).astype(np.int64),
+            owners=owners,
+            sizes=np.bincount(owners, minlength=number).astype(np.int64),
             lengths=np.unique(about[1, :count][whole]),
             bits=_bits(different),
             table=_table(different),

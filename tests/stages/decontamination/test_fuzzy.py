@@ -113,6 +113,14 @@ def test_an_entry_within_a_longer_document_is_found_by_paragraphs_or_as_containe
     assert list(contained.account.dropped[0].scores or ()) == [1.0]
 
 
+def test_case_and_white_space_do_not_matter_unless_told_so(entries):
+    given = batch([entries[0].upper().replace(" ", "\n "), "clean"])
+    assert FuzzyDecontamination(reference_texts=entries).process(given).num_items == 1
+    assert FuzzyDecontamination(reference_texts=entries, normalize=False).process(given).num_items == 2
+    shouted = [entry.upper() for entry in entries]
+    assert FuzzyDecontamination(reference_texts=shouted).process(batch(entries)).num_items == 0
+
+
 def test_short_and_empty_texts_are_not_looked_for(entries):
     stage = FuzzyDecontamination(reference_texts=["", "Yes.", *entries], pieces="line")
     assert stage.process(batch(["", "Yes.", "Yes.\nNo."])).num_items == 3

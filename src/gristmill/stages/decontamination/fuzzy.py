@@ -34,8 +34,8 @@ class FuzzyDecontamination(Decontamination):
     for. Candidates are found by MinHash, ``num_bands`` bands of ``minhashes_per_band`` over shingles of ``char_ngrams``
     characters. A candidate counts if the Jaccard similarity of both sets of shingles, which is then computed exactly,
     is at least ``jaccard_threshold``; with ``measure="containment"``, the share of the entry's shingles that the
-    document has. Whole documents are compared, or each of their paragraphs or lines (``pieces``), one of which
-    is enough.
+    document has. Case and white space do not matter unless ``normalize`` is False. Whole documents are compared, or
+    each of their paragraphs or lines (``pieces``), one of which is enough.
 
     ``action`` "drop" gives the entry that is most similar as the reason, and how similar it is as the score; "flag"
     puts them into ``flag_field`` and, if it is given, ``score_field``: null and 0 in documents that are like none.
@@ -57,6 +57,7 @@ class FuzzyDecontamination(Decontamination):
         score_field: str | None = None,
         min_chars: int = 40,
         seed: int = 42,
+        normalize: bool = True,
         reference_texts: Sequence[str] | None = None,
         read_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
@@ -76,20 +77,23 @@ class FuzzyDecontamination(Decontamination):
         self.pieces = pieces
         self.min_chars = min_chars
         self.seed = seed
+        self.normalize = normalize
 
     def load(self, files: tuple[File, ...]) -> tuple[Any, Sequence[str]]:
-        from gristmill.kernels import signatures
+        from gristmill.kernels import folding, signatures
 
         signatures.preload()
+        folding.preload()
         sketcher = signatures.Sketcher(
             ngrams=self.char_ngrams,
             num_bands=self.num_bands,
             minhashes_per_band=self.minhashes_per_band,
             seed=self.seed,
         )
-        return _load(self.reference, files, sketcher, self.min_chars)
+        return _load(self.reference, files, sketcher, self.min_chars, self.normalize)
 
     def find(self, texts: Texts) -> Found:
+        from gristmill.kernels.folding import folded
         from gristmill.kernels.signatures import piece_hashes
         from gristmill.kernels.texts import Texts
 
@@ -98,6 +102,8 @@ class FuzzyDecontamination(Decontamination):
         if self.pieces != "document":
             _, document, starts, ends = piece_hashes(texts, self.pieces)
             parts = Texts(texts.data, starts, ends)
+        if self.normalize:
+            parts = folded(parts)
         entry, score = np.full(len(texts), -1, np.int64), np.zeros(len(texts))
         left, right, scores = known.similar.find(parts, self.jaccard_threshold, self.measure == "containment")
         owners = known.entries[right]
@@ -116,12 +122,15 @@ class _Known:
 
 
 @lru_cache(maxsize=8)
-def _load(source: Source, files: tuple[File, ...], sketcher: Sketcher, min_chars: int) -> tuple[_Known, Sequence[str]]:
+def _load(
+    source: Source, files: tuple[File, ...], sketcher: Sketcher, min_chars: int, normalize: bool
+) -> tuple[_Known, Sequence[str]]:
     """What is looked for, made once in a process; processes that are forked from it share it."""
+    from gristmill.kernels.folding import folded
     from gristmill.kernels.signatures import exact_hashes, first_equal
 
     reference = source.read(files)
-    texts = reference.texts
+    texts = folded(reference.texts) if normalize else reference.texts
     # A text that is there often would make as many candidates, each time that it is found.
     first = first_equal(exact_hashes(texts)) == np.arange(len(texts))
     wanted = first & (texts.length.count >= min_chars)

@@ -30,7 +30,7 @@ class FuzzyDeduplication(BarrierStage):
     is given. Two whose shingles overlap by j (Jaccard's index) meet with probability 1 - (1 - j^r)^b in one of b
     bands (``num_bands``) of r minima (``minhashes_per_band``): with 20 and 13, of those that overlap by 0.8 two of
     three, by 0.9 all but one in two hundred, by 0.6 one in forty. Those that meet are in one cluster, and whoever
-    meets one of them.
+    meets one of them. Case and white space do not matter, unless ``normalize`` is False.
 
     Of a cluster the first document in the order of the source stays, the ``"longest"``, or the ``"best"`` by
     ``score_field``. What is removed is written down in ``duplicates/`` beside the output, with the document that
@@ -63,6 +63,7 @@ class FuzzyDeduplication(BarrierStage):
         jaccard_threshold: float | None = None,
         memory_limit: int | str | None = None,
         device: str | None = None,
+        normalize: bool = True,
     ) -> None:
         check_device(device)
         check_policy(survivor, score_field)
@@ -92,6 +93,7 @@ class FuzzyDeduplication(BarrierStage):
         self.jaccard_threshold = jaccard_threshold or (1 / num_bands) ** (1 / minhashes_per_band)
         self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
         self.device = device
+        self.normalize = normalize
         self._on_gpu = False
         self.key_columns = [text_field, *([score_field] if score_field else [])]
 
@@ -115,10 +117,12 @@ class FuzzyDeduplication(BarrierStage):
         return {name: value for name, value in self.__dict__.items() if name != "sketcher"}
 
     def preload(self) -> None:
-        from gristmill.kernels import signatures
+        from gristmill.kernels import folding, signatures
         from gristmill.kernels.compile import preload
 
         preload([signatures.SKETCH[self.method]])
+        if self.normalize:
+            folding.preload()
 
     def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:
         from gristmill.kernels import gpu_signatures
@@ -137,6 +141,10 @@ class FuzzyDeduplication(BarrierStage):
 
         columns = common_columns(batch, self.text_field, self.score_field)
         texts = texts_of(batch, self.text_field)
+        if self.normalize:
+            from gristmill.kernels.folding import folded
+
+            texts = folded(texts)
         if self._on_gpu:
             from gristmill.kernels import gpu_signatures
 

@@ -46,6 +46,7 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
         jaccard_threshold: float | None = None,
         memory_limit: int | str | None = None,
         device: str | None = None,
+        normalize: bool = True,
         read_kwargs: dict[str, Any] | None = None,
         write_kwargs: dict[str, Any] | None = None,
     ) -> None:
@@ -78,6 +79,7 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
             jaccard_threshold,
             memory_limit,
             device,
+            normalize,
         )
 
     def stage(self) -> FuzzyDeduplication:
