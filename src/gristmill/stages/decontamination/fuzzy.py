@@ -82,7 +82,7 @@ class FuzzyDecontamination(Decontamination):
     def load(self, files: tuple[File, ...]) -> tuple[Any, Sequence[str]]:
         from gristmill.kernels import folding, signatures
 
-        signatures.preload()
+        signatures.preload(["fast", "sets"])
         folding.preload()
         sketcher = signatures.Sketcher(
             ngrams=self.char_ngrams,

@@ -80,9 +80,7 @@ def test_a_document_of_which_nothing_is_left_is_dropped_and_what_went_is_written
     got = run(tmp_path, ["same\nold", "new", "old\nsame", "old\nfresh"], LineDeduplication())
     assert [row["text"] for row in got] == ["same\nold", "new", "fresh"]
     excluded = [
-        json.loads(line)
-        for file in (tmp_path / "out" / "excluded").iterdir()
-        for line in file.read_text().splitlines()
+        json.loads(line) for file in (tmp_path / "out" / "excluded").iterdir() for line in file.read_text().splitlines()
     ]
     assert [row["excluded_reason"] for row in excluded] == [NOTHING_LEFT]
     records = [row for file in (tmp_path / "out" / "duplicates").iterdir() for row in pq.read_table(file).to_pylist()]
