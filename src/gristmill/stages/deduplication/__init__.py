@@ -1,0 +1,1 @@
+"""Finding and removing documents that say the same."""
