@@ -7,7 +7,7 @@ import os
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.semantic import kmeans
-from gristmill.stages.deduplication.semantic.devices import OnDevice, gpu_peak, load_torch
+from gristmill.stages.deduplication.semantic.arithmetic import OnDevice
 from gristmill.stages.deduplication.semantic.fixed_point import GRID, coarse, fine_steps, squares
 from gristmill.stages.deduplication.semantic.store import KEY, KEY_BYTES, POINT_BYTES, Store
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
@@ -44,7 +44,6 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
     """Finds the centroids of all embeddings in the store, or of as many of them, by chance, as ``room`` bytes hold."""
 
     fan_out = False
-    loads = ("torch",)
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
         tol: float = 1e-4,
         random_state: int = 42,
         init: str = "k-means++",
-        device: str | None = None,
+        device: str | None = "cpu",
     ) -> None:
         self.store = Store(store_path)
         self.n_clusters = n_clusters
@@ -66,7 +65,7 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
         self.tol = tol
         self.random_state = random_state
         self.init = init
-        self.device_name = device
+        self.device = device
 
     def num_workers(self) -> int | None:
         return 1
@@ -76,16 +75,16 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
         if self.fit_data_fraction is not None:
             most = min(most, max(self.n_clusters, int(self.store.rows * self.fit_data_fraction)))
         points, is_sample = sampled(self.store, most, self.random_state)
-        args = (self.n_clusters, self.random_state, self.max_iter, self.tol, self.init, self.device)
-        fitted = kmeans.fit(points, *args)
+        args = (self.n_clusters, self.random_state, self.max_iter, self.tol, self.init)
+        fitted = kmeans.fit(points, *args, self.arithmetic)
         self.store.save("centroids.npy", fitted.centroids)
         found = {
             "fit_rows": len(points),
             "fit_is_sample": is_sample,
             "iterations": fitted.iterations,
             "converged": fitted.converged,
-            "device": str(self.device),
-            "gpu_peak": gpu_peak(self.device),
+            "device": self.arithmetic.name,
+            "gpu_peak": self.arithmetic.peak_bytes(),
         }
         return ClusterRange(data=(0, len(fitted.centroids)), rows=self.store.rows, found=found)
 
@@ -94,24 +93,21 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
 class AssignClustersStage(OnDevice, ProcessingStage[EmbeddingPart, EmbeddingPart]):
     """Gives each document of a part its nearest centroid, and the distance to it ("cosine" or "l2")."""
 
-    loads = ("torch",)
     split_on_failure = False
 
-    def __init__(self, store_path: str, distance_metric: str = "cosine", device: str | None = None) -> None:
+    def __init__(self, store_path: str, distance_metric: str = "cosine", device: str | None = "cpu") -> None:
         self.store = Store(store_path)
         self.distance_metric = distance_metric
-        self.device_name = device
+        self.device = device
 
     def process(self, task: EmbeddingPart) -> EmbeddingPart:
-        torch = load_torch()
         part = next(part for part in self.store.parts if part.task_id == task.data)
         centroids = self._centroids()
-        around = kmeans.Centroids(centroids, self.device)
+        around = self.arithmetic.nearest(centroids)
         labels = np.empty(part.rows, dtype=np.int32)
         distances = np.empty(part.rows)
         for at, points in self.store.points_of(part, min(STEP, around.block)):
-            block = torch.from_numpy(coarse(points)).to(self.device).to(torch.float32)
-            nearest = around.nearest(block).cpu().numpy()
+            nearest = around.labels(coarse(points))
             labels[at : at + len(points)] = nearest
             distances[at : at + len(points)] = distance(points, centroids[nearest], self.distance_metric)
         self.store.write(self.store.part_file(part.task_id, "labels"), labels)

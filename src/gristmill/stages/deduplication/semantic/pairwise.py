@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol
+from typing import Protocol
 
 from gristmill.lazy import np
-from gristmill.stages.deduplication.semantic.devices import free_bytes, load_torch
-from gristmill.stages.deduplication.semantic.fixed_point import cosine, fine_steps
+from gristmill.stages.deduplication.semantic.arithmetic import Arithmetic
+from gristmill.stages.deduplication.semantic.fixed_point import cosine
 
 POINT_BYTES = 4
 """Of a coordinate on the grid."""
@@ -57,21 +57,21 @@ class RowsOnDisk:
         return np.frombuffer(data, np.int32).reshape(-1, self.dim)
 
 
-def best_before(rows: Rows, count: int, dim: int, batch: int, room: int, device: Any) -> tuple[Any, Any]:
+def best_before(
+    rows: Rows, count: int, dim: int, batch: int, room: int, compute: Arithmetic
+) -> tuple[np.ndarray, np.ndarray]:
     """(rank of the most similar one before, cosine similarity to it) for each of ``count`` rows.
 
     The first row has none: -1 and NaN. Of equally similar ones the first ranked counts. ``batch`` rows are compared
     with as many at a time, and no more than about ``room`` bytes of them are held; neither changes the result.
     """
-    torch = load_torch()
-    on_device = free_bytes(device)
+    on_device = compute.free_bytes()
     room = room if on_device is None else min(room, on_device)
     held = max(1, room // (POINT_BYTES * dim) // batch) * batch
     best = np.full(count, -1, dtype=np.int64)
     for start in range(0, count, held):
         stop = min(start + held, count)
-        mine = torch.from_numpy(rows.read(start, stop)).to(device)
-        best[start:stop] = _best_of_held(rows, mine, start, stop, batch, device)
+        best[start:stop] = _best_of_held(rows, start, stop, dim, batch, compute)
     similarity = np.full(count, np.nan)
     for start in range(1, count, COMPARED):
         stop = min(start + COMPARED, count)
@@ -79,46 +79,13 @@ def best_before(rows: Rows, count: int, dim: int, batch: int, room: int, device:
     return best, similarity
 
 
-def _best_of_held(rows: Rows, mine: Any, start: int, stop: int, batch: int, device: Any) -> np.ndarray:
-    torch = load_torch()
-    top = torch.full((stop - start,), -float("inf"), dtype=torch.float64, device=device)
-    where = torch.full((stop - start,), -1, dtype=torch.int64, device=device)
+def _best_of_held(rows: Rows, start: int, stop: int, dim: int, batch: int, compute: Arithmetic) -> np.ndarray:
+    mine = compute.hold(rows.read(start, stop))
+    best = compute.best(stop - start, dim)
     for a in range(0, stop, batch):
         b = min(a + batch, stop)
-        others = mine[a - start : b - start] if a >= start else torch.from_numpy(rows.read(a, b)).to(device)
-        right = _Parts(others)
+        others = mine[a - start : b - start] if a >= start else compute.hold(rows.read(a, b))
         for i in range(max(a, start), stop, batch):
-            part = slice(i - start, min(i + batch, stop) - start)
-            values = right.products(_Parts(mine[part]))
-            if i == a:
-                later = torch.ones(values.shape, dtype=torch.bool, device=device).triu()
-                values.masked_fill_(later, -float("inf"))
-            value, index = values.max(dim=1)  # of equal ones the first
-            better = value > top[part]
-            top[part] = torch.where(better, value, top[part])
-            where[part] = torch.where(better, index + a, where[part])
-    found: np.ndarray = where.cpu().numpy()
-    return found
-
-
-class _Parts:
-    """Points split into coarse parts and rests, as float32."""
-
-    def __init__(self, points: Any) -> None:
-        torch = load_torch()
-        self.steps = fine_steps(points.shape[1])
-        coarse = torch.div(points + self.steps // 2, self.steps, rounding_mode="floor")
-        self.coarse = coarse.to(torch.float32)
-        self.rest = (points - coarse * self.steps).to(torch.float32)
-
-    def products(self, left: _Parts) -> Any:
-        """Dot products of each row of ``left`` with each of these, in fine steps, as whole numbers in float64.
-
-        Without those of rests and rests, which are below the millionths that the grid leaves open.
-        """
-        torch = load_torch()
-        whole = (left.coarse @ self.coarse.T).to(torch.float64)
-        whole *= self.steps
-        both = torch.cat([left.coarse, left.rest], dim=1) @ torch.cat([self.rest, self.coarse], dim=1).T
-        whole += both
-        return whole
+            place = i - start
+            best.compare(place, mine[place : place + batch], a, others, only_before=i == a)
+    return best.found()

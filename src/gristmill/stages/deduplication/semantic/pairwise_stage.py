@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.semantic.arithmetic import OnDevice
 from gristmill.stages.deduplication.semantic.cluster import write_at
-from gristmill.stages.deduplication.semantic.devices import OnDevice, gpu_peak
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.pairwise import Rows, RowsInMemory, RowsOnDisk, best_before
 from gristmill.stages.deduplication.semantic.ranking import ranked
@@ -50,7 +50,7 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
     ``room`` bytes are for embeddings; of a cluster that takes more, parts are compared with parts.
     """
 
-    loads = ("torch", "pyarrow.parquet")
+    loads = ("pyarrow.parquet",)
     fan_out = False
 
     def __init__(
@@ -60,7 +60,7 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
         room: int,
         which_to_keep: str = "hard",
         pairwise_batch_size: int = 1024,
-        device: str | None = None,
+        device: str | None = "cpu",
         storage_options: dict[str, Any] | None = None,
     ) -> None:
         self.store = Store(store_path)
@@ -68,10 +68,9 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
         self.room = room
         self.which_to_keep = which_to_keep
         self.pairwise_batch_size = pairwise_batch_size
-        self.device_name = device
+        self.device = device
 
     def process(self, task: ClusterRange) -> ClusterRange:
-        import pyarrow as pa
 
         edges = self.store.load("clusters.npy")
         held: list[pa.Table] = []
@@ -87,7 +86,7 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
                     held = []
         if held:
             files.append(self._write(task, len(files), held))
-        found = {"gpu_peak": gpu_peak(self.device)}
+        found = {"gpu_peak": self.arithmetic.peak_bytes()}
         return ClusterRange(data=task.data, dataset_name=task.dataset_name, rows=task.rows, files=files, found=found)
 
     def _write(self, task: ClusterRange, number: int, tables: list[pa.Table]) -> str:
@@ -107,7 +106,7 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
         keys = keys[order]
         with self._ranked_points(start, stop, order) as rows:
             best, similarity = best_before(
-                rows, count, self.store.dim, self.pairwise_batch_size, self.room, self.device
+                rows, count, self.store.dim, self.pairwise_batch_size, self.room, self.arithmetic
             )
         for a in range(0, count, ROWS_PER_FILE):
             part = slice(a, a + ROWS_PER_FILE)

@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
@@ -64,8 +65,9 @@ class Store:
         """Put a file in place, or replace it; ``data`` is bytes or anything like them, or an array."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = f"{path}.tmp-{os.getpid()}"
+        content: Any = np.ascontiguousarray(data).reshape(-1).view(np.uint8) if hasattr(data, "dtype") else data
         with open(temporary, "wb") as file:
-            file.write(memoryview(np.ascontiguousarray(data)).cast("B") if hasattr(data, "dtype") else data)
+            file.write(content)
         os.replace(temporary, path)
 
     def save(self, name: str, array: np.ndarray) -> None:
@@ -138,7 +140,7 @@ class Names:
         of_part = np.searchsorted(self.starts, wanted, side="right") - 1
         tables = []
         edges = [0, *(np.flatnonzero(np.diff(of_part)) + 1).tolist(), len(wanted)] if len(wanted) else [0, 0]
-        for a, b in zip(edges, edges[1:], strict=False):
+        for a, b in pairwise(edges):
             number = int(of_part[a]) if b > a else 0
             tables.append(self._table(number).take(pa.array(wanted[a:b] - self.starts[number])))
         back = np.empty(len(rows), dtype=np.int64)

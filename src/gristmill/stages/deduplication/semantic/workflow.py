@@ -16,13 +16,13 @@ from gristmill.errors import PipelineFailed, PlanError
 from gristmill.lazy import np
 from gristmill.sizes import parse_size
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.semantic.arithmetic import DEVICES, has_torch
 from gristmill.stages.deduplication.semantic.cluster import (
     AssignClustersStage,
     KMeansStage,
     SortByClusterStage,
     count_clusters,
 )
-from gristmill.stages.deduplication.semantic.devices import DEVICES
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE, StoreEmbeddingsStage
 from gristmill.stages.deduplication.semantic.fixed_point import MAX_DIM
 from gristmill.stages.deduplication.semantic.identify import IdentifyDuplicatesStage
@@ -70,7 +70,8 @@ class SemanticDeduplicationWorkflow:
 
     ``input_path`` is a file, a folder, a glob or a list. ``id_field=None`` takes ``<file>#<position>`` for an id.
     ``cache_path`` (else the output) must be a folder that all workers see. ``memory_limit`` is for embeddings in
-    memory, all processes together: k-means is fitted on a sample if half of it cannot hold all.
+    memory, all processes together: k-means is fitted on a sample if half of it cannot hold all. ``device`` None is a
+    GPU if there is one and torch is installed, else the CPUs, for which NumPy is enough.
     """
 
     def __init__(
@@ -214,7 +215,8 @@ class _Run:
         limit = flow.memory_limit or machine.memory_bytes() // 2
         self.fit_room = limit // 2
         self.pair_room = limit // 2 // max(1, int(self.cpus))
-        self.on_gpu = flow.device == "cuda" or (flow.device is None and bool(machine.gpus()))
+        self.on_gpu = flow.device == "cuda" or (flow.device is None and bool(machine.gpus()) and has_torch())
+        self.device = "cuda" if self.on_gpu else "cpu"
         self.seconds: dict[str, float] = {}
 
     def all(self) -> SemanticDeduplicationResult:
@@ -329,7 +331,7 @@ class _Run:
         linked = reader.linked([], [self._stage(1)])
         lengths: list[int] = []
         for block in blocks:
-            batches = linked.process(block)
+            batches: Any = linked.process(block)
             for batch in [batches] if isinstance(batches, DocumentBatch) else batches:
                 table = batch.to_pyarrow().slice(0, LOOKED_AT)
                 name = self.flow.embedding_field
@@ -372,7 +374,7 @@ class _Run:
             flow.tol,
             flow.random_state,
             flow.init,
-            flow.device,
+            self.device,
         )
         plain = Resources(cpus=1, gpus=1) if self.on_gpu else Resources(cpus=max(1.0, float(int(self.cpus))))
         stage = stage.with_(resources=flow.kmeans_resources or plain)
@@ -388,7 +390,7 @@ class _Run:
     def _assign(self, parts: list[EmbeddingPart], clusters: int) -> np.ndarray:
         flow = self.flow
         there = [EmbeddingPart(data=part.data, rows=part.rows) for part in parts]
-        assign = AssignClustersStage(self.store.path, flow.distance_metric, flow.device)
+        assign = AssignClustersStage(self.store.path, flow.distance_metric, self.device)
         self._pipeline("assign", [assign.with_(resources=self._each())], there)
         edges = count_clusters(self.store, clusters)
         self._pipeline("sort", [SortByClusterStage(self.store.path)], there)
@@ -405,7 +407,7 @@ class _Run:
             self.pair_room,
             flow.which_to_keep,
             flow.pairwise_batch_size,
-            flow.device,
+            self.device,
             flow.storage_options,
         )
         stages: list[ProcessingStage[Any, Any]] = [pairwise.with_(resources=self._each())]
@@ -434,7 +436,7 @@ class _Run:
         write_removed(self.store, pieces())
         from gristmill.pipeline import Pipeline
 
-        stages = [
+        stages: list[ProcessingStage[Any, Any]] = [
             self.flow.reader(),
             RemoveSemanticDuplicates(self.store.path),
             self.flow.writer(self.flow.place("deduplicated")),
