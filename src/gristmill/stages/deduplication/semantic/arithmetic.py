@@ -97,6 +97,10 @@ class OnDevice:
 
     device: str | None = None
 
+    def preload(self) -> None:
+        if self.device != "cpu" and has_torch():
+            import torch  # noqa: F401  # slow to import, and shared by all workers
+
     @property
     def arithmetic(self) -> Arithmetic:
         found: Arithmetic | None = self.__dict__.get("_arithmetic")
