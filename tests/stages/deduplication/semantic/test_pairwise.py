@@ -5,6 +5,7 @@ import pytest
 from semantic_models import best_before as by_brute_force
 from semantic_models import planted
 
+from gristmill.stages.deduplication.semantic import arithmetic_numpy
 from gristmill.stages.deduplication.semantic.fixed_point import to_grid
 from gristmill.stages.deduplication.semantic.pairwise import RowsInMemory, RowsOnDisk, best_before
 
@@ -84,3 +85,18 @@ def test_what_is_held_of_a_cluster_fits_the_room(tmp_path, monkeypatch, compute)
     rows = Watched(str(tmp_path / "ranked"), 64)
     best_before(rows, 800, 64, 50, 40_000, compute)
     assert rows.largest == 150 * 64 * 4  # three batches of 50
+
+
+def test_pairs_one_by_one_and_all_at_once_give_the_same(monkeypatch):
+    """Among many that are nearly as similar as the best, so that the rests decide."""
+    rng = np.random.default_rng(5)
+    points = to_grid(rng.normal(size=48) + 0.003 * rng.normal(size=(400, 48)))
+    compute = arithmetic_numpy.NumpyArithmetic()
+    found = []
+    for share in (-1.0, 2.0):
+        monkeypatch.setattr(arithmetic_numpy, "DENSE", share)
+        found.append(best_before(RowsInMemory(points), 400, 48, 64, PLENTY, compute)[0])
+    assert np.array_equal(*found)
+    dots = points.astype(np.int64) @ points.T.astype(np.int64)
+    dots[np.triu_indices(400)] = -(2**60)
+    assert (found[0][1:] == dots.argmax(axis=1)[1:]).mean() > 0.9

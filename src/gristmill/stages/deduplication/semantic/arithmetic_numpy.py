@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gristmill.stages.deduplication.semantic.arithmetic import MAX_BLOCK
-from gristmill.stages.deduplication.semantic.fixed_point import fine_steps
+from gristmill.stages.deduplication.semantic.fixed_point import EXACT, fine_steps, whole_steps
 
 SCORE_BYTES = 64 << 20
 """For the distances of a block of points to all centroids."""
+DENSE = 0.02
+"""From this share of pairs on, the rests of all are multiplied at once."""
+PAIRS = 4096
+"""Pairs whose rests are multiplied at a time, otherwise."""
 
 
 class NumpyArithmetic:
@@ -77,38 +79,77 @@ class NumpySpread:
         return int(np.searchsorted(self.odds, drawn, side="right"))
 
 
+class _Parts:
+    """Points as coarse parts and rests, with the lengths of both."""
+
+    def __init__(self, points: np.ndarray, steps: int) -> None:
+        whole = whole_steps(points)
+        self.coarse = whole.astype(np.float32)
+        self.rest = (points - whole * steps).astype(np.float32)
+        self.length = np.sqrt(np.einsum("ij,ij->i", self.coarse, self.coarse).astype(np.float64))
+        self.rest_length = np.sqrt(np.einsum("ij,ij->i", self.rest, self.rest).astype(np.float64))
+
+
 class NumpyBest:
+    """Compares coarse parts first: few pairs are left then whose rests can matter."""
+
     def __init__(self, rows: int, dim: int) -> None:
         self.steps = fine_steps(dim)
         self.top = np.full(rows, -np.inf)
+        """In fine steps: whole numbers, without the products of rests and rests, which are below a millionth."""
         self.where = np.full(rows, -1, dtype=np.int64)
+        self._others: tuple[np.ndarray | None, _Parts | None] = (None, None)
 
     def compare(self, at: int, mine: np.ndarray, first: int, others: np.ndarray, only_before: bool) -> None:
-        values = self._products(mine, others)
+        right = self._others[1] if self._others[0] is others else None
+        if right is None:
+            right = _Parts(others, self.steps)
+            self._others = (others, right)
+        left = right if only_before else _Parts(mine, self.steps)
+        products = left.coarse @ right.coarse.T
         if only_before:
-            values[np.triu_indices(len(mine))] = -np.inf
-        index = values.argmax(axis=1)  # of equal ones the first
-        value = values[np.arange(len(values)), index]
+            np.copyto(products, -np.inf, where=~np.tri(len(mine), k=-1, dtype=bool))
         part = slice(at, at + len(mine))
-        better = value > self.top[part]
-        self.top[part] = np.where(better, value, self.top[part])
-        self.where[part] = np.where(better, index + first, self.where[part])
+        places = self._promising(products, left, right, self.top[part])
+        if len(places) > products.size * DENSE:
+            self._all(products, left, right, part, first)
+        elif len(places):
+            self._some(products, left, right, places, part, first)
 
-    def _products(self, mine: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Dot products in fine steps, as whole numbers in float64, without those of rests and rests.
+    def _promising(self, products: np.ndarray, left: _Parts, right: _Parts, top: np.ndarray) -> np.ndarray:
+        """The pairs, by their place in the table, that may be a row's best: no less than its bound on rests."""
+        bound = left.length * right.rest_length.max() + left.rest_length * right.length.max()
+        bound = np.ceil(bound / self.steps) + 1
+        floor = np.maximum(products.max(axis=1) - 2 * bound, np.floor(top / self.steps) - bound)
+        floor = np.maximum(floor, -2.0 * EXACT)  # below all products, but above what is no pair
+        return np.flatnonzero(products >= floor.astype(np.float32)[:, None])
 
-        These are below the millionths that the grid leaves open.
-        """
-        coarse, rest = self._parts(mine)
-        coarse_others, rest_others = self._parts(others)
-        values = (coarse @ coarse_others.T).astype(np.float64)
+    def _all(self, products: np.ndarray, left: _Parts, right: _Parts, part: slice, first: int) -> None:
+        values = products.astype(np.float64)
         values *= self.steps
-        values += np.hstack([coarse, rest]) @ np.hstack([rest_others, coarse_others]).T
-        return values
+        values += np.hstack([left.coarse, left.rest]) @ np.hstack([right.rest, right.coarse]).T
+        index = values.argmax(axis=1)  # of equal ones the first
+        self._take(part.start + np.arange(len(index)), values[np.arange(len(index)), index], index + first)
 
-    def _parts(self, points: Any) -> tuple[np.ndarray, np.ndarray]:
-        coarse = (points + self.steps // 2) // self.steps
-        return coarse.astype(np.float32), (points - coarse * self.steps).astype(np.float32)
+    def _some(
+        self, products: np.ndarray, left: _Parts, right: _Parts, places: np.ndarray, part: slice, first: int
+    ) -> None:
+        rows, columns = np.divmod(places, products.shape[1])
+        values = products.reshape(-1)[places].astype(np.float64) * self.steps
+        for at in range(0, len(places), PAIRS):
+            r, c = rows[at : at + PAIRS], columns[at : at + PAIRS]
+            values[at : at + PAIRS] += np.einsum("ij,ij->i", left.coarse[r], right.rest[c])
+            values[at : at + PAIRS] += np.einsum("ij,ij->i", left.rest[r], right.coarse[c])
+        each, start = np.unique(rows, return_index=True)
+        best = np.maximum.reduceat(values, start)
+        is_best = np.flatnonzero(values == best[np.searchsorted(each, rows)])
+        _, leading = np.unique(rows[is_best], return_index=True)  # of equal ones the first
+        self._take(part.start + each, best, columns[is_best[leading]] + first)
+
+    def _take(self, rows: np.ndarray, values: np.ndarray, ranks: np.ndarray) -> None:
+        better = values > self.top[rows]
+        self.top[rows[better]] = values[better]
+        self.where[rows[better]] = ranks[better]
 
     def found(self) -> np.ndarray:
         return self.where

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SOURCE = "source_id"
 """The column of where a document was read from: ``<file>#<position>``."""
-STEP = 8192
-"""Embeddings that are put on the grid at a time."""
+STEP = 256
+"""Embeddings that are put on the grid at a time: few enough for a CPU's cache."""
 
 
 @register

@@ -45,8 +45,14 @@ def to_grid(vectors: np.ndarray) -> np.ndarray:
 
 def coarse(points: np.ndarray) -> np.ndarray:
     """The coarse parts of points on the grid, as int16: the same vectors in half the memory."""
+    found: np.ndarray = whole_steps(points).astype(np.int16)
+    return found
+
+
+def whole_steps(points: np.ndarray) -> np.ndarray:
+    """The number of coarse steps that is nearest to each coordinate, as int32."""
     steps = fine_steps(points.shape[1])
-    found: np.ndarray = ((points + steps // 2) // steps).astype(np.int16)
+    found: np.ndarray = (points + steps // 2) >> (steps.bit_length() - 1)
     return found
 
 
