@@ -96,3 +96,14 @@ def test_distances_to_centroids_are_what_they_are_called(metric):
     else:
         expected = 1 - (unit(vectors) * unit(plain)).sum(axis=1)
     assert np.abs(distance(points, centroids[labels], metric) - expected).max() < 1e-5
+
+
+def test_a_point_that_is_chosen_is_not_drawn_again(compute):
+    points = coarse(points_of(30))
+    spread = compute.spread(points)
+    spread.choose(0)
+    total = spread.choose(17)
+    squares = ((points[:, None].astype(np.int64) - points[[0, 17]]) ** 2).sum(axis=2).min(axis=1)
+    assert total == squares.sum()
+    drawn = {spread.find(x) for x in [0, total - 1, *np.cumsum(squares)[:-1].tolist()]}
+    assert drawn == set(range(30)) - {0, 17}

@@ -13,6 +13,7 @@ from gristmill.stages.deduplication.semantic import (
     PairwiseStage,
     SortByClusterStage,
     StoreEmbeddingsStage,
+    cluster,
 )
 from gristmill.stages.deduplication.semantic.cluster import count_clusters, sampled
 from gristmill.stages.deduplication.semantic.fixed_point import to_grid
@@ -78,9 +79,8 @@ def test_the_best_score_is_kept_and_none_is_worse_than_any(tmp_path):
 
 
 def test_the_longest_text_is_kept_by_characters(tmp_path):
-    texts = ["é" * (i % 11) if i < 40 else "e" * (i % 11 + 1) for i in range(60)]
-    found = kept(tmp_path, "longest", text=texts)
-    assert found == [i if len(texts[i]) >= len(texts[i + 40]) else i + 40 for i in range(20)]
+    texts = ["é" * (i % 7 + 3) if i < 40 else "e" * ((i - 40) % 7 + 4) for i in range(60)]
+    assert kept(tmp_path, "longest", text=texts) == list(range(40, 60))
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
@@ -112,6 +112,16 @@ def test_only_those_of_one_cluster_are_compared(tmp_path):
     assert len(set(range(7)) - set(found)) == 2
     stored(tmp_path / "one", vectors, "first")
     assert set(duplicates(tmp_path / "one", "first", eps=0.9)) >= set(found)
+
+
+def test_parts_that_are_read_bit_by_bit_give_the_same(tmp_path, monkeypatch):
+    vectors = planted(300, DIM, copies=100)
+    stored(tmp_path / "whole", vectors)
+    whole = duplicates(tmp_path / "whole", "hard", clusters=4)
+    monkeypatch.setattr(cluster, "STEP", 7)
+    stored(tmp_path / "bits", vectors)
+    assert duplicates(tmp_path / "bits", "hard", clusters=4) == whole
+    assert len(whole) >= 95
 
 
 def test_a_threshold_includes_what_is_just_as_similar(tmp_path):

@@ -23,6 +23,6 @@ def ranked(policy: str, row: np.ndarray, distance: np.ndarray, score: np.ndarray
     elif policy == "first":
         first = np.zeros(len(row))
     else:
-        first = np.where(np.isnan(score), np.inf, -score)
+        first = -score  # NaN sorts behind all numbers
     order: np.ndarray = np.lexsort((row, first))
     return order
