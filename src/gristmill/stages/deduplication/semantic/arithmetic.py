@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from gristmill.lazy import np
 
 DEVICES = (None, "cpu", "cuda")
-MAX_BLOCK = 1 << 16
 
 
 class Nearest(Protocol):

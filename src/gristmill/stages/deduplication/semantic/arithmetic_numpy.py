@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.stages.deduplication.semantic.arithmetic import MAX_BLOCK
-from gristmill.stages.deduplication.semantic.fixed_point import EXACT, fine_steps, whole_steps
+from gristmill.stages.deduplication.semantic.fixed_point import EXACT, GRID, fine_steps, whole_steps
 
 SCORE_BYTES = 64 << 20
 """For the distances of a block of points to all centroids."""
+BLOCK = EXACT // GRID // 2
+"""Points at most in a block of k-means: so many coordinates add up to no more than float32 holds."""
 DENSE = 0.02
 """From this share of pairs on, the rests of all are multiplied at once."""
 PAIRS = 4096
@@ -41,7 +42,7 @@ class NumpyNearest:
     def __init__(self, centroids: np.ndarray) -> None:
         self.columns = centroids.astype(np.float32).T.copy()
         self.squares = (self.columns * self.columns).sum(axis=0)
-        self.block = max(1, min(MAX_BLOCK, SCORE_BYTES // (4 * len(centroids))))
+        self.block = max(1, min(BLOCK, SCORE_BYTES // (4 * len(centroids))))
         self.sums = np.zeros(centroids.shape)
         self.counts = np.zeros(len(centroids), dtype=np.int64)
 
@@ -54,8 +55,11 @@ class NumpyNearest:
     def add(self, points: np.ndarray) -> None:
         labels = self.labels(points)
         order = np.argsort(labels, kind="stable")
+        rows = points[order].astype(np.float32)
         there, first = np.unique(labels[order], return_index=True)
-        self.sums[there] += np.add.reduceat(points[order], first, axis=0, dtype=np.int64)
+        ones = np.ones(len(rows), dtype=np.float32)
+        for label, a, b in zip(there.tolist(), first.tolist(), [*first[1:].tolist(), len(rows)], strict=True):
+            self.sums[label] += ones[a:b] @ rows[a:b]  # of a block a sum in float32 is exact, and this is the fastest
         self.counts += np.bincount(labels, minlength=len(self.counts))
 
     def totals(self) -> tuple[np.ndarray, np.ndarray]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gristmill.lazy import np
-from gristmill.stages.deduplication.semantic.arithmetic import MAX_BLOCK
 from gristmill.stages.deduplication.semantic.fixed_point import fine_steps
 
 SCORE_BYTES = 1 << 30
 """For the distances of a block of points to all centroids."""
+MAX_BLOCK = 1 << 16
+"""Points at most in a block; their sums are taken in float64."""
 
 
 def load_torch() -> Any:
