@@ -211,10 +211,12 @@ class _Run:
         self.store = flow.store
         self.executor = executor if executor is not None else LocalExecutor()
         config = getattr(self.executor, "config", None)
-        self.cpus = float(getattr(config, "cpus", 1.0))
+        cpus: float | None = getattr(config, "cpus", None)
+        self.fit_cpus = max(1.0, float(int(cpus or 1)))
+        """All of them where it is known how many there are: nothing else runs beside it."""
         limit = flow.memory_limit or machine.memory_bytes() // 2
         self.fit_room = limit // 2
-        self.pair_room = limit // 2 // max(1, int(self.cpus))
+        self.pair_room = limit // 2 // max(1, int(cpus or machine.cpu_count()))
         self.on_gpu = flow.device == "cuda" or (flow.device is None and bool(machine.gpus()) and has_torch())
         self.device = "cuda" if self.on_gpu else "cpu"
         self.seconds: dict[str, float] = {}
@@ -376,7 +378,7 @@ class _Run:
             flow.init,
             self.device,
         )
-        plain = Resources(cpus=1, gpus=1) if self.on_gpu else Resources(cpus=max(1.0, float(int(self.cpus))))
+        plain = Resources(cpus=1, gpus=1) if self.on_gpu else Resources(cpus=self.fit_cpus)
         stage = stage.with_(resources=flow.kmeans_resources or plain)
         (task,) = self._pipeline("kmeans", [stage], [EmptyTask()])
         assert isinstance(task, ClusterRange)
