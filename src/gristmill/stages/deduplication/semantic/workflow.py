@@ -28,26 +28,23 @@ from gristmill.stages.deduplication.semantic.fixed_point import MAX_DIM
 from gristmill.stages.deduplication.semantic.identify import IdentifyDuplicatesStage
 from gristmill.stages.deduplication.semantic.kmeans import INITS
 from gristmill.stages.deduplication.semantic.pairwise_stage import PairwiseStage
+from gristmill.stages.deduplication.semantic.parts import cluster_ranges, length_of_first, settled
 from gristmill.stages.deduplication.semantic.ranking import POLICIES
 from gristmill.stages.deduplication.semantic.removal import RemoveSemanticDuplicates, write_removed
 from gristmill.stages.deduplication.semantic.result import SemanticDeduplicationResult
-from gristmill.stages.deduplication.semantic.store import Part, Store
+from gristmill.stages.deduplication.semantic.store import Store
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
 from gristmill.stages.resources import Resources
 from gristmill.stages.text.io.reader import JsonlReader, ParquetReader
 from gristmill.stages.text.io.reader.base import FileReader, Paths
 from gristmill.stages.text.io.writer import JsonlWriter, ParquetWriter
 from gristmill.storage import Folder
-from gristmill.tasks import DocumentBatch, EmptyTask
+from gristmill.tasks import EmptyTask
 
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
     from gristmill.pipeline.result import RunResult
 
-LOOKED_AT = 1000
-"""Embeddings whose most frequent length is taken for that of all."""
-ROWS_PER_TASK = 1 << 15
-"""Small clusters are put together up to so many documents."""
 GPU_SHARE = 0.25
 """Of a GPU, for a worker that compares: some read while others compute."""
 OWN = ("kmeans_results", "pairwise_results", "duplicates", "quarantine", "deduplicated")
@@ -225,7 +222,7 @@ class _Run:
         flow, store = self.flow, self.store
         self._clear()
         with self._timed("read"):
-            dim = flow.embedding_dim or self._dim()
+            dim = flow.embedding_dim or length_of_first(flow.reader(), self._stage(1))
             parts, unreadable = self._read(dim)
         bad: Counter[str] = Counter()
         for part in parts:
@@ -324,44 +321,9 @@ class _Run:
             flow.storage_options,
         )
 
-    def _dim(self) -> int:
-        """The most frequent length among the first embeddings."""
-        from gristmill.stages.deduplication.semantic.columns import lengths_of
-
-        reader = self.flow.reader()
-        blocks = reader.source() or []
-        linked = reader.linked([], [self._stage(1)])
-        lengths: list[int] = []
-        for block in blocks:
-            batches: Any = linked.process(block)
-            for batch in [batches] if isinstance(batches, DocumentBatch) else batches:
-                table = batch.to_pyarrow().slice(0, LOOKED_AT)
-                name = self.flow.embedding_field
-                lengths += lengths_of(table.schema.field(name), table.column(name))
-                if len(lengths) >= LOOKED_AT:
-                    break
-            if len(lengths) >= LOOKED_AT:
-                break
-        if not lengths:
-            raise PlanError(
-                f"no document of the input has an embedding in the field {self.flow.embedding_field!r}: "
-                "say embedding_field=... where they are in another, or embedding_dim=... to go on without."
-            )
-        return Counter(lengths[:LOOKED_AT]).most_common(1)[0][0]
-
     def _read(self, dim: int) -> tuple[list[EmbeddingPart], int]:
         result = self._pipeline("read", [self.flow.reader(), self._stage(dim)])
-        parts = sorted((task for task in result if isinstance(task, EmbeddingPart)), key=lambda task: _place(task.data))
-        start = 0
-        listed = []
-        for part in parts:
-            listed.append(Part(part.data, part.rows, start))
-            start += part.rows
-        types: dict[str, set[str]] = {}
-        for part in parts:
-            for name, kind in part.types.items():
-                types.setdefault(name, set()).add(kind)
-        self.store.write_parts(listed, dim, [name for name, kinds in types.items() if len(kinds - {"null"}) > 1])
+        parts = settled(self.store, [task for task in result if isinstance(task, EmbeddingPart)], dim)
         unreadable = 0 if result.ledger is None else result.ledger.total().errored.total()
         return parts, unreadable
 
@@ -417,7 +379,7 @@ class _Run:
             places = (flow.place("pairwise_results"), flow.place("duplicates"))
             stages.append(IdentifyDuplicatesStage(self.store.path, *places, flow.eps, flow.storage_options))
         found: Counter[str] = Counter()
-        for task in self._pipeline("pairwise", stages, list(_ranges(edges))):
+        for task in self._pipeline("pairwise", stages, list(cluster_ranges(edges))):
             assert isinstance(task, ClusterRange)
             found["duplicates"] += task.found.get("duplicates", 0)
             found["chained"] += task.found.get("chained", 0)
@@ -446,18 +408,3 @@ class _Run:
         result = Pipeline("semantic deduplication: removal", stages=stages).run(self.executor, fresh=True)
         assert result.ledger is not None
         return result.ledger.total().kept
-
-
-def _place(task_id: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in task_id.split("."))
-
-
-def _ranges(edges: np.ndarray) -> Iterator[ClusterRange]:
-    """Clusters in tasks of about `ROWS_PER_TASK`: what is in a file does not depend on who does it."""
-    first = 0
-    for stop in range(1, len(edges)):
-        rows = int(edges[stop] - edges[first])
-        if rows >= ROWS_PER_TASK or stop == len(edges) - 1:
-            if rows:
-                yield ClusterRange(data=(first, stop), rows=rows)
-            first = stop
