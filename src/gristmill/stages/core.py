@@ -21,7 +21,13 @@ Out = TypeVar("Out", bound=Task[Any])
 Result = Task[Any] | list[Any] | Iterable[Any] | None
 """What `process` may return: a task, several (a list, or an iterator that is consumed as it goes), or nothing."""
 
-OWN = tuple(f"gristmill.stages.{room}" for room in ("text.", "deduplication.", "decontamination.", "spool"))
+_ROOMS = (
+    "text.",
+    "decontamination.",
+    *(f"deduplication.{x}" for x in ("exact.", "fuzzy.", "remove", "identified")),
+    "spool",
+)
+OWN = tuple(f"gristmill.stages.{room}" for room in _ROOMS)
 """Where the modules of gristmill's own stages are."""
 MAX_DEPTH = 50
 """Composites nested deeper than this are taken for one that decomposes into itself."""
