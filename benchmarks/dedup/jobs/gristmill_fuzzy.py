@@ -39,7 +39,8 @@ def main() -> None:
     arguments = {name: json.loads(value) for name, _, value in (option.partition("=") for option in options)}
     ready = time.time()
     workflow = FuzzyDeduplicationWorkflow(source, out, **arguments)
-    result = workflow.run(LocalExecutor({"num_cpus": float(workers), "view": "off"}))
+    limit = {"memory_limit": arguments["memory_limit"]} if "memory_limit" in arguments else {}
+    result = workflow.run(LocalExecutor({"num_cpus": float(workers), "view": "off", **limit}))
     print("FIGURES " + json.dumps({"ready": ready, "kept": result.documents - result.duplicates}))
     if clusters == "clusters":
         write_clusters(Path(out), result.records)

@@ -48,37 +48,52 @@ class Record(ProcessingStage[RecordTask, RecordTask]):
         self.threshold = threshold
 
     def process(self, task: RecordTask) -> RecordTask:
-        import pyarrow.parquet as pq
-
         parts = self.parts
         labels, stays = (read_array(parts.folder, name) for name in (LABELS, STAYS))
         verified = read_array(parts.folder, VERIFIED) if parts.folder.exists(VERIFIED) else np.zeros((2, 0), np.int64)
         done = RecordTask(task.data, task_id=task.task_id)
+        waiting: list[tuple[int, Array]] = []
         for part in task.data:
             begin, end = parts.starts[part], parts.starts[part + 1]
             own = np.arange(begin, end)
             gone = own[np.asarray(stays[begin:end]) != own]
-            if not len(gone):
-                continue
-            tables = []
-            for at in range(0, len(gone), _ROWS_AT_ONCE):
-                some = gone[at : at + _ROWS_AT_ONCE]
-                tables.append(self._table(part, some, np.asarray(stays[some]), np.asarray(labels[some]), verified))
-            table = pa.concat_tables(tables)
-            if not self.exact:
-                estimated = table.column("jaccard_estimated").to_numpy()
-                done.below += int((estimated < self.threshold).sum())
-            sink = pa.BufferOutputStream()
-            pq.write_table(table, sink)
-            self.records.write(f"{parts.names[part]}.parquet", sink.getvalue())
-            done.removed[parts.names[part]] = len(gone)
+            if len(gone):
+                waiting.append((part, gone))
+            # many parts at a time: each look may go to all the others
+            if sum(len(rows) for _, rows in waiting) >= _ROWS_AT_ONCE:
+                self._write(waiting, stays, labels, verified, done)
+                waiting = []
+        self._write(waiting, stays, labels, verified, done)
         return done
 
-    def _table(self, part: int, gone: Array, stays: Array, labels: Array, verified: Array) -> pa.Table:
+    def _write(
+        self, waiting: Sequence[tuple[int, Array]], stays: Array, labels: Array, verified: Array, done: RecordTask
+    ) -> None:
+        import pyarrow.parquet as pq
+
+        if not waiting:
+            return
+        gone = np.concatenate([rows for _, rows in waiting])
+        tables = []
+        for at in range(0, len(gone), _ROWS_AT_ONCE):
+            some = gone[at : at + _ROWS_AT_ONCE]
+            tables.append(self._table(some, np.asarray(stays[some]), np.asarray(labels[some]), verified))
+        whole = pa.concat_tables(tables)
+        if not self.exact:
+            done.below += int((whole.column("jaccard_estimated").to_numpy() < self.threshold).sum())
+        begin = 0
+        for part, rows in waiting:
+            sink = pa.BufferOutputStream()
+            pq.write_table(whole.slice(begin, len(rows)), sink)
+            begin += len(rows)
+            name = self.parts.names[part]
+            self.records.write(f"{name}.parquet", sink.getvalue())
+            done.removed[name] = len(rows)
+
+    def _table(self, gone: Array, stays: Array, labels: Array, verified: Array) -> pa.Table:
         parts = self.parts
         columns = [IDENT] if self.exact else [IDENT, SIGNATURE]
-        rows = gone - parts.starts[part]
-        mine = parts.table(part, columns).take(pa.array(rows))
+        mine = parts.take(gone, columns)
         theirs = parts.take(stays, columns)
         made: dict[str, Any] = {
             "id": mine.column(IDENT),
@@ -90,7 +105,7 @@ class Record(ProcessingStage[RecordTask, RecordTask]):
 
             made["jaccard_estimated"] = estimated_jaccard(_bytes(mine), _bytes(theirs)).round(4)
             made["jaccard_verified"] = _looked_up(verified, gone)
-        made[ROW] = pa.array(rows, pa.int64())
+        made[ROW] = pa.array(parts.place(gone)[1], pa.int64())
         return pa.table(made)
 
 
