@@ -74,6 +74,8 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     key_columns: Sequence[str] = ("text",)
     """What it looks at in documents."""
     memory_limit: int | None = None
+    stays: Sequence[str] = ()
+    """Names of files in its folder that `behind` needs if a part of the output is made again after the run has ended."""
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.key_columns)

@@ -86,7 +86,8 @@ def tasks_for(name: str, columns: Sequence[str], documents: int, memory: int) ->
     """What to do to compare one kind of key within some bytes of memory."""
     passes = max(1, -(-documents * (BYTES_EACH + 8 * len(columns)) // max(memory, 1)))
     return [
-        MatchTask(f"{name}-{turn:04d}.pairs", columns=list(columns), turn=turn, passes=passes) for turn in range(passes)
+        MatchTask(f"{name}-{turn:04d}-of-{passes:04d}.pairs", columns=list(columns), turn=turn, passes=passes)
+        for turn in range(passes)
     ]
 
 

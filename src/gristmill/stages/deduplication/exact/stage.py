@@ -8,6 +8,7 @@ from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.policy import FIRST, check_policy
+from gristmill.stages.deduplication.remove import REMOVED
 from gristmill.stages.registry import register
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
@@ -27,6 +28,8 @@ class ExactDeduplication(BarrierStage):
     ``duplicates/``, with the document that stays. ``memory_limit`` is for the work between the two halves of the
     pipeline; without it the executor's counts.
     """
+
+    stays = (REMOVED,)
 
     def __init__(
         self,

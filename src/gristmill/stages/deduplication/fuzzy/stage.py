@@ -9,6 +9,7 @@ from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.policy import FIRST, check_policy
+from gristmill.stages.deduplication.remove import REMOVED
 from gristmill.stages.registry import register
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
@@ -42,6 +43,8 @@ class FuzzyDeduplication(BarrierStage):
     or the executor's. ``method`` is "fast" (fast similarity sketching) or "classic" (one permutation for each
     minimum). ``seed`` changes which of the pairs around the threshold meet.
     """
+
+    stays = (REMOVED,)
 
     def __init__(
         self,
