@@ -82,6 +82,8 @@ def _stage(stage: StageReport, width: int) -> Iterator[str]:
         yield from textwrap.wrap(f"   {name} is  {_shown(after)}", width, subsequent_indent="     ")
     for name, count in stage.counted.items():
         yield f"   {name}: {count}"
+    for note in stage.notes:
+        yield from textwrap.wrap(f"   {note}", width, subsequent_indent="     ")
 
 
 def _number(value: Any) -> str:

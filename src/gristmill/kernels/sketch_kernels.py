@@ -10,7 +10,7 @@ import numpy as np
 
 from gristmill.kernels.compile import BYTES, HASHES, HASHES_OUT, INTS, INTS_OUT, helper, kernel
 from gristmill.kernels.constants import ROUND_BITS
-from gristmill.kernels.mixing import FOLD, LENGTH, STEP, mixed, remixed
+from gristmill.kernels.mixing import FOLD, LENGTH, STEP, mixed, product_32, remixed
 from gristmill.kernels.vector import WIDTH, beyond_ascii_mask
 
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -289,10 +289,10 @@ def sketch_classic(  # type: ignore[no-untyped-def]
                 narrow[k] = np.uint32(shingles[k] >> _HALF)
             for m in range(len(minima)):
                 flip = np.uint32(salts[m] >> _HALF)
-                factor = np.uint32(salts[m]) | np.uint32(1)
+                factor = np.uint32(np.uint32(salts[m]) | np.uint32(1))
                 least = np.uint32(0xFFFFFFFF)
                 for k in range(count):
-                    least = min(least, np.uint32((narrow[k] ^ flip) * factor))
+                    least = min(least, product_32(np.uint32(narrow[k] ^ flip), factor))
                 minima[m] = min(minima[m], np.uint64(least))
             if i >= ends[d]:
                 break

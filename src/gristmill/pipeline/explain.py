@@ -11,6 +11,9 @@ from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
 from gristmill.ledger.sides import is_output
+from gristmill.pipeline.explain_duplicates import in_common, look_up
+from gristmill.pipeline.phases import DECIDED, phase_folder, records_folder
+from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.filters.columns import texts_of
 from gristmill.stages.text.filters.document_filter import DocumentFilter
@@ -47,6 +50,7 @@ class StageReport:
     changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """Columns that differ: before and after."""
     counted: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -72,9 +76,14 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
     told = {name: value for name, value in batch.data.to_pylist()[0].items() if name not in HIDDEN}
     explanation = Explanation(str(batch.data.column(ID)[0]), told, [])
     known: dict[str, float] = {}
+    barriers = 0
     for stage in stages[1:]:
         if is_output(stage):
             break
+        if isinstance(stage, BarrierStage):
+            barriers += 1
+            explanation.stages.append(_of_barrier(stage, barriers, stages, explanation.document, batch))
+            continue
         report, batch = _replay(stage, batch)
         new = {name: value for name, value in report.features.items() if known.get(name) != value}
         known.update(new)
@@ -83,6 +92,32 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
         if batch.num_items == 0:
             break
     return explanation
+
+
+def _of_barrier(
+    stage: BarrierStage, number: int, stages: Sequence[Stage], ident: str, batch: DocumentBatch
+) -> StageReport:
+    """What was decided of the document when all were there."""
+    writer = next(filter(is_output, stages), None)
+    if writer is None or not phase_folder(writer.folder, number).exists(DECIDED):
+        raise PipelineError(f"{stage.name!r} has not decided yet: run the pipeline first.")
+    found = look_up(records_folder(writer.folder, number), ident)
+    if found.record is None:
+        report = StageReport(stage.name, "kept")
+        if found.stood_for:
+            report.counted["documents removed for which this one stays"] = found.stood_for
+        return report
+    survivor = found.record["survivor"]
+    report = StageReport(stage.name, f"dropped: duplicate of {survivor}")
+    report.notes.append(f"cluster of {found.record['cluster']}")
+    for name in ("jaccard_estimated", "jaccard_verified"):
+        if (value := found.record.get(name)) is not None:
+            report.findings.append(Finding(name, value, "", False))
+    field = stage.key_columns[0]
+    other = find(stages[0], survivor, ID).data
+    if field in batch.data.column_names and field in other.column_names:
+        report.notes += in_common(batch.data.column(field)[0].as_py() or "", other.column(field)[0].as_py() or "")
+    return report
 
 
 def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:

@@ -25,9 +25,11 @@ from gristmill.pipeline.documents import check_apart, fingerprint, with_ledger
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.barrier import KEYS, BarrierStage
-from gristmill.stages.spool import Spool, SpoolReader
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.spool import DOCUMENTS, Spool, SpoolReader, read_arrow
+from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.storage import Folder
-from gristmill.tasks import FileBlock, Task
+from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
 from gristmill.tasks.names import block_of_file
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ class _Phases:
                 front.append(stage)
                 continue
             number = len(cuts) + 1
-            cut = _Cut(stage, _within(output, f"{PHASES}/{number}"), _within(output, records_name(number)))
+            cut = _Cut(stage, phase_folder(output, number), records_folder(output, number))
             cuts.append(cut)
             self._phase(cut, front, head, blocks, source)
             if cut.read_again:
@@ -192,8 +194,8 @@ class _Phases:
         try:
             if behind is not None and behind.is_cleared and not behind.read_again and tasks:
                 raise OutputChanged(
-                    f"files that a run has written to {self.writer.folder.url} have gone or changed, and so has, since it "
-                    "ended, what they were made of.\nStart over with --fresh, or run(fresh=True)."
+                    f"files that a run has written to {self.writer.folder.url} have gone or changed, and what they were "
+                    "made of was removed when it ended.\nStart over with --fresh, or run(fresh=True)."
                 )
             record = self.executor.execute(plan, tasks, keep_outputs)
             self.records.append(record)
@@ -288,6 +290,23 @@ class _Between:
         plan = plan_of(name, [stage], Source(tasks[0]))
         return self._execute(plan, list(tasks), keep=True).outputs
 
+    def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
+        if not self._cut.read_again:
+            return [self._stored(part, row, field) for part, row, _ in places] if self.folder.is_local else None
+        ranges = []
+        for _, _, ident in places:
+            path, _, position = ident.rpartition("#")
+            ranges.append(FileRange(path, int(position), int(position) + 1))
+        blocks = [piece for block in self._blocks if isinstance(block, FileBlock) for piece in block.data]
+        if not isinstance(self._head, JsonlReader) or any(piece.stop < 0 for piece in blocks):
+            return None  # a file that must be read from its beginning
+        batch = self._head.reading_for([_Wants(field)]).process(FileBlock(ranges, task_id="0"))
+        texts: list[str] = batch.data.column(field).to_pylist()  # type: ignore[union-attr]  # no stream: it is one batch
+        return texts if len(texts) == len(places) else None
+
+    def _stored(self, part: str, row: int, field: str) -> str:
+        return read_arrow(self.folder, part + DOCUMENTS, [field]).column(0)[row].as_py() or ""
+
     def again(self, name: str, stage: Stage, parts: Sequence[str]) -> None:
         wanted = set(parts)
         if self._cut.read_again:
@@ -314,6 +333,22 @@ class _Between:
         return RunResult(replace(record, outputs=record.outputs)) if keep else result
 
 
+class _Wants(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Stands for whoever looks at one column, when a reader is told what to take."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.column]
+
+    def output_type(self) -> type[FileGroupTask]:
+        return FileGroupTask
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        return task
+
+
 def limits_of(executor: Executor, told: int | None) -> tuple[int, int]:
     """Bytes of memory and the number of workers that there are for work between phases."""
     from gristmill.backends.engine import machine
@@ -328,8 +363,14 @@ def say(line: str) -> None:
     print(f"gristmill: {line}", file=sys.stderr, flush=True)
 
 
-def _within(folder: Folder, name: str) -> Folder:
-    return Folder(f"{folder.url.rstrip('/')}/{name}", folder.options)
+def phase_folder(output: Folder, number: int) -> Folder:
+    """Where the keys are of the documents in front of the cut of this number."""
+    return Folder(f"{output.url.rstrip('/')}/{PHASES}/{number}", output.options)
+
+
+def records_folder(output: Folder, number: int) -> Folder:
+    """Where the records are of what was removed at the cut of this number."""
+    return Folder(f"{output.url.rstrip('/')}/{records_name(number)}", output.options)
 
 
 def _steps_of(plan: Plan) -> list[StepStats]:

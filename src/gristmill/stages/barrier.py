@@ -60,6 +60,9 @@ class Between(Protocol):
         ``size`` is how many bytes it works on.
         """
 
+    def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
+        """The texts of a few documents, each by its part, its row there and its id; None if that takes `again`."""
+
     def again(self, name: str, stage: ProcessingStage[Any, Any], parts: Sequence[str]) -> None:
         """Have the stage process the batches of these parts once more, with the documents in them."""
 
@@ -75,7 +78,7 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """What it looks at in documents."""
     memory_limit: int | None = None
     stays: Sequence[str] = ()
-    """Names of files in its folder that `behind` needs if a part of the output is made again after the run has ended."""
+    """Files in its folder that stay when the run has ended: `behind` needs them if a part of the output is made again."""
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.key_columns)

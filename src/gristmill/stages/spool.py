@@ -92,7 +92,7 @@ class SpoolReader(ProcessingStage[SpoolBlock, DocumentBatch]):
     def __init__(self, folder: Folder, parts: Sequence[tuple[str, list[str]]], version: str) -> None:
         self.name = "read again"
         self.folder = folder
-        self.parts = [tuple(part) for part in parts]
+        self.parts = [(name, list(files)) for name, files in parts]
         """Each with the source files it comes from."""
         self.version = version
 

@@ -17,7 +17,7 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 
 QUIET: dict[str, Any] = {"num_cpus": 2, "view": "off"}
-WORDS = "grain flour stone wheel water mill sack dust sieve bran hopper shaft gear race weir pond miller loaf".split()
+WORDS = ("grain", "flour", "stone", "wheel", "water", "mill", "sack", "dust", "sieve", "bran", "hopper", "weir")
 
 Document = dict[str, Any]
 

@@ -84,7 +84,8 @@ class DeduplicationWorkflow:
         kind = self.input_filetype or self._kind()
         pipeline = Pipeline(self.name, stages=[self._reader(kind), self.stage(), self._writer(kind)])
         if executor is None:
-            executor = pipeline.make_executor(**({"memory_limit": self.memory_limit} if self.memory_limit else {}))
+            options: dict[str, Any] = {"memory_limit": self.memory_limit} if self.memory_limit else {}
+            executor = pipeline.make_executor(**options)
         result = pipeline.run(executor, fresh=fresh)
         assert result.ledger is not None
         whole = result.ledger.total()

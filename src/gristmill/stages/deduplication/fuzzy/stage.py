@@ -30,7 +30,8 @@ class FuzzyDeduplication(BarrierStage):
     Documents are compared by their shingles, runs of ``char_ngrams`` characters, or of ``word_ngrams`` words if that
     is given. Two whose shingles overlap by j (Jaccard's index) meet with probability 1 - (1 - j^r)^b in one of b
     bands (``num_bands``) of r minima (``minhashes_per_band``): with 20 and 13, of those that overlap by 0.8 two of
-    three, by 0.9 all but one in two hundred, by 0.6 one in forty. Who meets is in one cluster, and so is who meets them.
+    three, by 0.9 all but one in two hundred, by 0.6 one in forty. Those that meet are in one cluster, and whoever
+    meets one of them.
 
     Of a cluster the first document in the order of the source stays, the ``"longest"``, or the ``"best"`` by
     ``score_field``. What is removed is written down in ``duplicates/`` beside the output, with the document that

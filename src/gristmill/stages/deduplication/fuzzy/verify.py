@@ -18,7 +18,7 @@ from gristmill.kernels.texts import Texts
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.link import STAYS
 from gristmill.stages.deduplication.match import read_array, write_array
-from gristmill.stages.deduplication.parts import SIZE, Parts
+from gristmill.stages.deduplication.parts import IDENT, SIZE, Parts
 from gristmill.stages.deduplication.records import VERIFIED
 from gristmill.stages.spool import in_arrow, part_of, read_arrow
 from gristmill.stages.text.filters.columns import column_of
@@ -48,16 +48,41 @@ def verified_sample(
     if not len(gone):
         return []
     chosen = gone[np.argsort(_scrambled(gone), kind="stable")[: stage.verify_sample]]
+    chosen.sort()
     wanted = np.unique(np.concatenate([chosen, stays[chosen]]))
-    found = _verified(between, parts, stage, labels, wanted, is_split=False)
-    found = found[:, np.isin(found[0], chosen)]
-    write_array(between.folder, VERIFIED, found[[0, 2]])
-    values = found[2] / _MILLION
+    values = _compared_here(between, parts, stage, wanted, chosen, stays)
+    if values is None:
+        found = _verified(between, parts, stage, labels, wanted, is_split=False)
+        values = found[2, np.isin(found[0], chosen)]
+    write_array(between.folder, VERIFIED, np.stack([chosen, values]))
+    values = values / _MILLION
     below = float((values < stage.jaccard_threshold).mean()) if len(values) else 0.0
     return [
         f"{stage.name}: similarity verified for {len(values):,} of {len(gone):,}: median {np.median(values):.2f}, "
         f"{below:.1%} below {stage.jaccard_threshold:.2f}"
     ]
+
+
+def _compared_here(
+    between: Between, parts: Parts, stage: FuzzyDeduplication, wanted: Array, chosen: Array, stays: Array
+) -> Array | None:
+    """Similarities of a few documents with those that stay, in millionths; None if they are not at hand."""
+    rows = parts.take(wanted, [IDENT, SIZE])
+    if int(rows.column(SIZE).to_numpy().sum()) * _BYTES_PER_TEXT_BYTE > between.memory // 4:
+        return None
+    part, row = parts.place(wanted)
+    idents = rows.column(IDENT).to_pylist()
+    places = [(parts.names[p], r, ident) for p, r, ident in zip(part.tolist(), row.tolist(), idents, strict=True)]
+    texts = between.few(places, stage.text_field)
+    if texts is None:
+        return None
+    values, edges = shingle_sets(Texts.of(texts), stage.word_ngrams or stage.char_ngrams, unit_of(stage))
+    pairs = (np.searchsorted(wanted, side) for side in (chosen, stays[chosen]))
+    return np.rint(jaccards(values, edges, *pairs) * _MILLION).astype(np.int64)
+
+
+def unit_of(stage: FuzzyDeduplication) -> str:
+    return "word" if stage.word_ngrams else "char"
 
 
 def split(between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array) -> list[str]:
@@ -154,7 +179,7 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
         self.parts = parts
         self.names = names
         self.ngrams = stage.word_ngrams or stage.char_ngrams
-        self.unit = "word" if stage.word_ngrams else "char"
+        self.unit = unit_of(stage)
         self.threshold = stage.jaccard_threshold
         self.is_split = is_split
 

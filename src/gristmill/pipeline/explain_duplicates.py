@@ -1,0 +1,68 @@
+"""Why a document was taken for a duplicate: its record, and what it has in common with the one that stayed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gristmill.storage import Folder
+
+MOST_WORDS = 4000
+"""Of each text that are compared: time grows with the square of it."""
+_SHOWN = 5
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the records say of a document."""
+
+    record: dict[str, Any] | None
+    """Its own, if it was removed."""
+    stood_for: int
+    """Documents that were removed because this one stayed."""
+
+
+def look_up(records: Folder, ident: str) -> Found:
+    """The record of a document by its id."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    names = [name for name in records.names() if name.endswith(".parquet")]
+    stood_for = 0
+    for name in names:
+        table = pq.read_table(pa.BufferReader(records.read(name)))
+        ids, survivors = (table.column(column) for column in ("id", "survivor"))
+        row = pc.index(ids, ident).as_py()
+        if row >= 0:
+            return Found(table.slice(row, 1).to_pylist()[0], 0)
+        stood_for += pc.sum(pc.equal(survivors, ident)).as_py() or 0
+    return Found(None, stood_for)
+
+
+def in_common(text: str, other: str) -> Iterator[str]:
+    """What two texts share and where they differ, in lines for people."""
+    if text == other:
+        yield "the texts are equal"
+        return
+    mine, theirs = text.split()[:MOST_WORDS], other.split()[:MOST_WORDS]
+    matcher = difflib.SequenceMatcher(None, mine, theirs, autojunk=False)
+    same = sum(block.size for block in matcher.get_matching_blocks())
+    cut = " (of the first words)" if max(len(mine), len(theirs)) == MOST_WORDS else ""
+    yield f"{same:,} of its {len(mine):,} words and of the {len(theirs):,} of the survivor are in common{cut}"
+    longest = matcher.find_longest_match()
+    if longest.size:
+        yield f"longest passage in common: {_shown(mine[longest.a : longest.a + longest.size])}"
+    changes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
+    for _, i, j, k, m in changes[:_SHOWN]:
+        yield f"differs: {_shown(mine[i:j])} / survivor: {_shown(theirs[k:m])}"
+    if len(changes) > _SHOWN:
+        yield f"and {len(changes) - _SHOWN} more differences"
+
+
+def _shown(words: Sequence[str]) -> str:
+    text = " ".join(words)
+    return repr(text) if len(text) <= _LONGEST else f"{text[:_LONGEST]!r} ... ({len(words):,} words)"
