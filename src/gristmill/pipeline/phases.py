@@ -35,7 +35,7 @@ from gristmill.tasks.names import block_of_file
 if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
 
-_HERE_BYTES = 64 << 20
+HERE_BYTES = 64 << 20
 """Work on so little is done in the driver: workers take longer to start."""
 
 
@@ -283,7 +283,7 @@ class _Between:
     def run(self, name: str, stage: Stage, tasks: Sequence[Task[Any]], size: int) -> list[Any]:
         if not tasks:
             return []
-        if size <= min(_HERE_BYTES, self.memory // 4) or (len(tasks) == 1 and size <= self.memory // 4):
+        if size <= min(HERE_BYTES, self.memory // 4) or (len(tasks) == 1 and size <= self.memory // 4):
             stage.preload()
             stage.setup()
             return [stage.process(task) for task in tasks]
