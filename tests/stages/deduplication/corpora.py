@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from tests.stages.deduplication.in_process import InProcess
 
+from gristmill.backends.base import Executor
 from gristmill.backends.local import LocalExecutor
 from gristmill.pipeline import Pipeline, RunResult
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 
-QUIET: dict[str, Any] = {"num_cpus": 2, "view": "off"}
 WORDS = ("grain", "flour", "stone", "wheel", "water", "mill", "sack", "dust", "sieve", "bran", "hopper", "weir")
 
 Document = dict[str, Any]
@@ -45,8 +46,14 @@ def write_jsonl(path: Path, documents: Iterable[Document], ascii_only: bool = Fa
     return path
 
 
-def execute(*stages: ProcessingStage, fresh: bool = False, **options: Any) -> RunResult:
-    return Pipeline("dedup", stages=list(stages)).run(LocalExecutor({**QUIET, **options}), fresh=fresh)
+def execute(
+    *stages: ProcessingStage, fresh: bool = False, workers: int = 0, ignore_failures: bool = False
+) -> RunResult:
+    """Run stages in this process, or on so many workers."""
+    executor: Executor = InProcess(ignore_failures)
+    if workers:
+        executor = LocalExecutor({"num_cpus": workers, "view": "off", "ignore_failures": ignore_failures})
+    return Pipeline("dedup", stages=list(stages)).run(executor, fresh=fresh)
 
 
 def deduplicate(

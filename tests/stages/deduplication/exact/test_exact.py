@@ -19,6 +19,7 @@ from tests.stages.deduplication.corpora import (
     write_jsonl,
     written,
 )
+from tests.stages.deduplication.in_process import InProcess
 
 from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
@@ -60,7 +61,7 @@ def test_what_stays_is_what_a_dict_of_texts_says_however_odd_the_texts(tmp_path)
     documents = [{"n": n, "text": text} for n, text in enumerate(ADVERSARIAL)]
     write_jsonl(tmp_path / "in/a.jsonl", documents[:60])
     write_jsonl(tmp_path / "in/b.jsonl", documents[60:])
-    result = deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(), blocksize=3000)
+    result = deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(), blocksize=3000, workers=2)
     firsts = first_of_equals(ADVERSARIAL)
     assert lines_of(tmp_path / "out") == [d for n, d in enumerate(documents) if firsts[n] == n]
     check_records(tmp_path / "in", tmp_path / "out", firsts)
@@ -212,7 +213,7 @@ def test_compressed_files_are_streams_whose_batches_find_each_others_duplicates(
 
 def test_the_workflow_counts_and_tells_where_things_are(tmp_path):
     write_jsonl(tmp_path / "in/a.jsonl", [{"body": f"{n % 3}"} for n in range(10)])
-    found = ExactDeduplicationWorkflow(tmp_path / "in", tmp_path / "out", text_field="body").run()
+    found = ExactDeduplicationWorkflow(tmp_path / "in", tmp_path / "out", text_field="body").run(InProcess())
     assert (found.documents, found.duplicates, found.output) == (10, 7, str(tmp_path / "out"))
     assert found.records == str(tmp_path / "out/duplicates") and len(records_of(tmp_path / "out")) == 7
     assert "7 of 10 documents are duplicates, in 3 clusters, the largest of 4" in found.summary()
@@ -222,7 +223,7 @@ def test_identification_leaves_the_documents_where_they_are_and_a_second_run_fin
     write_jsonl(tmp_path / "in/a.jsonl", [{"text": f"{n % 3}"} for n in range(10)])
     workflow = ExactDeduplicationWorkflow(tmp_path / "in", tmp_path / "out", perform_removal=False)
     for _ in range(2):
-        found = workflow.run()
+        found = workflow.run(InProcess())
         assert (found.documents, found.duplicates, found.output) == (10, 7, None)
         assert [name for name in written(tmp_path / "out") if not name.startswith("duplicates/")] == []
         assert len(records_of(tmp_path / "out")) == 7
