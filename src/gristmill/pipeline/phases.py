@@ -194,8 +194,8 @@ class _Phases:
         try:
             if behind is not None and behind.is_cleared and not behind.read_again and tasks:
                 raise OutputChanged(
-                    f"files that a run has written to {self.writer.folder.url} have gone or changed, and what they were "
-                    "made of was removed when it ended.\nStart over with --fresh, or run(fresh=True)."
+                    f"files that a run has written to {self.writer.folder.url} have gone or changed, and what they "
+                    "were made of was removed when it ended.\nStart over with --fresh, or run(fresh=True)."
                 )
             record = self.executor.execute(plan, tasks, keep_outputs)
             self.records.append(record)

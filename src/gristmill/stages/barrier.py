@@ -78,7 +78,7 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """What it looks at in documents."""
     memory_limit: int | None = None
     stays: Sequence[str] = ()
-    """Files in its folder that stay when the run has ended: `behind` needs them if a part of the output is made again."""
+    """Files in its folder that stay when the run has ended: `behind` needs them to make a lost part again."""
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.key_columns)
