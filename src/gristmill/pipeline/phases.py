@@ -90,7 +90,7 @@ class _Phases:
             if self.fresh:
                 log.clear()
             self._check_ours()
-            cuts, *last = self._cuts(whole, source)
+            cuts, last = self._cuts(whole, source)
         finally:
             log.close()
         result = self._execute(*last, keep_outputs, cuts[-1])
@@ -110,8 +110,8 @@ class _Phases:
                 "Start over with --fresh, or run(fresh=True), which removes what is there; or write to another folder."
             )
 
-    def _cuts(self, whole: list[Stage], source: Source) -> Any:
-        """All up to the last cut; gives the cuts, and the stages, reader, blocks and source of what is left."""
+    def _cuts(self, whole: list[Stage], source: Source) -> tuple[list[_Cut], _Piece]:
+        """All up to the last cut; gives the cuts, and what is left."""
         output = self.writer.folder
         cuts: list[_Cut] = []
         front: list[Stage] = []
@@ -132,7 +132,7 @@ class _Phases:
                 source = Source(blocks[0]) if blocks else source
                 front = [head]
             front.append(stage.behind(cut.folder, cut.records))
-        return cuts, front, head, blocks, source
+        return cuts, (front, head, blocks, source)
 
     def _phase(self, cut: _Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source) -> None:
         """All in front of a cut, and what is decided there."""
@@ -262,6 +262,10 @@ class _Cut:
     version: str = ""
     is_cleared: bool = False
     """Whether a run has come to its end, so that documents that were put aside have gone."""
+
+
+_Piece = tuple[list[Stage], Stage, list[Task[Any]], Source]
+"""Stages, the one among them that knows what is read, the blocks of that, and the first of them."""
 
 
 class _Between:
