@@ -251,7 +251,28 @@ def test_the_input_cannot_be_the_output_and_the_output_of_another_run_is_seen_fi
     execute(JsonlReader(str(corpus)), JsonlWriter(str(out)))
     with pytest.raises(OutputChanged, match="another run"):
         execute(JsonlReader(str(corpus)), ExactDeduplication(), JsonlWriter(str(out)))
-    assert not (out / "_gristmill/phases").exists()
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts/part-000000.jsonl").write_text("{}\n")
+    with pytest.raises(OutputChanged, match="no log of a run"):
+        execute(JsonlReader(str(corpus)), ExactDeduplication(), JsonlWriter(str(tmp_path / "parts")))
+    with pytest.raises(PlanError, match="cannot be written to"):
+        execute(JsonlReader(str(corpus)), ExactDeduplication(), JsonlWriter(str(corpus / "a.jsonl/out")))
+    assert not (out / "_gristmill/phases").exists() and not (tmp_path / "parts/_gristmill/phases").exists()
+
+
+def test_two_runs_do_not_write_to_one_folder_at_the_same_time(corpus, tmp_path):
+    """Not even while the first one is between its phases."""
+    refused = []
+
+    class Meddled(ExactDeduplication):
+        def decide(self, between):
+            with pytest.raises(OutputChanged, match="another run is writing") as error:
+                execute(JsonlReader(str(corpus)), ExactDeduplication(), JsonlWriter(str(tmp_path / "out")))
+            refused.append(error)
+            super().decide(between)
+
+    execute(JsonlReader(str(corpus)), Meddled(), JsonlWriter(str(tmp_path / "out")))
+    assert refused and len(lines_of(tmp_path / "out")) == 90
 
 
 def test_an_output_is_an_input_without_its_records(corpus, tmp_path):

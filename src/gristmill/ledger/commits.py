@@ -57,7 +57,7 @@ class CommitLog:
         if fresh:
             self.clear()
         if not self.is_of(fingerprint):
-            self._check_unused()
+            self.check_unused()
             self.folder.write(RUN, fast_json.dumps(fingerprint, option=fast_json.OPT_INDENT_2))
             return
         there = self.folder.sizes()
@@ -114,7 +114,7 @@ class CommitLog:
             os.close(self._held)
             self._held = None
 
-    def _check_unused(self) -> None:
+    def check_unused(self) -> None:
         """Nothing may be there that would be taken for a part of the output."""
         self.folder.remove(COMMITS)  # of a run that was being removed
         parts = [name for name in self.folder.names() if block_of_file(name) is not None]

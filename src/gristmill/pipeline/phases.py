@@ -85,11 +85,14 @@ class _Phases:
     def run(self, whole: list[Stage], source: Source, keep_outputs: bool | None) -> RunResult:
         check_apart(self.writer, self.blocks, getattr(self.reader, "file_paths", None))
         log = CommitLog(self.writer.folder)
-        log.lock()
+        try:
+            log.lock()
+        except OSError as error:
+            raise PlanError(f"{log.folder.url} cannot be written to: {error.strerror or error}") from error
         try:
             if self.fresh:
                 log.clear()
-            self._check_ours()
+            self._check_ours(log)
             cuts, last = self._cuts(whole, source)
         finally:
             log.close()
@@ -101,10 +104,13 @@ class _Phases:
             raise PipelineFailed(result.failure_report(), result)
         return result
 
-    def _check_ours(self) -> None:
+    @staticmethod
+    def _check_ours(log: CommitLog) -> None:
         """Say before the work is done that there is no room for its results."""
-        output = self.writer.folder
-        if output.exists(RUN) and not output.exists(f"{PHASES}/1"):
+        output = log.folder
+        if not output.exists(RUN):
+            log.check_unused()
+        elif not output.exists(f"{PHASES}/1"):
             raise OutputChanged(
                 f"{output.url} holds the output of another run, which had no stage that needs all documents.\n"
                 "Start over with --fresh, or run(fresh=True), which removes what is there; or write to another folder."
