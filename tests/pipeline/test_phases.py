@@ -183,9 +183,12 @@ def test_a_document_that_a_stage_fails_on_is_set_aside_on_either_side_of_the_cut
 
 
 def test_files_read_in_one_block_have_one_account(corpus, tmp_path):
+    """Also where of one of them nothing came as far as the cut."""
+    write_jsonl(corpus / "b.jsonl", [{"text": "short", "n": n} for n in range(42)])
     reader = JsonlReader(str(corpus), files_per_partition=2)
     result = execute(reader, words(5), fuzzy(), JsonlWriter(str(tmp_path / "out")))
     check_balance(result)
+    assert len(result.ledger.files) == 2
     a, b, c = (str(corpus / f"{name}.jsonl") for name in "abc")
     assert {name: account.read for name, account in result.ledger.files.items()} == {f"{a} to {b} (2 files)": 84, c: 42}
 
@@ -247,6 +250,7 @@ def test_a_pipeline_without_reader_or_writer_is_refused_before_anything_is_done(
 def test_the_input_cannot_be_the_output_and_the_output_of_another_run_is_seen_first(corpus, tmp_path):
     with pytest.raises(PlanError, match="write to another folder"):
         execute(JsonlReader(str(corpus / "a.jsonl")), ExactDeduplication(), JsonlWriter(str(corpus)))
+    assert not (corpus / "_gristmill").exists()
     out = tmp_path / "out"
     execute(JsonlReader(str(corpus)), JsonlWriter(str(out)))
     with pytest.raises(OutputChanged, match="another run"):
@@ -256,7 +260,9 @@ def test_the_input_cannot_be_the_output_and_the_output_of_another_run_is_seen_fi
     with pytest.raises(OutputChanged, match="no log of a run"):
         execute(JsonlReader(str(corpus)), ExactDeduplication(), JsonlWriter(str(tmp_path / "parts")))
     with pytest.raises(PlanError, match="cannot be written to"):
-        execute(JsonlReader(str(corpus)), ExactDeduplication(), JsonlWriter(str(corpus / "a.jsonl/out")))
+        execute(
+            JsonlReader(str(corpus)), ExactDeduplication(), JsonlWriter(str(tmp_path / "parts/part-000000.jsonl/out"))
+        )
     assert not (out / "_gristmill/phases").exists() and not (tmp_path / "parts/_gristmill/phases").exists()
 
 

@@ -107,7 +107,7 @@ def common_columns(batch: DocumentBatch, text_field: str, score_field: str | Non
 
 
 def _scores(field: pa.Field, column: pa.ChunkedArray) -> Array:
-    """What documents are ranked by. No number, and one that is none, is worse than any other.
+    """What documents are ranked by. No number is NaN, and worse than any other: so is a NaN.
 
     Whatever the type of the column, which may be another in each batch, these are doubles: integers above 2^53 that
     are rounded to the same one are equals.
@@ -124,4 +124,4 @@ def _scores(field: pa.Field, column: pa.ChunkedArray) -> Array:
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
         raise TypeError(f"column {field.name!r} holds {kind}, not numbers: documents are ranked by it.")
     scores: Array = column.cast(pa.float64(), safe=False).to_numpy()
-    return np.where(np.isnan(scores), -np.inf, scores)
+    return scores

@@ -15,6 +15,8 @@ from gristmill.kernels.groups import first_equal, labels, union_edges
 from gristmill.stages.barrier import KEYS
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication, verify
 from gristmill.stages.deduplication.fuzzy.verify import MOST_SPLITS
+from gristmill.stages.deduplication.link import unite
+from gristmill.stages.deduplication.match import write_array
 from gristmill.stages.deduplication.records import ROW
 from gristmill.stages.spool import PART, in_arrow
 from gristmill.storage import Folder
@@ -141,3 +143,10 @@ def test_records_of_a_large_cluster_name_each_document_once(tmp_path):
     table = pq.read_table(between.records.path("part-000000.parquet"))
     assert table.column(ROW).to_pylist() == list(range(1, 30_000))
     assert table.column("survivor").unique().to_pylist() == ["file#0"]
+
+
+def test_pairs_of_documents_that_are_not_there_are_refused(tmp_path):
+    folder = Folder(str(tmp_path))
+    write_array(folder, "band000.pairs", np.array([[0, 1], [1, 10]]))
+    with pytest.raises(ValueError, match="of other documents"):
+        unite(np.arange(10), folder, ["band000.pairs"])
