@@ -21,6 +21,7 @@ PEERS: dict[str, list[str]] = {
     "curator": ["nemo-curator[text_cpu]==1.4.0", TORCH],
     "datatrove": ["datatrove[processing,io]==0.10.1", "spacy==3.8.18", "orjson==3.13.0", TORCH],
     "datajuicer": ["py-data-juicer==1.6.1", "aiohttp", TORCH],
+    "textdedup": ["text-dedup==0.4.0"],
 }
 
 

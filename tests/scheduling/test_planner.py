@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -226,6 +227,20 @@ def test_who_needs_the_room_of_another_waits_until_it_has_left() -> None:
     p = solve(Problem(sites(node(8, 4)), (a, b), leave_us=10 * UNIT))
     assert len(p.leaves) == 2 and p.counts == {0: 1, 1: 3}
     assert p.finish_us == pytest.approx(130 * UNIT / 3, abs=2), "T + 2 (T - 15 s) = 100 s"
+
+
+def test_many_workers_each_with_a_setup_of_its_own_are_planned_without_trying_all_sets_of_them() -> None:
+    busy = load(0, 4, tasks=4000, setup=200, gpu=UNIT // 4)
+    for n in range(28):  # 2**28 ways to let some of them go
+        busy = on(busy, 0, n % 8, first=n, share=UNIT // 4, delay=UNIT * (n + 1) + n)
+    tracemalloc.start()
+    try:
+        p = plan([node(96, 8)], busy, load(1, 2, tasks=4000, gpu=UNIT // 4))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert p.counts[0] >= 1 and p.counts[1] >= 1
+    assert peak < 64 << 20
 
 
 def test_when_a_step_ends_is_known_to_the_microsecond() -> None:

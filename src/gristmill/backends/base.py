@@ -175,6 +175,11 @@ class Executor(ABC):
         """
         yield self
 
+    @contextmanager
+    def several(self) -> Iterator[None]:
+        """For as long as several plans are run one after the other: what they can share stays up meanwhile."""
+        yield
+
     @abstractmethod
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         """Run ``plan`` to its end.

@@ -18,7 +18,7 @@ MOST_HASHES = (1 << (64 - ROUND_BITS - 1)) - 1
 
 CHUNK_BYTES = 16
 BLOCK_CHUNKS = 32
-"""A text is hashed in blocks of this many chunks, each with keys of its own: one warp of a GPU, a chunk for each thread."""
+"""A text is hashed in blocks of this many chunks, each with keys of its own: a warp of a GPU has a thread for each."""
 
 
 def mixed(value: int) -> int:

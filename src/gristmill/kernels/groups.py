@@ -36,7 +36,7 @@ def first_equal(keys: Array) -> Array:
     out = np.empty(count, np.int64)
     table = np.empty(1 << max(3, (2 * count).bit_length()), np.uint32)  # touched as far as the largest part needs
     room = (np.zeros(parts + 1, np.int64), np.empty_like(flat), np.empty(count, np.uint32), table)
-    FIND_FIRST(flat, width, SALT, *room, out)
+    FIND_FIRST(flat, width, np.uint64(SALT), *room, out)
     return out
 
 

@@ -34,7 +34,7 @@ def sort_hashes(values, count, counts, out):  # type: ignore[no-untyped-def]
 
 @kernel(HASHES_OUT, INTS_OUT, INTS_OUT, HASHES_OUT)
 def make_sets(values, edges, counts, sorted_):  # type: ignore[no-untyped-def]
-    """Make each list a sorted set, in place, and ``edges`` theirs. There is room for the longest list, and one count more."""
+    """Make each list a sorted set, in place, and ``edges`` theirs. There is room for the longest and a count."""
     total = 0
     begin = edges[0]
     for d in range(len(edges) - 1):

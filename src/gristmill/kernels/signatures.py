@@ -1,10 +1,11 @@
 """Hashes, shingles and sketches of texts: what deduplication compares instead of the texts.
 
-All of it runs over whole batches, in one thread, without the GIL, and depends on nothing but the text and the arguments.
+All of it is over whole batches, in one thread, without the GIL, and depends on nothing but a text and the arguments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from gristmill.kernels import compile as compiling
 from gristmill.kernels import constants
 from gristmill.kernels.compile import Kernel
-from gristmill.kernels.groups import first_equal, labels, union_edges
+from gristmill.kernels.groups import FIND_FIRST, LABEL, UNITE, first_equal, labels, union_edges
 from gristmill.kernels.unicode import tables
 from gristmill.lazy import np
 
@@ -51,9 +52,20 @@ KEYS, SHINGLES, ROUNDS = 1, 2, 3
 """What `constants.numbers` are for."""
 
 
-def preload() -> None:
-    """Load the kernels of this module that exact and fuzzy deduplication use in every worker."""
-    compiling.preload([HASH_TEXTS, SKETCH["fast"]])
+KERNELS = {
+    "exact": (HASH_TEXTS,),
+    "pieces": (COUNT_LINES, HASH_PIECES),
+    "fast": (SKETCH["fast"],),
+    "classic": (SKETCH["classic"],),
+    "sets": (LIST_SHINGLES, MAKE_SETS, COMPARE_SETS),
+    "groups": (FIND_FIRST, *UNITE.values(), *LABEL.values()),
+}
+"""The kernels behind each part of this module. Shingles of words need those of `features`' "words" besides."""
+
+
+def preload(parts: Iterable[str]) -> None:
+    """Load the kernels behind some `KERNELS`; the first time ever they are compiled."""
+    compiling.preload([one for part in sorted(set(parts)) for one in KERNELS[part]])
 
 
 def exact_hashes(texts: Texts, seed: int = 0) -> Array:
@@ -74,7 +86,7 @@ def piece_hashes(texts: Texts, unit: str = "line") -> tuple[Array, Array, Array,
     room = COUNT_LINES(texts.data, texts.starts, texts.ends)
     hashes, (document, begin, end) = np.empty((room, 2), np.uint64), np.empty((3, room), np.int64)
     arrays = (texts.data, texts.starts, texts.ends, *tables(), keys(0))
-    count = HASH_PIECES(*arrays, unit == "paragraph", hashes, document, begin, end)
+    count = HASH_PIECES(*arrays, int(unit == "paragraph"), hashes, document, begin, end)
     return hashes[:count], document[:count], begin[:count], end[:count]
 
 
@@ -95,8 +107,8 @@ class Sketcher:
 
     A shingle is ``ngrams`` characters (code points), or words as `str.split` gives them; a text that is shorter is one
     shingle. ``method`` "fast" is fast similarity sketching: one hash for each shingle, unless a text has few. "classic"
-    is MinHash with a hash for each minimum, and takes ten times as long. Minima have 52 or 32 bits, by the method;
-    ``use_64_bit_hash`` decides only how `signatures` gives them.
+    is MinHash with a hash for each minimum: no better, and several times slower on long texts. Minima have 52 bits, or
+    32 with "classic"; ``use_64_bit_hash`` decides only how `signatures` gives them.
     """
 
     ngrams: int = 24
@@ -147,7 +159,7 @@ class Sketcher:
 
     def _run(self, texts: Texts, bands: Array, small: Array, signatures: Array) -> None:
         size = max(CHUNK, 8 * self.ngrams)
-        arrays = (*_source(texts, self.unit, self.ngrams), self.shingle_seed(), self.salts())
+        arrays = (*_source(texts, self.unit, self.ngrams), np.uint64(self.shingle_seed()), self.salts())
         room = (np.empty(size + 1, np.uint64), np.empty(size, np.uint64))
         minima = np.empty(self.num_hashes, np.uint64)
         out = (self.minhashes_per_band, bands, small, signatures)
@@ -168,9 +180,9 @@ def estimated_jaccard(left: Array, right: Array) -> Array:
 
 
 def shingle_sets(texts: Texts, ngrams: int = 24, unit: str = "char") -> tuple[Array, Array]:
-    """The different shingles of each text by their hashes, sorted: those of text ``i`` are ``values[edges[i]:edges[i + 1]]``.
+    """The different shingles of each text by their hashes, sorted; text ``i`` has ``values[edges[i]:edges[i + 1]]``.
 
-    Their memory is eight bytes for each byte of text at most; a third of that again is used meanwhile.
+    Takes eight bytes of memory for each byte of text meanwhile, and as much again for what is different.
     """
     data, words, starts, ends, by_word, width, power = _source(texts, unit, ngrams)
     lengths = ends - starts
@@ -178,7 +190,7 @@ def shingle_sets(texts: Texts, ngrams: int = 24, unit: str = "char") -> tuple[Ar
     values = np.empty(int(np.maximum(lengths, 1).sum()), np.uint64)
     edges = np.empty(len(texts) + 1, np.int64)
     room = (np.empty(size + 1, np.uint64), np.empty(size, np.uint64))
-    seed = constants.numbers(0, SHINGLES, 1)[0]
+    seed = np.uint64(constants.numbers(0, SHINGLES, 1)[0])
     LIST_SHINGLES(data, words, starts, ends, by_word, width, power, seed, *room, values, edges)
     most = int(np.diff(edges).max(initial=0))
     count = MAKE_SETS(values, edges, np.empty(most + 1, np.int64), np.empty(most, np.uint64))
@@ -201,7 +213,7 @@ def keys(seed: int) -> Array:
 
 def _source(texts: Texts, unit: str, ngrams: int) -> tuple[Any, ...]:
     """The arguments with which all kernels that make shingles begin."""
-    power = pow(constants.STEP, ngrams, 1 << 64)
+    power = np.uint64(pow(constants.STEP, ngrams, 1 << 64))
     if unit == "char":
         return (texts.data, np.empty(0, np.uint64), texts.starts, texts.ends, 0, ngrams, power)
     if unit != "word":

@@ -29,7 +29,7 @@ def rest_of(data, i, end):  # type: ignore[no-untyped-def]
 
 @helper
 def code_at(data, i, end):  # type: ignore[no-untyped-def]
-    """The code point whose first byte is at ``i``, as that byte says: it is not asked whether the others do continue."""
+    """The code point whose first byte is at ``i``, as that byte says: nobody asks whether the others do continue it."""
     lead = np.uint64(data[i])
     if lead < 0x80:
         return lead
@@ -142,7 +142,7 @@ def put_first(shingles, count, places, minima):  # type: ignore[no-untyped-def]
 
 @helper
 def put_again(shingles, count, places, round_, salt, minima):  # type: ignore[no-untyped-def]
-    """A later round. As many rounds as there are places say by themselves where; each of those behind fills one."""
+    """A later round. As many as there are places let each shingle say where it goes; each of those behind fills one."""
     head = round_ << _ROUND
     if round_ < places:
         for k in range(count):
@@ -151,19 +151,33 @@ def put_again(shingles, count, places, round_, salt, minima):  # type: ignore[no
             minima[place] = min(minima[place], head | (value & _HASH))
         return
     place = round_ - places
-    if minima[place] == _EMPTY:
-        least = _EMPTY
+    if minima[place] >> _ROUND >= round_:  # empty, or filled by a part before of the same text
+        least = minima[place]
         for k in range(count):
             least = min(least, head | (remixed(shingles[k], salt) & _HASH))
         minima[place] = least
 
 
 @helper
-def has_empty(minima):  # type: ignore[no-untyped-def]
+def count_empty(minima):  # type: ignore[no-untyped-def]
     empty = 0
     for k in range(len(minima)):
         empty += minima[k] == _EMPTY
-    return empty > 0
+    return empty
+
+
+@helper
+def put_rounds(shingles, count, places, round_, stop, salts, minima):  # type: ignore[no-untyped-def]
+    """Rounds from ``round_`` on until no place is empty, or ``stop``; returns the next one, and how many are empty."""
+    empty = count_empty(minima)
+    while empty and round_ < stop:
+        # no fewer rounds can fill them all, and one too many changes nothing
+        least = round_ + np.uint64(max((empty + count - 1) // count, 64 // count))
+        while round_ < min(least, stop):
+            put_again(shingles, count, places, round_, salts[round_], minima)
+            round_ += _ONE
+        empty = count_empty(minima)
+    return round_, empty
 
 
 @helper
@@ -200,14 +214,11 @@ def fill_places(  # type: ignore[no-untyped-def]
     while i < end:
         i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
         put_first(shingles, count, places, minima)
-    round_ = _ONE
-    if whole:  # if they were all different, this many rounds would do
-        while has_empty(minima) and round_ * np.uint64(count) < np.uint64(16) * places + np.uint64(2 * count):
-            if round_ == np.uint64(2) * places:
-                return
-            put_again(shingles, count, places, round_, salts[round_], minima)
-            round_ += _ONE
-    if not has_empty(minima):
+    most = np.uint64(2) * places
+    # if a text's shingles were all different, this many rounds would do
+    enough = min(np.uint64(16 * len(minima) // count + 2), most) if whole else _ONE
+    round_, empty = put_rounds(shingles, count, places, _ONE, enough, salts, minima)
+    if not empty:
         return
     # Few shingles, again and again: without this a long text of them would be read in hundreds of rounds.
     table[:] = 0
@@ -220,15 +231,16 @@ def fill_places(  # type: ignore[no-untyped-def]
         while i < end and found >= 0:
             i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
             found = add_distinct(shingles, count, distinct, found, table)
-    while has_empty(minima) and round_ < np.uint64(2) * places:
-        if found >= 0:
-            put_again(distinct, found, places, round_, salts[round_], minima)
-        else:  # so many that no place should have stayed empty: never seen, and right all the same
-            i = start
-            kept = -1
-            while i < end:
-                i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
-                put_again(shingles, count, places, round_, salts[round_], minima)
+    if found >= 0:
+        put_rounds(distinct, found, places, round_, most, salts, minima)
+        return
+    # So many that no place should have stayed empty: never seen, and right all the same.
+    while count_empty(minima) and round_ < most:
+        i = start
+        kept = -1
+        while i < end:
+            i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
+            put_again(shingles, count, places, round_, salts[round_], minima)
         round_ += _ONE
 
 
@@ -265,8 +277,9 @@ def sketch_fast(  # type: ignore[no-untyped-def]
     times ``width``. ``distinct`` are no fewer than ``shingles``, and ``table``, a power of two, is twice as long.
     """
     for d in range(len(starts)):
+        begin, end = starts[d], ends[d]
         fill_places(
-            data, words, by_word, starts[d], ends[d], width, power, seed, salts, codes, shingles, distinct, table, minima
+            data, words, by_word, begin, end, width, power, seed, salts, codes, shingles, distinct, table, minima
         )  # fmt: skip
         give_out(minima, d, rows, bands, small, signatures)
 
@@ -276,7 +289,7 @@ def sketch_classic(  # type: ignore[no-untyped-def]
     data, words, starts, ends, by_word, width, power, seed, salts, codes, shingles, narrow, minima,
     rows, bands, small, signatures
 ):  # fmt: skip
-    """As `sketch_fast`, by a hash of 32 bits of its own for each of the minima. ``narrow`` is as long as ``shingles``."""
+    """As `sketch_fast`, with a hash of 32 bits of its own for each minimum. ``narrow`` is as long as ``shingles``."""
     for d in range(len(starts)):
         i = starts[d]
         kept = np.int64(-1)
@@ -303,7 +316,7 @@ def sketch_classic(  # type: ignore[no-untyped-def]
 def list_shingles(  # type: ignore[no-untyped-def]
     data, words, starts, ends, by_word, width, power, seed, codes, shingles, out, edges
 ):
-    """All shingles of text ``d``: from ``out[edges[d]]`` to the next. There is room for as many as bytes, or words, or 1."""
+    """All shingles of text ``d``, from ``out[edges[d]]`` on. There is room for as many as bytes, or words, or one."""
     total = 0
     edges[0] = 0
     for d in range(len(starts)):

@@ -6,6 +6,7 @@ A run that goes on after a crash compares them with those of the run before.
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
 import inspect
 import math
@@ -59,7 +60,9 @@ def _described(made: Any, depth: int) -> dict[str, Any]:
     if arguments is not None:
         bound = inspect.signature(cls).bind_partial(**arguments)
         bound.apply_defaults()
-        values = {key: _value(value, depth) for key, value in public(bound.arguments).items()}
+        left_out = getattr(cls, "indifferent", ())
+        shown = {key: value for key, value in public(bound.arguments).items() if key not in left_out}
+        values = {key: _value(value, depth) for key, value in shown.items()}
         described: dict[str, Any] = {"class": cls.__name__ if ours else path, "arguments": values}
         files = {key: _files(value) for key, value in bound.arguments.items() if _names_files(made, key)}
         files = {key: stamps for key, stamps in files.items() if stamps}
@@ -80,9 +83,15 @@ def _names_files(made: Any, argument: str) -> bool:
 
 
 def _files(value: Any) -> list[list[Any]]:
-    """Name, size and time of change of a local file, or of those in a folder; nothing for anything else."""
-    if not isinstance(value, str | os.PathLike) or not os.path.lexists(value):
+    """Name, size and time of change of local files: of one, of those in a folder, of a glob, or of a list of these."""
+    if isinstance(value, list | tuple):
+        return [stamp for one in value for stamp in _files(one)]
+    if not isinstance(value, str | os.PathLike):
         return []
+    if not os.path.lexists(value):
+        text = os.fspath(value)
+        found_by_glob = [] if "://" in text or not glob.has_magic(text) else sorted(glob.glob(text, recursive=True))
+        return [stamp for one in found_by_glob[:MOST_FILES] for stamp in _files(one)]
     root = Path(value)
     found = [root] if root.is_file() else sorted(one for one in root.rglob("*") if one.is_file())[:MOST_FILES]
     stats = [(one, one.stat()) for one in found]

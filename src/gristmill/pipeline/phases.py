@@ -26,6 +26,7 @@ from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_s
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.barrier import KEYS, BarrierStage
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.resources import Resources
 from gristmill.stages.spool import DOCUMENTS, Spool, SpoolReader, read_arrow
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.storage import Folder
@@ -35,6 +36,8 @@ from gristmill.tasks.names import block_of_file
 if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
 
+GPU_SHARE = 0.25
+"""Of a GPU for each worker that makes keys on it: one alone would leave it waiting."""
 HERE_BYTES = 64 << 20
 """Work on so little is done in the driver: workers take longer to start."""
 
@@ -53,7 +56,8 @@ def run(pipeline: Pipeline, executor: Executor, keep_outputs: bool | None, fuse:
         raise PlanError(
             f"pipeline {pipeline.name!r} needs a writer: what is removed is written down beside its output."
         )
-    with pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext():
+    client = pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext()
+    with client, executor.several():
         return _Phases(pipeline, executor, reader, list(blocks), writer, fuse, fresh).run(whole, source, keep_outputs)
 
 
@@ -144,6 +148,8 @@ class _Phases:
         """All in front of a cut, and what is decided there."""
         cut.read_again = len(front) == 1 and hasattr(front[0], "reading_for")
         spool = Spool(cut.barrier, cut.folder, self.writer, not cut.read_again)
+        if wants_gpu(cut.barrier, self.executor):
+            spool = spool.with_(resources=Resources(gpus=GPU_SHARE))
         stages = [front[0].reading_for([spool]), spool] if cut.read_again else [*front, spool]  # type: ignore[attr-defined]  # asked above
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
         made_of = fingerprint(plan, head, blocks)
@@ -367,6 +373,17 @@ def limits_of(executor: Executor, told: int | None) -> tuple[int, int]:
     memory = told or getattr(config, "memory_limit_bytes", None) or machine.memory_bytes() * 9 // 10
     cpus = getattr(config, "cpus", None) or getattr(config, "num_cpus", None) or machine.cpu_count()
     return memory, max(1, int(cpus))
+
+
+def wants_gpu(barrier: BarrierStage, executor: Executor) -> bool:
+    """Whether keys are made by workers that have a GPU: where that was said, or one is seen that is of use."""
+    if barrier.device is not None or executor.on_cluster:
+        return barrier.device == "cuda"
+    from gristmill.backends.engine import machine
+
+    config: Any = getattr(executor, "config", None)
+    told = getattr(config, "num_gpus", None)
+    return barrier.gpu_is_of_use and bool(len(machine.gpus()) if told is None else told)
 
 
 def say(line: str) -> None:

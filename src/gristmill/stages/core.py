@@ -21,7 +21,13 @@ Out = TypeVar("Out", bound=Task[Any])
 Result = Task[Any] | list[Any] | Iterable[Any] | None
 """What `process` may return: a task, several (a list, or an iterator that is consumed as it goes), or nothing."""
 
-OWN = ("gristmill.stages.text.", "gristmill.stages.deduplication.", "gristmill.stages.spool")
+_ROOMS = (
+    "text.",
+    "decontamination.",
+    *(f"deduplication.{x}" for x in ("exact.", "fuzzy.", "remove", "identified")),
+    "spool",
+)
+OWN = tuple(f"gristmill.stages.{room}" for room in _ROOMS)
 """Where the modules of gristmill's own stages are."""
 MAX_DEPTH = 50
 """Composites nested deeper than this are taken for one that decomposes into itself."""
@@ -89,6 +95,8 @@ class ProcessingStage(ABC, Generic[In, Out]):
     """Whether a batch of documents becomes one batch, each document by itself: a large one is then given in parts."""
     only_outputs: bool = False
     """Whether results hold no columns but those of `outputs`."""
+    indifferent: ClassVar[tuple[str, ...]] = ()
+    """Arguments that change how it works and not what comes of it: a run that goes on may have others."""
     loads: ClassVar[tuple[str, ...]] = ()
     """Modules that it imports when it runs: workers have them imported for them while a run is still planned."""
 

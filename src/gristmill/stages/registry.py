@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 C = TypeVar("C", bound=type)
 
 REGISTERED: dict[str, type] = {}
-OWN = ("gristmill.stages.text", "gristmill.stages.deduplication")
+OWN = ("gristmill.stages.text", "gristmill.stages.deduplication", "gristmill.stages.decontamination")
 """Packages whose modules register gristmill's own classes."""
 
 

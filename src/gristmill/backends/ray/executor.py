@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterable, Mapping, Sized
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from gristmill.backends.base import Executor, Plan, RunRecord
@@ -50,6 +50,15 @@ class RayExecutor(Executor):
     def ignore_failures(self) -> bool:
         return self.config.ignore_failures
 
+    @contextmanager
+    def several(self) -> Iterator[None]:
+        with self._connected(import_ray("RayExecutor", "ray")):
+            yield
+
+    def _connected(self, ray: Any) -> AbstractContextManager[None]:
+        cpus = None if self.config.num_cpus is None else math.ceil(self.config.num_cpus)
+        return connected(ray, self.config.address, num_cpus=cpus, num_gpus=self.config.num_gpus)
+
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         config = self.config
         if plan.ledger is not None:
@@ -65,10 +74,9 @@ class RayExecutor(Executor):
             stack.callback(local.close)
             steps = pickle_steps(plan, local)
             ray = import_ray("RayExecutor", "ray")
-            cpus = None if config.num_cpus is None else math.ceil(config.num_cpus)
             # of a call that failed, only one of the two results is looked at: Ray need not tell of the other
             stack.enter_context(environment({"RAY_IGNORE_UNHANDLED_ERRORS": "1"}))
-            stack.enter_context(connected(ray, config.address, num_cpus=cpus, num_gpus=config.num_gpus))
+            stack.enter_context(self._connected(ray))
             nodes = nodes_of(ray)
             if problems := misfits(specs, [_at_best(node, config) for node in nodes]):
                 raise PlanError("\n".join(problems))

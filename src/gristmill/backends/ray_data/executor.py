@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -46,6 +46,11 @@ class RayDataExecutor(Executor):
     @property
     def ignore_failures(self) -> bool:
         return self.config.ignore_failures
+
+    @contextmanager
+    def several(self) -> Iterator[None]:
+        with connected(import_ray("RayDataExecutor", "ray"), self.config.address):
+            yield
 
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         check(plan, "ray_data")

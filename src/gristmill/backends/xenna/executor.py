@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,6 +63,14 @@ class XennaExecutor(Executor):
     def ignore_failures(self) -> bool:
         return self.config.ignore_failures
 
+    @contextmanager
+    def several(self) -> Iterator[None]:
+        with self._connected(import_ray("XennaExecutor", "xenna")):
+            yield
+
+    def _connected(self, ray: Any) -> AbstractContextManager[None]:
+        return connected(ray, self.config.address, ENVIRONMENT, include_dashboard=True)
+
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         check(plan, "xenna")
         fields = [_spec_fields(step) for step in plan.steps]
@@ -74,7 +82,7 @@ class XennaExecutor(Executor):
             local = LocalNames()
             stack.callback(local.close)
             stages = pickle_steps(plan, local)
-            stack.enter_context(connected(ray, self.config.address, ENVIRONMENT, include_dashboard=True))
+            stack.enter_context(self._connected(ray))
             # its monitor asks whatever cluster it finds first on this machine, unless it is told which
             stack.enter_context(environment({"RAY_API_SERVER_ADDRESS": ray.get_runtime_context().gcs_address}))
             _check_cluster(ray)

@@ -67,6 +67,10 @@ class Effort:
     left: int
 
 
+_MOST_KEPT = 1 << 14
+"""Sets of workers of one step on one node that are tried."""
+
+
 class _GivenUpError(Exception):
     pass
 
@@ -212,6 +216,8 @@ class Search:
                     if self._may_leave:
                         after.append(o._replace(leaves=o.leaves + 1, gone=(*o.gone, code)))
                 options = after
+                if len(options) > _MOST_KEPT:  # they double with each worker that is like no other
+                    raise _GivenUpError
         return options
 
     def _alike(self, k: int, gpu: int, state: _State) -> tuple[int, int, int, _Here]:

@@ -67,7 +67,8 @@ def solve(problem: Problem) -> Plan:
         filled.lend(ends)
         return _plan(filled, ends)
     move = _earliest(frame, least, True, move, effort)
-    move = _with_fewer_leaves(move, min(aim, move.until + _part(move.until, problem.margin // 2)), effort)
+    end = min(move.until, move.finish())  # what it was asked for may be later
+    move = _with_fewer_leaves(move, min(aim, end + _part(end, problem.margin // 2)), effort)
     ends = filled.finish()
     if not move.leaves:
         move = _filled(move)

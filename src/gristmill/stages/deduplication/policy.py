@@ -22,6 +22,11 @@ def check_policy(survivor: str, score_field: str | None) -> None:
         raise ValueError("score_field names the column for survivor='best': give both, or neither.")
 
 
+def check_device(device: str | None) -> None:
+    if device not in (None, "cpu", "cuda"):
+        raise ValueError(f"device must be 'cpu', 'cuda' or None, not {device!r}.")
+
+
 def survivors(parts: Parts, labels: Array, policy: str) -> Array:
     """For each document the one that stays in its cluster: itself, if it is that one or alone.
 

@@ -34,6 +34,7 @@ class ExactDeduplicationWorkflow(DeduplicationWorkflow):
         survivor: str = FIRST,
         score_field: str | None = None,
         memory_limit: int | str | None = None,
+        device: str | None = None,
         read_kwargs: dict[str, Any] | None = None,
         write_kwargs: dict[str, Any] | None = None,
     ) -> None:
@@ -49,7 +50,7 @@ class ExactDeduplicationWorkflow(DeduplicationWorkflow):
             write_kwargs,
             memory_limit,
         )
-        self._stage = ExactDeduplication(text_field, survivor, score_field, memory_limit)
+        self._stage = ExactDeduplication(text_field, survivor, score_field, memory_limit, device)
 
     def stage(self) -> ExactDeduplication:
         return self._stage

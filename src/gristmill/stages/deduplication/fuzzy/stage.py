@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
-from gristmill.stages.core import ProcessingStage
-from gristmill.stages.deduplication.policy import FIRST, check_policy
+from gristmill.stages.core import ProcessingStage, WorkerMetadata
+from gristmill.stages.deduplication.policy import FIRST, check_device, check_policy
 from gristmill.stages.deduplication.remove import REMOVED
 from gristmill.stages.registry import register
 from gristmill.storage import Folder
@@ -31,7 +31,7 @@ class FuzzyDeduplication(BarrierStage):
     is given. Two whose shingles overlap by j (Jaccard's index) meet with probability 1 - (1 - j^r)^b in one of b
     bands (``num_bands``) of r minima (``minhashes_per_band``): with 20 and 13, of those that overlap by 0.8 two of
     three, by 0.9 all but one in two hundred, by 0.6 one in forty. Those that meet are in one cluster, and whoever
-    meets one of them.
+    meets one of them. Case and white space do not matter, unless ``normalize`` is False.
 
     Of a cluster the first document in the order of the source stays, the ``"longest"``, or the ``"best"`` by
     ``score_field``. What is removed is written down in ``duplicates/`` beside the output, with the document that
@@ -42,7 +42,8 @@ class FuzzyDeduplication(BarrierStage):
 
     ``bands_per_iteration`` says how many bands are compared at the same time; None: as many as fit ``memory_limit``,
     or the executor's. ``method`` is "fast" (fast similarity sketching) or "classic" (one permutation for each
-    minimum). ``seed`` changes which of the pairs around the threshold meet.
+    minimum). ``seed`` changes which of the pairs around the threshold meet. Sketches are made on a GPU if this machine
+    has one that can be used, to the same bits; ``device`` "cpu" or "cuda" says so or otherwise.
     """
 
     stays = (REMOVED,)
@@ -64,7 +65,10 @@ class FuzzyDeduplication(BarrierStage):
         verify_sample: int = 1000,
         jaccard_threshold: float | None = None,
         memory_limit: int | str | None = None,
+        device: str | None = None,
+        normalize: bool = True,
     ) -> None:
+        check_device(device)
         check_policy(survivor, score_field)
         for name, value in (
             *(("char_ngrams", char_ngrams), ("num_bands", num_bands), ("minhashes_per_band", minhashes_per_band)),
@@ -91,7 +95,12 @@ class FuzzyDeduplication(BarrierStage):
         self.verify_sample = verify_sample
         self.jaccard_threshold = jaccard_threshold or (1 / num_bands) ** (1 / minhashes_per_band)
         self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
+        self.device = device
+        self.normalize = normalize
+        self._on_gpu = False
         self.key_columns = [text_field, *([score_field] if score_field else [])]
+
+    gpu_is_of_use = True
 
     @cached_property
     def sketcher(self) -> Sketcher:
@@ -111,10 +120,20 @@ class FuzzyDeduplication(BarrierStage):
         return {name: value for name, value in self.__dict__.items() if name != "sketcher"}
 
     def preload(self) -> None:
-        from gristmill.kernels import signatures
+        from gristmill.kernels import folding, signatures
         from gristmill.kernels.compile import preload
 
         preload([signatures.SKETCH[self.method]])
+        if self.normalize:
+            folding.preload()
+
+    def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:
+        from gristmill.kernels import gpu_signatures
+
+        has_gpu = worker_metadata is not None and bool(worker_metadata.gpus)
+        self._on_gpu = (
+            self.device != "cpu" and has_gpu and gpu_signatures.available() and gpu_signatures.supports(self.sketcher)
+        )
 
     def keys(self, batch: DocumentBatch) -> pa.Table:
         import pyarrow as pa
@@ -124,7 +143,17 @@ class FuzzyDeduplication(BarrierStage):
         from gristmill.stages.text.filters.columns import texts_of
 
         columns = common_columns(batch, self.text_field, self.score_field)
-        sketch = self.sketcher.sketch(texts_of(batch, self.text_field))
+        texts = texts_of(batch, self.text_field)
+        if self.normalize:
+            from gristmill.kernels.folding import folded
+
+            texts = folded(texts)
+        if self._on_gpu:
+            from gristmill.kernels import gpu_signatures
+
+            sketch = gpu_signatures.sketch(self.sketcher, texts)
+        else:
+            sketch = self.sketcher.sketch(texts)
         width = self.num_bands * self.minhashes_per_band
         small = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(width), len(sketch.small), [None, pa.py_buffer(sketch.small.tobytes())]

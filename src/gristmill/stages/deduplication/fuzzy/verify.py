@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from gristmill.kernels.folding import folded
 from gristmill.kernels.signatures import jaccards, shingle_sets
 from gristmill.kernels.texts import Texts
 from gristmill.stages.core import ProcessingStage
@@ -76,7 +77,8 @@ def _compared_here(
     texts = between.few(places, stage.text_field)
     if texts is None:
         return None
-    values, edges = shingle_sets(Texts.of(texts), stage.word_ngrams or stage.char_ngrams, unit_of(stage))
+    compared = folded(Texts.of(texts)) if stage.normalize else Texts.of(texts)
+    values, edges = shingle_sets(compared, stage.word_ngrams or stage.char_ngrams, unit_of(stage))
     pairs = (np.searchsorted(wanted, side) for side in (chosen, stays[chosen]))
     return np.rint(jaccards(values, edges, *pairs) * _MILLION).astype(np.int64)
 
@@ -180,6 +182,7 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
         self.names = names
         self.ngrams = stage.word_ngrams or stage.char_ngrams
         self.unit = unit_of(stage)
+        self.normalize = stage.normalize
         self.threshold = stage.jaccard_threshold
         self.is_split = is_split
 
@@ -207,7 +210,8 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
                 yield table.slice(begin, end - begin)
 
     def _sets(self, table: pa.Table) -> tuple[Array, Array]:
-        return shingle_sets(Texts.of_column(table.column("text")), self.ngrams, self.unit)
+        texts = Texts.of_column(table.column("text"))
+        return shingle_sets(folded(texts) if self.normalize else texts, self.ngrams, self.unit)
 
     def _compared(self, table: pa.Table, stays: Array, staying: dict[int, list[tuple[int, Array]]]) -> Array:
         documents, labels = (table.column(name).to_numpy() for name in ("document", "label"))

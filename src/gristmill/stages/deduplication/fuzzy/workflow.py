@@ -45,6 +45,8 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
         verify_sample: int = 1000,
         jaccard_threshold: float | None = None,
         memory_limit: int | str | None = None,
+        device: str | None = None,
+        normalize: bool = True,
         read_kwargs: dict[str, Any] | None = None,
         write_kwargs: dict[str, Any] | None = None,
     ) -> None:
@@ -76,6 +78,8 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
             verify_sample,
             jaccard_threshold,
             memory_limit,
+            device,
+            normalize,
         )
 
     def stage(self) -> FuzzyDeduplication:

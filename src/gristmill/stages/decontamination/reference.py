@@ -1,0 +1,137 @@
+"""The reference set: entries, each of one text or several, out of files or given as they are."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gristmill.errors import PlanError
+from gristmill.lazy import np
+from gristmill.stages.text.io.listing import File, list_files
+from gristmill.stages.text.io.reader.base import FileReader
+from gristmill.stages.text.io.reader.jsonl import JsonlReader
+from gristmill.stages.text.io.reader.parquet import ParquetReader
+from gristmill.tasks import DocumentBatch, FileGroupTask
+from gristmill.tasks.document import ID
+
+if TYPE_CHECKING:
+    from gristmill.kernels.texts import Texts
+
+GIVEN = "text"
+"""What entries are called that come from no file."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Texts and the entries that they belong to, which are numbered in the order of the sorted paths."""
+
+    names: Sequence[str]
+    """Of each entry: ``<file name>#<byte offset or row>``."""
+    texts: Texts
+    entries: np.ndarray[Any, Any]
+    """The entry of each text."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a reference comes from. Equal ones, of equal files, have the same entries."""
+
+    paths: tuple[str, ...]
+    texts: tuple[str, ...]
+    fields: tuple[str, ...]
+    read_kwargs: Mapping[str, Any] = field(compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        stage: str,
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+        texts: Sequence[str] | None,
+        fields: str | Sequence[str],
+        read_kwargs: Mapping[str, Any] | None,
+    ) -> Source:
+        if (paths is None) == (texts is None):
+            raise ValueError(f"{stage}: give reference_path or reference_texts, one of the two.")
+        if isinstance(texts, str):
+            raise ValueError(f"{stage}: reference_texts is a list of texts; files are named by reference_path.")
+        unknown = set(read_kwargs or {}) - {"storage_options"}
+        if unknown:
+            raise ValueError(f"{stage}: read_kwargs knows 'storage_options' only, not {min(unknown)!r}.")
+        names = (fields,) if isinstance(fields, str) else tuple(fields)
+        if not names:
+            raise ValueError(f"{stage}: reference_field names no field.")
+        given = [paths] if isinstance(paths, str | os.PathLike) else list(paths or ())
+        if paths is not None and not given:
+            raise ValueError(f"{stage}: reference_path is an empty list.")
+        return cls(tuple(os.fspath(path) for path in given), tuple(texts or ()), names, dict(read_kwargs or {}))
+
+    def files(self) -> list[File]:
+        """The files that are meant; `PlanError` if one is not there."""
+        if not self.paths:
+            return []
+        ends = (*JsonlReader.extensions, *ParquetReader.extensions)
+        return list_files(self.paths, ends, self.read_kwargs.get("storage_options"))
+
+    def read(self, files: Sequence[File]) -> Reference:
+        """All entries. What is wrong with a file is a `PlanError`: an entry that is not read is not looked for."""
+        from gristmill.kernels.texts import Texts
+
+        names: list[str] = [f"{GIVEN}#{i}" for i in range(len(self.texts))]
+        texts: list[str] = list(self.texts)
+        entries: list[int] = list(range(len(self.texts)))
+        for file in files:
+            for name, pieces in self._entries(file.path):
+                texts += pieces
+                entries += [len(names)] * len(pieces)
+                names.append(name)
+        if not any(text.strip() for text in texts):
+            where = ", ".join(self.paths) or "reference_texts"
+            raise PlanError(f"the reference {where} has no text: there is nothing to look for.")
+        return Reference(names, Texts.of(texts), np.array(entries, np.int64))
+
+    def _entries(self, path: str) -> Iterator[tuple[str, list[str]]]:
+        """The entries of a file with their texts, in order."""
+        count = with_text = 0
+        for batch in self._batches(path):
+            bad = batch.account.bad
+            if bad:
+                more = f" There are {len(bad)} such records in it." if len(bad) > 1 else ""
+                raise PlanError(f"reference {path}: the record at {bad[0].position} is bad: {bad[0].reason}.{more}")
+            columns = [self._column(batch, name, path) for name in self.fields if name in batch.columns]
+            for row, ident in enumerate(batch.data.column(ID).to_pylist()):
+                pieces = [text for column in columns for text in column[row]]
+                count += 1
+                with_text += bool(pieces)
+                yield posixpath.basename(path) + "#" + ident.rpartition("#")[2], pieces
+        if count and not with_text:
+            names = " nor ".join(map(repr, self.fields))
+            raise PlanError(
+                f"reference {path}: no record has a text in the field {names}. "
+                "say reference_field=... for the fields of the text."
+            )
+
+    def _batches(self, path: str) -> Iterator[DocumentBatch]:
+        kind: type[FileReader] = JsonlReader
+        if path.lower().endswith(ParquetReader.extensions):
+            kind = ParquetReader
+        reader = kind(path, fields=list(self.fields), read_kwargs=dict(self.read_kwargs), text_field=None)
+        read: Any = reader.process(FileGroupTask(data=[path]))
+        yield from [read] if isinstance(read, DocumentBatch) else read
+
+    def _column(self, batch: DocumentBatch, name: str, path: str) -> list[list[str]]:
+        """The texts of a field, of each record: a list where it holds a list of texts."""
+        import pyarrow as pa
+
+        column = batch.data.column(name)
+        kind = column.type
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            kind = kind.value_type
+            values = [[text for text in row or () if text] for row in column.to_pylist()]
+        else:
+            values = [[text] if text else [] for text in column.to_pylist()]
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+            raise PlanError(f"reference {path}: the field {name!r} holds {kind}, not text or lists of texts.")
+        return values

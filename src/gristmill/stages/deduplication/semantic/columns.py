@@ -1,0 +1,111 @@
+"""Embeddings out of a column of documents, and what is wrong with those that are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gristmill import fast_json
+from gristmill.tasks.arrow import NOTES
+
+NULL = "null"
+LENGTH = "wrong length"
+NOT_FINITE = "not finite"
+ZERO = "all zeros"
+NO_NUMBERS = "not a list of numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """The embeddings of a batch, and why the other documents have none."""
+
+    rows: np.ndarray
+    """The documents, by their place in the batch, that the vectors belong to."""
+    vectors: np.ndarray
+    bad: list[tuple[int, str, str]]
+    """(place in the batch, one of the reasons above, the same with particulars), in order."""
+
+
+def embeddings_of(field: pa.Field, column: pa.ChunkedArray, dim: int) -> Embeddings:
+    """What a column says: lists of ``dim`` finite numbers, not all of them zero, are embeddings."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # of no chunks, in some versions of Arrow
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    bad: dict[int, tuple[str, str]] = {}
+    lists = array if _is_list(array.type) else _parsed(field, array, bad)
+    there = np.asarray(pc.is_valid(lists).to_pylist(), dtype=bool)
+    for row in np.flatnonzero(~there).tolist():
+        bad.setdefault(row, (NULL, "no embedding"))
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), -1).to_pylist(), dtype=np.int64)
+    for row in np.flatnonzero(there & (lengths != dim)).tolist():
+        bad[row] = (LENGTH, f"{lengths[row]} numbers, not {dim}")
+    rows = np.flatnonzero(there & (lengths == dim))
+    vectors = _matrix(lists.take(pa.array(rows)), dim) if len(rows) != len(lists) else _matrix(lists, dim)
+    if vectors is None:
+        bad |= {row: (NO_NUMBERS, f"a list of {lists.type.value_type}") for row in rows.tolist()}
+        return Embeddings(rows[:0], np.zeros((0, dim)), _in_order(bad))
+    finite = np.isfinite(vectors).all(axis=1)
+    zero = ~vectors.any(axis=1)
+    for row in rows[~finite].tolist():
+        bad[row] = (NOT_FINITE, "it holds NaN, an infinity or a null")
+    for row in rows[zero].tolist():
+        bad[row] = (ZERO, "it is all zeros and points nowhere")
+    good = finite & ~zero
+    return Embeddings(rows[good], vectors if good.all() else vectors[good], _in_order(bad))
+
+
+def lengths_of(field: pa.Field, column: pa.ChunkedArray) -> list[int]:
+    """How many numbers each of the embeddings in a column has; those that are none are left out."""
+    array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    lists = array if _is_list(array.type) else _parsed(field, array, {})
+    return [length for length in pc.list_value_length(lists).to_pylist() if length]
+
+
+def _in_order(bad: dict[int, tuple[str, str]]) -> list[tuple[int, str, str]]:
+    return [(row, *bad[row]) for row in sorted(bad)]
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _matrix(lists: pa.Array, dim: int) -> np.ndarray | None:
+    """Lists of one length as rows, nulls in them as NaN; None if they do not hold numbers."""
+    flat = lists.flatten()
+    if pa.types.is_float16(flat.type):
+        flat = flat.cast(pa.float32())
+    if not (pa.types.is_floating(flat.type)):
+        try:
+            flat = flat.cast(pa.float64())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+    if flat.null_count:
+        flat = flat.fill_null(float("nan"))
+    return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(-1, dim)
+
+
+def _parsed(field: pa.Field, array: pa.Array, bad: dict[int, tuple[str, str]]) -> pa.Array:
+    """The lists in a column of JSON text, which is what fields of JSONL become that are not of one kind."""
+    is_json = (field.metadata or {}).get(NOTES.encode()) == b"json"
+    lists: list[list[float] | None] = []
+    for row, value in enumerate(array.to_pylist()):
+        numbers = _numbers(value) if is_json else None
+        if numbers is None and value is not None and not (is_json and value == "null"):
+            bad[row] = (NO_NUMBERS, f"{value!r:.60}" if is_json else f"of type {array.type}")
+        lists.append(numbers)
+    return pa.array(lists, pa.list_(pa.float64()))
+
+
+def _numbers(text: Any) -> list[float] | None:
+    if text is None:
+        return None
+    value = fast_json.loads(text)
+    if not isinstance(value, list):
+        return None
+    if not all(x is None or (isinstance(x, int | float) and not isinstance(x, bool)) for x in value):
+        return None
+    return [float("nan") if x is None else float(x) for x in value]

@@ -1,0 +1,164 @@
+"""From documents to points on the grid in the `Store`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from gristmill.lazy import np
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.semantic.fixed_point import to_grid
+from gristmill.stages.deduplication.semantic.ranking import BY_SCORE
+from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.deduplication.semantic.tasks import EmbeddingPart
+from gristmill.stages.registry import register
+from gristmill.storage import Folder
+from gristmill.tasks import DocumentBatch
+from gristmill.tasks.document import ID
+from gristmill.tasks.names import part_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SOURCE = "source_id"
+"""The column of where a document was read from: ``<file>#<position>``."""
+STEP = 256
+"""Embeddings that are put on the grid at a time: few enough for a CPU's cache."""
+
+
+@register
+class StoreEmbeddingsStage(ProcessingStage[DocumentBatch, EmbeddingPart]):
+    """Puts the embeddings of a batch into the store; documents without a usable one are listed in ``quarantine``.
+
+    Those stay in the data: without an embedding nothing can be said of them.
+    """
+
+    split_on_failure = False
+    fan_out = False
+    loads = ("gristmill.stages.deduplication.semantic.columns",)
+
+    def __init__(
+        self,
+        store_path: str,
+        quarantine_path: str,
+        embedding_field: str,
+        embedding_dim: int,
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] = (),
+        which_to_keep: str = "hard",
+        score_field: str | None = None,
+        text_field: str = "text",
+        random_state: int = 42,
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        self.store = Store(store_path)
+        self.quarantine = Folder(quarantine_path, storage_options)
+        self.embedding_field = embedding_field
+        self.embedding_dim = embedding_dim
+        self.id_field = id_field
+        self.metadata_fields = list(metadata_fields)
+        self.which_to_keep = which_to_keep
+        self.score_field = {"longest": text_field, "best": score_field}.get(which_to_keep)
+        self.random_state = random_state
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        others = [name for name in (self.id_field, self.score_field) if name is not None]
+        return ["data"], list(dict.fromkeys([self.embedding_field, *others, *self.metadata_fields]))
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return [], []
+
+    def process(self, task: DocumentBatch) -> EmbeddingPart:
+        import pyarrow as pa
+
+        from gristmill.stages.deduplication.semantic.columns import embeddings_of
+
+        table = task.to_pyarrow()
+        column, field = table.column(self.embedding_field), table.schema.field(self.embedding_field)
+        found = embeddings_of(field, column, self.embedding_dim)
+        ids = self._ids(table)
+        self._write_points(task.task_id, found.vectors)
+        rows = pa.array(found.rows)
+        kept = ids.take(rows)
+        scores = self._scores(table.take(rows), kept)
+        self.store.write(self.store.part_file(task.task_id, "scores"), scores)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, kept.schema) as writer:
+            writer.write_table(kept)
+        self.store.write(self.store.part_file(task.task_id, "arrow"), sink.getvalue())
+        if found.bad:
+            self._write_bad(task.task_id, ids, found.bad)
+        return EmbeddingPart(
+            data=task.task_id,
+            dataset_name=task.dataset_name,
+            rows=len(found.rows),
+            bad=dict(Counter(kind for _, kind, _ in found.bad)),
+            types={field.name: str(field.type) for field in kept.schema},
+        )
+
+    def _ids(self, table: pa.Table) -> pa.Table:
+        source = table.column(ID)
+        columns = {"id": source if self.id_field is None else _plain(table, self.id_field), SOURCE: source}
+        return _table(columns | {name: _plain(table, name) for name in self.metadata_fields})
+
+    def _write_points(self, task_id: str, vectors: np.ndarray) -> None:
+        points = np.empty(vectors.shape, dtype=np.int32)
+        for at in range(0, len(vectors), STEP):
+            points[at : at + STEP] = to_grid(vectors[at : at + STEP])
+        self.store.write(self.store.part_file(task_id, "points"), points)
+
+    def _scores(self, table: pa.Table, ids: pa.Table) -> np.ndarray:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.which_to_keep not in BY_SCORE:
+            return np.zeros(table.num_rows)
+        if self.score_field is None:
+            return _hashes(ids.column("id").to_pylist(), self.random_state)
+        column = table.column(self.score_field)
+        if self.which_to_keep == "longest":
+            column = pc.utf8_length(column.cast(pa.large_string()))
+        numbers = pc.cast(column, pa.float64()).fill_null(float("nan"))
+        found: np.ndarray = np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
+        return found
+
+    def _write_bad(self, task_id: str, ids: pa.Table, bad: list[tuple[int, str, str]]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        listed = ids.take(pa.array([row for row, _, _ in bad], pa.int64()))
+        listed = listed.append_column("reason", pa.array([reason for _, reason, _ in bad], pa.string()))
+        listed = listed.append_column("details", pa.array([details for _, _, details in bad], pa.string()))
+        sink = pa.BufferOutputStream()
+        pq.write_table(listed, sink)
+        self.quarantine.write(part_name(task_id, ".parquet"), sink.getvalue())
+
+
+def _hashes(ids: list[Any], seed: int) -> np.ndarray:
+    """A number by chance for each id, the same for the same seed."""
+    key = str(seed).encode()[:64]
+    whole = [int.from_bytes(blake2b(str(one).encode(), digest_size=6, key=key).digest(), "big") for one in ids]
+    return np.array(whole, dtype=np.float64)
+
+
+def _plain(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column; strings of one that is JSON text, because its values are of several kinds, without their quotes."""
+    import pyarrow as pa
+
+    from gristmill import fast_json
+    from gristmill.tasks.arrow import NOTES
+
+    column = table.column(name)
+    if (table.schema.field(name).metadata or {}).get(NOTES.encode()) != b"json":
+        return column
+    read = (None if text is None else fast_json.loads(text) for text in column.to_pylist())
+    texts = [None if x is None else x if isinstance(x, str) else fast_json.dumps(x).decode() for x in read]
+    return pa.chunked_array([pa.array(texts, pa.large_string())])
+
+
+def _table(columns: dict[str, Any]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table(columns).combine_chunks()

@@ -1,0 +1,117 @@
+"""Which documents are duplicates at a threshold, and of which one that stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gristmill.lazy import np
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.semantic.embeddings import SOURCE
+from gristmill.stages.deduplication.semantic.pairwise_stage import file_name, parquet_bytes
+from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.deduplication.semantic.tasks import ClusterRange
+from gristmill.stages.registry import register
+from gristmill.storage import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NUMBERS = ["cluster", "rank", "max_rank", "cosine_sim_score", "row"]
+
+
+def survivors(best: np.ndarray, removed: np.ndarray) -> np.ndarray:
+    """For each row the one that stays for it: itself, or where its most similar one leads, step by step.
+
+    ``best`` of a row that is removed is a row before it.
+    """
+    towards = np.where(removed, best, np.arange(len(best)))
+    while True:
+        further = towards[towards]
+        if np.array_equal(further, towards):
+            return towards
+        towards = further
+
+
+@register
+class IdentifyDuplicatesStage(ProcessingStage[ClusterRange, ClusterRange]):
+    """Lists the documents for which one of a higher rank is at least 1 - ``eps`` similar, with their records.
+
+    ``similar_id`` is the most similar one of a higher rank, which may itself be a duplicate; ``kept_id`` is the one
+    that stays, found from there. The two differ where similarity is passed on, which is counted as ``chained``.
+    """
+
+    loads = ("pyarrow.parquet",)
+    fan_out = False
+
+    def __init__(
+        self,
+        store_path: str,
+        pairwise_path: str,
+        output_path: str,
+        eps: float,
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        self.store = Store(store_path)
+        self.pairwise = Folder(pairwise_path, storage_options)
+        self.output = Folder(output_path, storage_options)
+        self.eps = eps
+
+    def process(self, task: ClusterRange) -> ClusterRange:
+        files: list[str] = []
+        kept, chained = self._kept(task)
+        duplicates = at = 0
+        for name in task.files:
+            table = self._read(name)
+            rows = kept[at : at + table.num_rows]
+            at += table.num_rows
+            records = self._records(table, rows)
+            duplicates += records.num_rows
+            if records.num_rows:
+                files.append(file_name(task, len(files)))
+                self.output.write(files[-1], parquet_bytes(records))
+        found = {**task.found, "duplicates": duplicates, "chained": chained}
+        return ClusterRange(data=task.data, dataset_name=task.dataset_name, rows=task.rows, files=files, found=found)
+
+    def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        import pyarrow.parquet as pq
+
+        with self.pairwise.fs.open(self.pairwise.path(name), "rb") as file:
+            return pq.ParquetFile(file).read(columns=columns)
+
+    def _kept(self, task: ClusterRange) -> tuple[np.ndarray, int]:
+        """The row that stays for each line of the task's files, or -1 for a document that stays itself."""
+        import pyarrow as pa
+
+        if not task.files:
+            return np.zeros(0, dtype=np.int64), 0
+        table = pa.concat_tables([self._read(name, NUMBERS) for name in task.files])
+        cluster, rank, row = (table.column(name).to_numpy() for name in ("cluster", "rank", "row"))
+        best = table.column("max_rank").fill_null(-1).to_numpy()
+        similarity = table.column("cosine_sim_score").fill_null(float("nan")).to_numpy()
+        removed = (best >= 0) & (similarity >= 1.0 - self.eps)
+        starts = np.arange(len(rank)) - rank  # the line of the cluster's first
+        best = np.where(removed, best + starts, -1)
+        assert (cluster[starts] == cluster).all(), "files of a range of clusters are not in order"
+        to = survivors(best, removed)
+        chained = int((removed & (to != best)).sum())
+        return np.where(removed, row[to], -1), chained
+
+    def _records(self, table: pa.Table, kept: np.ndarray) -> pa.Table:
+        import pyarrow as pa
+
+        lines = np.flatnonzero(kept >= 0)
+        found = table.take(pa.array(lines))
+        names = self.store.names.take(kept[lines])
+        leading = {
+            "id": found.column("id"),
+            "kept_id": names.column("id"),
+            "similar_id": found.column("max_id"),
+            "similarity": found.column("cosine_sim_score"),
+            "cluster": found.column("cluster"),
+            "distance": found.column("distance"),
+            SOURCE: found.column(SOURCE),
+            f"kept_{SOURCE}": names.column(SOURCE),
+        }
+        technical = {"max_id", "cosine_sim_score", "rank", "max_rank", "row"}
+        rest = {name: found.column(name) for name in found.column_names if name not in {*leading, *technical}}
+        return pa.table({**leading, **rest})

@@ -1,0 +1,89 @@
+"""K-means over embeddings on the coarse grid. All sums are exact: see `fixed_point`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gristmill.lazy import np
+from gristmill.stages.deduplication.semantic.arithmetic import Arithmetic
+from gristmill.stages.deduplication.semantic.fixed_point import GRID
+
+INIT_PER_CLUSTER = 16
+"""Points among which k-means++ chooses each centroid: all of them would cost as much as many rounds of k-means."""
+INITS = ("k-means++", "random")
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Centroids, and how they came about."""
+
+    centroids: np.ndarray
+    """On the coarse grid, as int32."""
+    iterations: int
+    converged: bool
+
+
+def mixed(numbers: np.ndarray, seed: int) -> np.ndarray:
+    """A hash of each whole number, as uint64 (splitmix64)."""
+    with np.errstate(over="ignore"):
+        x = numbers.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) % 2**64)
+        x = (x + np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found: np.ndarray = x ^ (x >> np.uint64(31))
+    return found
+
+
+def fit(
+    points: np.ndarray, clusters: int, seed: int, max_iter: int, tol: float, init: str, compute: Arithmetic
+) -> Fitted:
+    """Centroids of int16 points on the coarse grid, ``clusters`` of them at most.
+
+    Ends when the squares of the centroids' moves add up to ``tol`` (for embeddings of length one) or less, or after
+    ``max_iter`` rounds. A centroid that loses all its points stays where it is.
+    """
+    clusters = min(clusters, len(points))
+    start = plus_plus(points, clusters, seed, compute) if init == "k-means++" else _some(points, clusters, seed)
+    room = compute.free_bytes()
+    data = compute.hold(points) if room is None or points.nbytes <= room else points
+    centroids = start.astype(np.int32)
+    for iteration in range(1, max_iter + 1):
+        moved = _round(data, centroids, compute)
+        shift = float(((moved - centroids).astype(np.float64) ** 2).sum()) / GRID**2
+        centroids = moved
+        if shift <= tol:
+            return Fitted(centroids, iteration, True)
+    return Fitted(centroids, max_iter, False)
+
+
+def _round(data: Any, centroids: np.ndarray, compute: Arithmetic) -> np.ndarray:
+    """Centroids in the middle of the points that are nearest to them; ``data`` is held, or sent block by block."""
+    around = compute.nearest(centroids)
+    for at in range(0, len(data), around.block):
+        around.add(data[at : at + around.block])
+    sums, counts = around.totals()
+    means = np.rint(sums / np.maximum(counts, 1)[:, None]).astype(np.int32)
+    moved: np.ndarray = np.where(counts[:, None] == 0, centroids, means)
+    return moved
+
+
+def _some(points: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """``count`` of the points by chance, in the order of chance."""
+    order = np.argsort(mixed(np.arange(len(points)), seed + 1), kind="stable")[:count]
+    found: np.ndarray = points[order]
+    return found
+
+
+def plus_plus(points: np.ndarray, clusters: int, seed: int, compute: Arithmetic) -> np.ndarray:
+    """K-means++: each centroid a point drawn with the odds of its squared distance to those before it."""
+    among = _some(points, min(len(points), INIT_PER_CLUSTER * clusters), seed)
+    chance = np.random.Generator(np.random.PCG64(seed))
+    spread = compute.spread(among)
+    chosen = [int(chance.integers(len(among)))]
+    for _ in range(1, clusters):
+        total = spread.choose(chosen[-1])
+        # of no distance at all: every point is a centroid already, and any will do
+        chosen.append(spread.find(int(chance.integers(total))) if total else chosen[-1])
+    found: np.ndarray = among[chosen]
+    return found

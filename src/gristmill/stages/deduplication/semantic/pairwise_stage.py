@@ -1,0 +1,157 @@
+"""The most similar document of a higher rank, for every document of some clusters."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gristmill.lazy import np
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.semantic.arithmetic import OnDevice
+from gristmill.stages.deduplication.semantic.cluster import write_at
+from gristmill.stages.deduplication.semantic.embeddings import SOURCE
+from gristmill.stages.deduplication.semantic.pairwise import Rows, RowsInMemory, RowsOnDisk, best_before
+from gristmill.stages.deduplication.semantic.ranking import ranked
+from gristmill.stages.deduplication.semantic.store import KEY, KEY_BYTES, POINT_BYTES, Store, read_points
+from gristmill.stages.deduplication.semantic.tasks import ClusterRange
+from gristmill.stages.registry import register
+from gristmill.storage import Folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_PER_FILE = 1 << 18
+"""Rows of a result that are held at a time; one file each."""
+STEP = 4096
+
+
+def file_name(task: ClusterRange, number: int) -> str:
+    """The file of a result by its clusters; sorted by name, files are in the order of clusters and ranks."""
+    first, stop = task.data
+    return f"clusters-{first:08d}-{stop - 1:08d}.{number:05d}.parquet"
+
+
+def parquet_bytes(table: pa.Table) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+@register
+class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
+    """Writes, for each document of the clusters, the most similar one that is ranked before it in its cluster.
+
+    ``room`` bytes are for embeddings; of a cluster that takes more, parts are compared with parts.
+    """
+
+    loads = ("pyarrow.parquet",)
+    fan_out = False
+
+    def __init__(
+        self,
+        store_path: str,
+        output_path: str,
+        room: int,
+        which_to_keep: str = "hard",
+        pairwise_batch_size: int = 1024,
+        device: str | None = "cpu",
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        self.store = Store(store_path)
+        self.output = Folder(output_path, storage_options)
+        self.room = room
+        self.which_to_keep = which_to_keep
+        self.pairwise_batch_size = pairwise_batch_size
+        self.device = device
+
+    def process(self, task: ClusterRange) -> ClusterRange:
+
+        edges = self.store.load("clusters.npy")
+        held: list[pa.Table] = []
+        files: list[str] = []
+        for cluster in range(*task.data):
+            start, stop = int(edges[cluster]), int(edges[cluster + 1])
+            if stop == start:
+                continue
+            for table in self._cluster(cluster, start, stop):
+                held.append(table)
+                if sum(one.num_rows for one in held) >= ROWS_PER_FILE:
+                    files.append(self._write(task, len(files), held))
+                    held = []
+        if held:
+            files.append(self._write(task, len(files), held))
+        found = {"gpu_peak": self.arithmetic.peak_bytes()}
+        return ClusterRange(data=task.data, dataset_name=task.dataset_name, rows=task.rows, files=files, found=found)
+
+    def _write(self, task: ClusterRange, number: int, tables: list[pa.Table]) -> str:
+        import pyarrow as pa
+
+        name = file_name(task, number)
+        whole = pa.concat_tables(tables, promote_options="permissive")
+        self.output.write(name, parquet_bytes(whole))
+        return name
+
+    def _cluster(self, cluster: int, start: int, stop: int) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        count = stop - start
+        keys = np.fromfile(self.store.file("keys.bin"), KEY, count, offset=start * KEY_BYTES)
+        order = ranked(self.which_to_keep, keys["row"], keys["distance"], keys["score"])
+        keys = keys[order]
+        with self._ranked_points(start, stop, order) as rows:
+            best, similarity = best_before(
+                rows, count, self.store.dim, self.pairwise_batch_size, self.room, self.arithmetic
+            )
+        for a in range(0, count, ROWS_PER_FILE):
+            part = slice(a, a + ROWS_PER_FILE)
+            names = self.store.names.take(keys["row"][part])
+            has_one = best[part] >= 0
+            others = self.store.names.take(keys["row"][np.where(has_one, best[part], 0)])
+            nothing = pa.array(~has_one)
+            yield pa.table(
+                {
+                    "id": names.column("id"),
+                    "max_id": _blank(others.column("id"), nothing),
+                    "cosine_sim_score": pa.array(similarity[part], mask=~has_one),
+                    "cluster": np.full(len(has_one), cluster, dtype=np.int32),
+                    "rank": np.arange(a, a + len(has_one)),
+                    "max_rank": pa.array(best[part], mask=~has_one),
+                    "distance": keys["distance"][part],
+                    "row": keys["row"][part],
+                    SOURCE: names.column(SOURCE),
+                    **{name: names.column(name) for name in names.column_names if name not in ("id", SOURCE)},
+                }
+            )
+
+    @contextmanager
+    def _ranked_points(self, start: int, stop: int, order: np.ndarray) -> Iterator[Rows]:
+        dim, path = self.store.dim, self.store.file("points.bin")
+        width = POINT_BYTES * dim
+        if (stop - start) * width * 2 <= self.room:
+            yield RowsInMemory(read_points(path, start, stop, dim)[order])
+            return
+        rank = np.empty(len(order), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        file, scratch = tempfile.mkstemp(prefix=".ranked-", dir=self.store.path)
+        try:
+            for at in range(start, stop, STEP):
+                points = read_points(path, at, min(at + STEP, stop), dim)
+                for point, to in zip(points, rank[at - start :].tolist(), strict=False):
+                    write_at(file, point.tobytes(), to * width)
+            yield RowsOnDisk(scratch, dim)
+        finally:
+            os.close(file)
+            os.unlink(scratch)
+
+
+def _blank(column: pa.ChunkedArray, where: pa.Array) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(where, pa.scalar(None, column.type), column)

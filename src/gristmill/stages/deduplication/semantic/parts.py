@@ -1,0 +1,71 @@
+"""What there is to do: how long embeddings are, which parts they come in, which clusters make a task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gristmill.errors import PlanError
+from gristmill.lazy import np
+from gristmill.stages.deduplication.semantic.embeddings import StoreEmbeddingsStage
+from gristmill.stages.deduplication.semantic.store import Part, Store
+from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
+from gristmill.stages.text.io.reader.base import FileReader
+from gristmill.tasks import DocumentBatch
+
+LOOKED_AT = 1000
+"""Embeddings whose most frequent length is taken for that of all."""
+ROWS_PER_TASK = 1 << 15
+"""Small clusters are put together up to so many documents."""
+
+
+def length_of_first(reader: FileReader, stage: StoreEmbeddingsStage) -> int:
+    """The most frequent length among the first embeddings that a reader gives to a stage."""
+    from gristmill.stages.deduplication.semantic.columns import lengths_of
+
+    name = stage.embedding_field
+    lengths: list[int] = []
+    for batch in _batches(reader, stage):
+        table = batch.to_pyarrow().slice(0, LOOKED_AT)
+        lengths += lengths_of(table.schema.field(name), table.column(name))
+        if len(lengths) >= LOOKED_AT:
+            break
+    if not lengths:
+        raise PlanError(
+            f"no document of the input has an embedding in the field {name!r}: "
+            "say embedding_field=... where they are in another, or embedding_dim=... to go on without."
+        )
+    return Counter(lengths[:LOOKED_AT]).most_common(1)[0][0]
+
+
+def _batches(reader: FileReader, stage: StoreEmbeddingsStage) -> Iterator[DocumentBatch]:
+    blocks = reader.source() or []
+    linked = reader.linked([], [stage])
+    for block in blocks:
+        found: Any = linked.process(block)
+        yield from [found] if isinstance(found, DocumentBatch) else found
+
+
+def settled(store: Store, parts: Sequence[EmbeddingPart], dim: int) -> list[EmbeddingPart]:
+    """The parts in the order of the input, which is noted in the store."""
+    ordered = sorted(parts, key=lambda part: [int(number) for number in part.data.split(".")])
+    starts = np.cumsum([0, *(part.rows for part in ordered)]).tolist()
+    listed = [Part(part.data, part.rows, start) for part, start in zip(ordered, starts, strict=False)]
+    types: dict[str, set[str]] = {}
+    for part in ordered:
+        for name, kind in part.types.items():
+            types.setdefault(name, set()).add(kind)
+    store.write_parts(listed, dim, [name for name, kinds in types.items() if len(kinds - {"null"}) > 1])
+    return ordered
+
+
+def cluster_ranges(edges: np.ndarray) -> Iterator[ClusterRange]:
+    """Clusters in tasks of about `ROWS_PER_TASK` documents: what is in a file does not depend on who does it."""
+    first = 0
+    for stop in range(1, len(edges)):
+        rows = int(edges[stop] - edges[first])
+        if rows >= ROWS_PER_TASK or stop == len(edges) - 1:
+            if rows:
+                yield ClusterRange(data=(first, stop), rows=rows)
+            first = stop

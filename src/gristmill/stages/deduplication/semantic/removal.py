@@ -1,0 +1,84 @@
+"""Taking duplicates out of the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from gristmill import fast_json
+from gristmill.lazy import np
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.registry import register
+from gristmill.tasks import DocumentBatch
+from gristmill.tasks.document import ID
+
+INDEX = "removed.json"
+REASON = "semantic duplicate"
+RECORD = [("position", "<i8"), ("similarity", "<f8")]
+
+
+def split_source(source: str) -> tuple[str, int]:
+    """File and position of where a document was read."""
+    path, _, position = source.rpartition("#")
+    return path, int(position)
+
+
+def write_removed(store: Store, found: Iterable[tuple[Sequence[str], Sequence[float]]]) -> int:
+    """Note what is to be removed, by file, from pieces of (sources, similarities); gives how many there are."""
+    by_file: dict[str, list[tuple[int, float]]] = {}
+    for sources, similarities in found:
+        for source, similarity in zip(sources, similarities, strict=True):
+            path, position = split_source(source)
+            by_file.setdefault(path, []).append((position, similarity))
+    index: dict[str, str] = {}
+    for number, path in enumerate(sorted(by_file)):
+        index[path] = f"removed-{number:06d}.npy"
+        store.save(index[path], np.sort(np.array(by_file[path], dtype=RECORD), order="position"))
+    store.write(store.file(INDEX), fast_json.dumps(index))
+    return sum(map(len, by_file.values()))
+
+
+@register
+class RemoveSemanticDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Drops the documents that were found to be duplicates, by where they were read; all else passes."""
+
+    def __init__(self, store_path: str) -> None:
+        self.store = Store(store_path)
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        sources = [split_source(source) for source in task.to_pyarrow().column(ID).to_pylist()]
+        keep = np.ones(len(sources), dtype=bool)
+        similarity = np.zeros(len(sources))
+        positions = np.array([position for _, position in sources], dtype=np.int64)
+        files = np.array([path for path, _ in sources], dtype=object)
+        for path in dict.fromkeys(files):
+            removed = self._removed(path)
+            if not len(removed):
+                continue
+            lines = np.flatnonzero(files == path)
+            at = np.searchsorted(removed["position"], positions[lines]).clip(max=len(removed) - 1)
+            hit = removed["position"][at] == positions[lines]
+            keep[lines[hit]] = False
+            similarity[lines[hit]] = removed["similarity"][at[hit]]
+        return task.keep(keep, reason=REASON, scores=similarity[~keep].tolist())
+
+    def _removed(self, path: str) -> np.ndarray:
+        """What is to be removed from a file; that of the last one is kept at hand."""
+        last: tuple[str, np.ndarray] | None = self.__dict__.get("_last")
+        if last is None or last[0] != path:
+            name = self._index.get(path)
+            last = self.__dict__["_last"] = (path, self.store.load(name) if name else np.zeros(0, dtype=RECORD))
+        return last[1]
+
+    @cached_property
+    def _index(self) -> dict[str, str]:
+        with open(self.store.file(INDEX), "rb") as file:
+            index: dict[str, str] = fast_json.loads(file.read())
+            return index
