@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from itertools import count, takewhile
 from typing import Any
 
 from gristmill import fast_json
 from gristmill.errors import OutputChanged
 from gristmill.ledger.entry import Entry
-from gristmill.ledger.sides import EXCLUDED, QUARANTINE
+from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
 from gristmill.storage import TEMPORARY, Folder
 from gristmill.tasks.names import block_of_file
 
@@ -20,7 +22,12 @@ RUN = "_gristmill/run.json"
 LEDGER = "_gristmill/ledger.json"
 COMMITS = "_gristmill/commits"
 LOCK = "_gristmill/lock"
+PHASES = "_gristmill/phases"
+"""What a run in several phases keeps of each of them, in folders 1, 2, ..."""
+DECIDED = "decided.json"
+"""In the folder of a phase: it is done."""
 _FLUSH_S = 0.5
+_OF_PHASE = re.compile(r"\.phase\d+\.")
 _COMPACT = 64
 """Files of commits beyond which a run that resumes puts them into one."""
 
@@ -46,11 +53,11 @@ class CommitLog:
 
         `OutputChanged` if what is there was made by something else.
         """
-        self._lock()
+        self.lock()
         if fresh:
             self.clear()
         if not self.is_of(fingerprint):
-            self._check_unused()
+            self.check_unused()
             self.folder.write(RUN, fast_json.dumps(fingerprint, option=fast_json.OPT_INDENT_2))
             return
         there = self.folder.sizes()
@@ -61,7 +68,7 @@ class CommitLog:
             for line in self.folder.read(f"{COMMITS}/{name}").splitlines(keepends=True):
                 commit = fast_json.loads(line)
                 entry = Entry.of_plain(commit)
-                if any(there.get(file) != size for file, _, size in entry.files):
+                if any(file and there.get(file) != size for file, _, size in entry.files):
                     continue  # what it has written is gone or damaged: it is done again
                 done.add(commit["block"])
                 yield commit["block"], entry
@@ -87,7 +94,7 @@ class CommitLog:
             )
         return True
 
-    def _lock(self) -> None:
+    def lock(self) -> None:
         """One run at a time: where the system has locks, that is on this machine, another one is refused."""
         if not self.folder.is_local:
             return
@@ -107,7 +114,7 @@ class CommitLog:
             os.close(self._held)
             self._held = None
 
-    def _check_unused(self) -> None:
+    def check_unused(self) -> None:
         """Nothing may be there that would be taken for a part of the output."""
         self.folder.remove(COMMITS)  # of a run that was being removed
         parts = [name for name in self.folder.names() if block_of_file(name) is not None]
@@ -118,22 +125,36 @@ class CommitLog:
                 + ", but no log of a run that wrote it.\nRemove them, or write to another folder."
             )
 
-    def _remove_rest(self, done: set[int]) -> None:
-        """Remove what was written for blocks that were not committed: the next attempt may be cut differently."""
+    def _remove_rest(self, done: set[int] | None) -> None:
+        """Remove what was written for blocks that were not committed: the next attempt may be cut differently.
+
+        What phases before have left beside the output is of other blocks, and stays; with None all goes.
+        """
         for sub in ("", EXCLUDED, QUARANTINE):
             for name in self.folder.names(sub, unfinished=True):
                 block = block_of_file(name.removeprefix(TEMPORARY))
-                if block is not None and (block not in done or name.startswith(TEMPORARY)):
+                if block is None or (done is not None and _OF_PHASE.search(name)):
+                    continue
+                if done is None or block not in done or name.startswith(TEMPORARY):
                     self.folder.remove(f"{sub}/{name}" if sub else name)
 
     def clear(self) -> None:
         """Remove what an earlier run has written: first that it did, at last what it was."""
+        self._clear_phases()
         if not self.folder.exists(RUN):
             return
         self.folder.remove(COMMITS)
         self.folder.remove(LEDGER)
-        self._remove_rest(set())
+        self._remove_rest(None)
         self.folder.remove(RUN)
+
+    def _clear_phases(self) -> None:
+        phases = list(takewhile(self.folder.exists, (f"{PHASES}/{n}" for n in count(1))))
+        for phase in phases:  # the records are of use to who reads this
+            self.folder.remove(f"{phase}/{DECIDED}")
+        for n, phase in enumerate(phases, 1):
+            self.folder.remove(records_name(n))
+            self.folder.remove(phase)
 
     def add(self, block: int, entry: Entry) -> None:
         self._waiting.append(_line(block, entry))
@@ -159,6 +180,12 @@ class CommitLog:
             return None
         except fast_json.JSONDecodeError as error:
             raise OutputChanged(f"{self.folder.path(name)} cannot be read: {error}") from None
+
+
+def phase_name(file: str, number: int) -> str:
+    """What a file that a phase has put beside its documents is called beside the output."""
+    stem, dot, end = file.partition(".")
+    return f"{stem}.phase{number}{dot}{end}"
 
 
 def _line(block: int, entry: Entry) -> bytes:

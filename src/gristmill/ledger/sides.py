@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
 EXCLUDED = "excluded"
 QUARANTINE = "quarantine"
+RECORDS = "duplicates"
 STAGE, REASON, SCORE = "excluded_stage", "excluded_reason", "excluded_score"
 """The columns that an excluded document has beside its own."""
 _LONGEST_RAW = 1 << 16
 _MOST_BAD_BYTES = 4 << 20
 """Of bad records that wait to be written."""
+
+
+def records_name(number: int) -> str:
+    """The folder, in the output, of the records of what the first, second ... barrier of a pipeline has removed."""
+    return RECORDS if number == 1 else f"{RECORDS}-{number}"
 
 
 class Output(Protocol):

@@ -10,9 +10,10 @@ from gristmill.errors import PipelineError, PlanError
 from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
+from gristmill.ledger.commits import DECIDED
 from gristmill.ledger.sides import is_output
 from gristmill.pipeline.explain_duplicates import in_common, look_up
-from gristmill.pipeline.phases import DECIDED, phase_folder, records_folder
+from gristmill.pipeline.phases import phase_folder, records_folder
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.filters.columns import texts_of

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
-from gristmill.backends.base import Executor, RunRecord
-from gristmill.errors import PipelineFailed, PlanError
-from gristmill.ledger.commits import CommitLog
+from gristmill.backends.base import Executor, Plan, RunRecord, StageStats, StepStats
+from gristmill.errors import OutputChanged, PipelineFailed, PlanError
+from gristmill.ledger.commits import DECIDED, PHASES, RUN, CommitLog, phase_name
 from gristmill.ledger.run import RunLedger
-from gristmill.ledger.sides import EXCLUDED, QUARANTINE, Output, is_output
-from gristmill.pipeline.documents import fingerprint, with_ledger
+from gristmill.ledger.sides import EXCLUDED, QUARANTINE, Output, is_output, records_name
+from gristmill.pipeline.documents import check_apart, fingerprint, with_ledger
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.barrier import KEYS, BarrierStage
@@ -36,10 +36,6 @@ from gristmill.tasks.names import block_of_file
 if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
 
-PHASES = "_gristmill/phases"
-RECORDS = "duplicates"
-"""The folder, in the output, of the records of what barriers have removed; of a second one `duplicates-2`."""
-DECIDED = "decided.json"
 GPU_SHARE = 0.25
 """Of a GPU for each worker that makes keys on it: one alone would leave it waiting."""
 HERE_BYTES = 64 << 20
@@ -87,22 +83,56 @@ class _Phases:
         self.notes: list[str] = []
         self.ledger: RunLedger | None = None
         """Of the pieces that are done, if what they kept is not read from the source again."""
+        self.done_before: list[StepStats] = []
+        """The steps of pieces that an earlier run has done."""
 
     def run(self, whole: list[Stage], source: Source, keep_outputs: bool | None) -> RunResult:
+        check_apart(self.writer, self.blocks, getattr(self.reader, "file_paths", None))
+        log = CommitLog(self.writer.folder)
+        try:
+            log.lock()
+        except OSError as error:
+            raise PlanError(f"{log.folder.url} cannot be written to: {error.strerror or error}") from error
+        try:
+            if self.fresh:
+                log.clear()
+            self._check_ours(log)
+            cuts, last = self._cuts(whole, source)
+        finally:
+            log.close()
+        result = self._execute(*last, keep_outputs, cuts[-1])
+        if result.ok or self.executor.ignore_failures:
+            for number, cut in enumerate(cuts, 1):
+                self._clear(cut, number)
+        if result.record.failures_total and not self.executor.ignore_failures:
+            raise PipelineFailed(result.failure_report(), result)
+        return result
+
+    @staticmethod
+    def _check_ours(log: CommitLog) -> None:
+        """Say before the work is done that there is no room for its results."""
+        output = log.folder
+        if not output.exists(RUN):
+            log.check_unused()
+        elif not output.exists(f"{PHASES}/1"):
+            raise OutputChanged(
+                f"{output.url} holds the output of another run, which had no stage that needs all documents.\n"
+                "Start over with --fresh, or run(fresh=True), which removes what is there; or write to another folder."
+            )
+
+    def _cuts(self, whole: list[Stage], source: Source) -> tuple[list[_Cut], _Piece]:
+        """All up to the last cut; gives the cuts, and what is left."""
         output = self.writer.folder
-        if self.fresh and output.exists(PHASES):
-            output.remove(PHASES)
+        cuts: list[_Cut] = []
         front: list[Stage] = []
         head, blocks = self.reader, self.blocks
-        number = 0
         for stage in whole:
             if not isinstance(stage, BarrierStage):
                 front.append(stage)
                 continue
-            number += 1
+            number = len(cuts) + 1
             cut = _Cut(stage, phase_folder(output, number), records_folder(output, number))
-            if self.fresh:
-                cut.records.remove()
+            cuts.append(cut)
             self._phase(cut, front, head, blocks, source)
             if cut.read_again:
                 front = [whole[0]]
@@ -112,13 +142,7 @@ class _Phases:
                 source = Source(blocks[0]) if blocks else source
                 front = [head]
             front.append(stage.behind(cut.folder, cut.records))
-        result = self._execute(front, head, blocks, source, keep_outputs, self.fresh)
-        if result.ok or self.executor.ignore_failures:
-            for n in range(1, number + 1):
-                self._clear(phase_folder(output, n), n)
-        if result.record.failures_total and not self.executor.ignore_failures:
-            raise PipelineFailed(result.failure_report(), result)
-        return result
+        return cuts, (front, head, blocks, source)
 
     def _phase(self, cut: _Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source) -> None:
         """All in front of a cut, and what is decided there."""
@@ -130,11 +154,13 @@ class _Phases:
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
         made_of = fingerprint(plan, head, blocks)
         cut.version = _short_hash(made_of)
-        decided = None if self.fresh else _read_json(cut.folder, DECIDED)
+        decided = _read_json(cut.folder, DECIDED)
         if decided is not None:
             CommitLog(cut.folder).is_of(made_of)
             cut.parts = [(name, files) for name, files in decided["parts"]]
+            cut.is_cleared = decided.get("cleared", False)
             self.notes += decided["notes"]
+            self.done_before += _steps_of(plan)
             if not cut.read_again:
                 self._account(RunLedger.of_plain(decided["ledger"]))
             return
@@ -144,7 +170,7 @@ class _Phases:
         for line in forecast(cut.barrier, self.reader, self.blocks, memory, workers, not cut.read_again):
             say(line)
         before = len(self.records)
-        result = self._execute(stages, head, blocks, source, False, self.fresh)
+        result = self._execute(stages, head, blocks, source, False)
         if result.record.failures_total and not self.executor.ignore_failures:
             raise PipelineFailed(result.failure_report(), result)
         cut.parts = [(name, _files_of(name, blocks)) for name in _names(cut.folder)]
@@ -170,19 +196,24 @@ class _Phases:
         blocks: Sequence[Task[Any]],
         source: Source,
         keep_outputs: bool | None,
-        fresh: bool,
+        behind: _Cut | None = None,
     ) -> RunResult:
+        """Run a piece; the last one is ``behind`` a cut."""
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
-        plan, tasks = with_ledger(plan, [head], self.pipeline._as_yaml, blocks, fresh)
+        plan, tasks = with_ledger(plan, [head], self.pipeline._as_yaml, blocks, fresh=False)
         assert plan.ledger is not None
         log = plan.ledger.log
-        is_last = plan.output is not None and plan.output.folder is self.writer.folder
         try:
+            if behind is not None and behind.is_cleared and not behind.read_again and tasks:
+                raise OutputChanged(
+                    f"files that a run has written to {self.writer.folder.url} have gone or changed, and what they "
+                    "were made of was removed when it ended.\nStart over with --fresh, or run(fresh=True)."
+                )
             record = self.executor.execute(plan, tasks, keep_outputs)
             self.records.append(record)
             result = RunResult(record)
             result.check()
-            if is_last:
+            if behind is not None:
                 result = RunResult(self._together())
             if log is not None and result.ledger is not None and (result.ok or self.executor.ignore_failures):
                 log.finish(result.ledger.plain())
@@ -201,7 +232,7 @@ class _Phases:
         before = sum(record.wall_s for record in records[:-1])
         return replace(
             last,
-            steps=[step for record in records for step in record.steps],
+            steps=[*self.done_before, *(step for record in records for step in record.steps)],
             wall_s=before + last.wall_s,
             first_output_s=None if last.first_output_s is None else before + last.first_output_s,
             failures=[failure for record in records for failure in record.failures],
@@ -216,18 +247,18 @@ class _Phases:
             notes=self.notes,
         )
 
-    def _clear(self, folder: Folder, number: int) -> None:
+    def _clear(self, cut: _Cut, number: int) -> None:
         """Put what was set aside in front of a cut beside the rest, and remove what was of use to the run only."""
-        output = self.writer.folder
-        read_again = not any(name.endswith(DOCUMENTS) for name in folder.names())
+        output, folder = self.writer.folder, cut.folder
         for side in (EXCLUDED, QUARANTINE):
             for name in folder.names(side):
-                if not read_again:  # else it was written once more, at the end
-                    stem, dot, end = name.partition(".")
-                    output.write(f"{side}/{stem}.phase{number}{dot}{end}", folder.read(f"{side}/{name}"))
+                if not cut.read_again:  # else it was written once more, at the end
+                    output.write(f"{side}/{phase_name(name, number)}", folder.read(f"{side}/{name}"))
             folder.remove(side)
+        if not cut.is_cleared:
+            folder.write(DECIDED, fast_json.dumps({**_read_json(folder, DECIDED), "cleared": True}))
         for name in folder.names(unfinished=True):
-            if name != DECIDED:
+            if name not in (DECIDED, *cut.barrier.stays):
                 folder.remove(name)
 
 
@@ -241,6 +272,12 @@ class _Cut:
     read_again: bool = False
     """Whether documents are read from the source again behind the cut, as nothing was done to them before it."""
     version: str = ""
+    is_cleared: bool = False
+    """Whether a run has come to its end, so that documents that were put aside have gone."""
+
+
+_Piece = tuple[list[Stage], Stage, list[Task[Any]], Source]
+"""Stages, the one among them that knows what is read, the blocks of that, and the first of them."""
 
 
 class _Between:
@@ -360,8 +397,11 @@ def phase_folder(output: Folder, number: int) -> Folder:
 
 def records_folder(output: Folder, number: int) -> Folder:
     """Where the records are of what was removed at the cut of this number."""
-    name = RECORDS if number == 1 else f"{RECORDS}-{number}"
-    return Folder(f"{output.url.rstrip('/')}/{name}", output.options)
+    return Folder(f"{output.url.rstrip('/')}/{records_name(number)}", output.options)
+
+
+def _steps_of(plan: Plan) -> list[StepStats]:
+    return [StepStats(step.name, [StageStats(stage.name) for stage in step.stages]) for step in plan.steps]
 
 
 def _names(folder: Folder) -> list[str]:

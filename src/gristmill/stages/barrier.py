@@ -78,6 +78,8 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """What it looks at in documents."""
     indifferent = ("memory_limit", "device", "bands_per_iteration")
     memory_limit: int | None = None
+    stays: Sequence[str] = ()
+    """Files in its folder that stay when the run has ended: `behind` needs them to make a lost part again."""
     device: str | None = None
     """Where keys are made: "cpu", "cuda", or None for a GPU if one is there and is of use."""
     gpu_is_of_use: bool = False

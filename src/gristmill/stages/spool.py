@@ -71,7 +71,8 @@ class Spool(ProcessingStage[DocumentBatch, FileGroupTask]):
         self.barrier.setup(worker_metadata)
 
     def process(self, task: DocumentBatch) -> FileGroupTask:
-        name = part_of(task)
+        # not the part that it was in front of an earlier cut: a stage since then may have made several of one
+        name = part_name(task.task_id, "")
         files = []
         written = FileGroupTask(dataset_name=task.dataset_name)
         if self.with_documents:

@@ -28,6 +28,8 @@ def unite(parent: Array, folder: Folder, files: Sequence[str]) -> None:
         pairs = read_array(folder, name)
         for begin in range(0, pairs.shape[1], _PAIRS_AT_ONCE):
             some = np.ascontiguousarray(pairs[:, begin : begin + _PAIRS_AT_ONCE])
+            if int(some.max(initial=-1)) >= len(parent):
+                raise ValueError(f"the pairs in {name} are of other documents: start over with --fresh.")
             union_edges(parent, some[0], some[1])
 
 

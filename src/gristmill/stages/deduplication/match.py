@@ -85,10 +85,9 @@ def _plain(keys: Array) -> Array:
 def tasks_for(name: str, columns: Sequence[str], documents: int, memory: int) -> list[MatchTask]:
     """What to do to compare one kind of key within some bytes of memory."""
     passes = max(1, -(-documents * (BYTES_EACH + 8 * len(columns)) // max(memory, 1)))
-    return [
-        MatchTask(f"{name}-{turn:04d}-of-{passes:04d}.pairs", columns=list(columns), turn=turn, passes=passes)
-        for turn in range(passes)
-    ]
+    # a run that goes on with another memory limit takes other turns
+    files = [f"{name}-{turn:04d}-of-{passes:04d}.pairs" for turn in range(passes)]
+    return [MatchTask(file, columns=list(columns), turn=turn, passes=passes) for turn, file in enumerate(files)]
 
 
 def write_array(folder: Folder, name: str, array: Array) -> None:

@@ -102,8 +102,26 @@ def common_columns(batch: DocumentBatch, text_field: str, score_field: str | Non
     texts = texts_of(batch, text_field)
     columns: dict[str, Any] = {IDENT: batch.data.column(ID), SIZE: pa.array(texts.ends - texts.starts)}
     if score_field is not None:
-        scores = column_of(batch, score_field)
-        if not (pa.types.is_integer(scores.type) or pa.types.is_floating(scores.type) or pa.types.is_null(scores.type)):
-            raise TypeError(f"column {score_field!r} holds {scores.type}, not numbers: documents are ranked by it.")
-        columns[SCORE] = scores.cast(pa.float64()).fill_null(float("-inf"))
+        columns[SCORE] = _scores(batch.data.schema.field(score_field), column_of(batch, score_field))
     return columns
+
+
+def _scores(field: pa.Field, column: pa.ChunkedArray) -> Array:
+    """What documents are ranked by. No number is NaN, and worse than any other: so is a NaN.
+
+    Whatever the type of the column, which may be another in each batch, these are doubles: integers above 2^53 that
+    are rounded to the same one are equals.
+    """
+    from gristmill import fast_json
+    from gristmill.stages.text.io.json_columns import is_json
+
+    kind = column.type if column.null_count < len(column) else pa.null()
+    if is_json(field):  # whole numbers and others, in one column
+        values = [None if text is None else fast_json.loads(text) for text in column.to_pylist()]
+        if all(type(value) in (int, float, type(None)) for value in values):
+            floats = [None if value is None else float(value) for value in values]
+            column, kind = pa.chunked_array([pa.array(floats, pa.float64())]), pa.float64()
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+        raise TypeError(f"column {field.name!r} holds {kind}, not numbers: documents are ranked by it.")
+    scores: Array = column.cast(pa.float64(), safe=False).to_numpy()
+    return scores

@@ -29,6 +29,7 @@ _PIECES_EACH = 20
 class PieceDeduplication(BarrierStage):
     """Keeps the first of equal pieces of text among all documents, in the order of the source."""
 
+    stays = (REMOVED,)
     unit: ClassVar[str] = ""
 
     def __init__(self, text_field: str = "text", min_length: int = 1, memory_limit: int | str | None = None) -> None:

@@ -8,6 +8,7 @@ from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.deduplication.policy import FIRST, check_device, check_policy
+from gristmill.stages.deduplication.remove import REMOVED
 from gristmill.stages.registry import register
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
@@ -28,6 +29,8 @@ class ExactDeduplication(BarrierStage):
     pipeline; without it the executor's counts. Hashes are made on the CPU, which takes less time for it than to send
     the texts elsewhere; ``device="cuda"`` makes them on a GPU all the same.
     """
+
+    stays = (REMOVED,)
 
     def __init__(
         self,

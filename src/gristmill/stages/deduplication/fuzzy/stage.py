@@ -9,6 +9,7 @@ from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.deduplication.policy import FIRST, check_device, check_policy
+from gristmill.stages.deduplication.remove import REMOVED
 from gristmill.stages.registry import register
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
@@ -44,6 +45,8 @@ class FuzzyDeduplication(BarrierStage):
     minimum). ``seed`` changes which of the pairs around the threshold meet. Sketches are made on a GPU if this machine
     has one that can be used, to the same bits; ``device`` "cpu" or "cuda" says so or otherwise.
     """
+
+    stays = (REMOVED,)
 
     def __init__(
         self,

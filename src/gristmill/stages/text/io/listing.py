@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from gristmill.errors import PlanError
 
 LIST_FROM = 8
 """From so many named files in one folder on, the folder is listed once instead of asking for each file."""
-ASIDE = ("excluded", "quarantine")
+ASIDE = re.compile(r"excluded|quarantine|duplicates(-\d+)?")
 """Folders of an output that hold no documents that were kept."""
 
 
@@ -145,7 +146,7 @@ class _Listing:
             for entry, parts in inside
             if parts[-1].lower().endswith(self.extensions)
             and not any(part.startswith(("_", ".")) for part in parts)
-            and not any(part in ASIDE and tuple(parts[:i]) in outputs for i, part in enumerate(parts[:-1]))
+            and not any(ASIDE.fullmatch(part) and tuple(parts[:i]) in outputs for i, part in enumerate(parts[:-1]))
         ]
 
     def _file(self, entry: Any) -> File:

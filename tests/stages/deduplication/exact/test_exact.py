@@ -1,0 +1,243 @@
+"""Exact deduplication from files to files, against a dict in plain Python."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.stages.deduplication.corpora import (
+    deduplicate,
+    execute,
+    first_of_equals,
+    lines_of,
+    places,
+    records_of,
+    write_jsonl,
+    written,
+)
+from tests.stages.deduplication.in_process import InProcess
+
+from gristmill.stages.deduplication.exact import ExactDeduplication
+from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
+from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter
+
+COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "Crème brûlée à la façon d'Ångström") for form in ("NFC", "NFD"))
+PREFIX = "the same beginning " * 200
+ADVERSARIAL = [
+    *("", " ", "", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", " "),
+    *(COMPOSED, DECOMPOSED, COMPOSED, unicodedata.normalize("NFKC", "ﬁne"), "ﬁne", "fine"),
+    *("trailing", "trailing ", "trailing\n", "trailing\n\n", " trailing", "trailing"),
+    *("nul\0", "nul", "nul\0\0", "\0nul", "nul\0", "\0", "\0\0", "\0"),
+    *("👩‍👩‍👧", "👩👩👧", "👩‍👩‍👧", "👍🏽", "👍", "👍🏽", "\U0010ffff", "\ufffd", "\U0010ffff"),
+    *(PREFIX + "a", PREFIX + "b", PREFIX, PREFIX + "a", PREFIX[:-1]),
+    *("a" * n for n in range(70)),
+    *("a" * n for n in (0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65)),
+    *("ab", "ba", "Ab", "aB", "AB", "ab"),
+    '"quoted" \\ and /slashed/', '"quoted" \\ and /slashed/', "\u2028line\u2029", "\u2028line\u2029",
+]  # fmt: skip
+
+
+def check_records(source, out, survivors):
+    """The records name each removed document once, with the one that stays and the first one of its kind.
+
+    ``survivors`` gives, for each document of the source in order, the place of the one that stays.
+    """
+    ids = list(places(source))
+    firsts = first_of_equals(list(places(source).values()))
+    expected = [
+        {"id": ids[n], "survivor": ids[stays], "cluster": ids[firsts[n]]}
+        for n, stays in enumerate(survivors)
+        if stays != n
+    ]
+    found = [{key: row[key] for key in ("id", "survivor", "cluster")} for row in records_of(out)]
+    assert found == expected
+
+
+def test_what_stays_is_what_a_dict_of_texts_says_however_odd_the_texts(tmp_path):
+    documents = [{"n": n, "text": text} for n, text in enumerate(ADVERSARIAL)]
+    write_jsonl(tmp_path / "in/a.jsonl", documents[:60])
+    write_jsonl(tmp_path / "in/b.jsonl", documents[60:])
+    result = deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(), blocksize=3000, workers=2)
+    firsts = first_of_equals(ADVERSARIAL)
+    assert lines_of(tmp_path / "out") == [d for n, d in enumerate(documents) if firsts[n] == n]
+    check_records(tmp_path / "in", tmp_path / "out", firsts)
+    whole = result.ledger.total()
+    assert len(list((tmp_path / "out").glob("part-*"))) > 3
+    assert whole.documents == len(documents) and whole.kept + whole.dropped.total() == len(documents)
+    assert dict(whole.dropped) == {("ExactDeduplication", "exact duplicate"): len(records_of(tmp_path / "out"))}
+
+
+def test_texts_of_megabytes_that_differ_in_their_last_character_are_different(tmp_path):
+    huge = "0123456789abcdef" * (5 << 16)
+    write_jsonl(tmp_path / "in/a.jsonl", [{"text": t} for t in (huge, huge[:-1] + "g", "g" + huge[1:])])
+    write_jsonl(tmp_path / "in/b.jsonl", [{"text": huge}])
+    deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication())
+    assert [d["text"][0] + d["text"][-1] for d in lines_of(tmp_path / "out")] == ["0f", "0g", "gf"]
+    check_records(tmp_path / "in", tmp_path / "out", [0, 1, 2, 0])
+
+
+def test_a_text_is_the_same_however_json_escapes_it_and_the_first_line_stays_byte_for_byte(tmp_path):
+    lines = [
+        b'{"text": "caf\\u00e9 \\ud83d\\ude00 \\/ \\t"}',
+        '{"text":"café 😀 / \\u0009", "x": 1}'.encode(),
+        b'{ "x": [1,  2], "text" : "caf\xc3\xa9 \\uD83D\\uDE00 / \\t" }',
+        b'{"text": "cafe"}',
+    ]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication())
+    assert written(tmp_path / "out")["part-000000.jsonl"] == lines[0] + b"\n" + lines[3] + b"\n"
+    assert [row["row"] for row in records_of(tmp_path / "out")] == [1, 2]
+
+
+def test_every_removed_document_has_one_record_and_its_survivor_is_in_the_output(tmp_path):
+    corpus = [{"text": f"text {n % 37}", "n": n} for n in range(300)]
+    for name, begin in (("a", 0), ("b", 100), ("c", 200)):
+        write_jsonl(tmp_path / f"in/{name}.jsonl", corpus[begin : begin + 100])
+    result = deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(), blocksize=700)
+    records, texts = records_of(tmp_path / "out"), places(tmp_path / "in")
+    removed = [row["id"] for row in records]
+    kept = set(texts) - set(removed)
+    assert len(set(removed)) == len(removed) == 300 - 37
+    assert {texts[ident] for ident in kept} == {d["text"] for d in lines_of(tmp_path / "out")} and len(kept) == 37
+    assert all(row["survivor"] in kept and texts[row["survivor"]] == texts[row["id"]] for row in records)
+    excluded = lines_of(tmp_path / "out", "excluded")
+    assert Counter(d["n"] for d in excluded + lines_of(tmp_path / "out")) == Counter(range(300))
+    assert {(d["excluded_stage"], d["excluded_reason"]) for d in excluded} == {
+        ("ExactDeduplication", "exact duplicate")
+    }
+    assert all(account.balances and account.read == 100 for account in result.ledger.files.values())
+
+
+SCORED = [
+    # text, score; which stays of each text is said below
+    ("ties", 2), ("ties", 2), ("ties", 1),
+    ("later is best", 1), ("later is best", 1.5), ("later is best", -3),
+    ("nulls lose", None), ("nulls lose", -1e300), ("nulls lose", None),
+    ("all null", None), ("all null", None),
+    ("large", 2**53), ("large", 2**60), ("large", 2**60),
+    ("mixed", 0), ("mixed", 0.25), ("mixed", None),
+]  # fmt: skip
+BEST = {"ties": 0, "later is best": 4, "nulls lose": 7, "all null": 9, "large": 12, "mixed": 15}
+
+
+def scored(rows):
+    return [{"text": text, "score": score, "n": n} for n, (text, score) in enumerate(rows)]
+
+
+@pytest.mark.parametrize("blocksize", [60, 250, None])
+def test_the_best_by_score_stays_and_the_first_of_equals(tmp_path, blocksize):
+    write_jsonl(tmp_path / "in/a.jsonl", scored(SCORED))
+    barrier = ExactDeduplication(survivor="best", score_field="score")
+    deduplicate(tmp_path / "in", tmp_path / "out", barrier, blocksize=blocksize)
+    assert [d["n"] for d in lines_of(tmp_path / "out")] == sorted(BEST.values())
+    check_records(tmp_path / "in", tmp_path / "out", [BEST[text] for text, _ in SCORED])
+
+
+def test_a_document_without_a_score_is_worse_than_any_and_nan_is_no_score(tmp_path):
+    nan = float("nan")
+    rows = [("a", None), ("a", nan), ("b", nan), ("b", None), ("c", nan), ("c", float("-inf")), ("c", None)]
+    texts, scores = zip(*rows, strict=True)
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"text": texts, "score": pa.array(scores, pa.float64())}), tmp_path / "in/a.parquet")
+    barrier = ExactDeduplication(survivor="best", score_field="score")
+    execute(ParquetReader(str(tmp_path / "in")), barrier, ParquetWriter(str(tmp_path / "out")))
+    found = [(row["id"][-1], row["survivor"][-1]) for row in records_of(tmp_path / "out")]
+    assert found == [("1", "0"), ("3", "2"), ("4", "5"), ("6", "5")]
+
+
+def test_integers_of_any_kind_are_scores(tmp_path):
+    (tmp_path / "in").mkdir()
+    for n, kind in enumerate((pa.uint64(), pa.int8(), pa.float32())):
+        values = [1, 2**64 - 1, 7] if kind == pa.uint64() else [1, 100, 7]
+        table = pa.table({"text": [f"text {n}"] * 3, "score": pa.array(values, kind)})
+        pq.write_table(table, tmp_path / f"in/{n}.parquet")
+    barrier = ExactDeduplication(survivor="best", score_field="score")
+    execute(ParquetReader(str(tmp_path / "in")), barrier, ParquetWriter(str(tmp_path / "out")))
+    assert {row["survivor"].rpartition("#")[2] for row in records_of(tmp_path / "out")} == {"1"}
+
+
+def test_a_score_that_is_no_number_is_told_by_its_column(tmp_path):
+    write_jsonl(tmp_path / "in/a.jsonl", [{"text": "a", "score": "high"}, {"text": "a", "score": "low"}])
+    with pytest.raises(Exception, match="'score' holds large_string, not numbers"):
+        deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(survivor="best", score_field="score"))
+
+
+def test_of_equal_texts_the_longest_is_the_first(tmp_path):
+    write_jsonl(tmp_path / "in/a.jsonl", [{"text": text} for text in ("bb", "a", "a", "bb", "a")])
+    deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(survivor="longest"))
+    check_records(tmp_path / "in", tmp_path / "out", [0, 1, 1, 0, 1])
+
+
+@pytest.mark.parametrize("arguments", [{"survivor": "best"}, {"score_field": "n"}, {"survivor": "last"}])
+def test_a_policy_that_makes_no_sense_is_refused(arguments):
+    with pytest.raises(ValueError, match=r"survivor|score_field"):
+        ExactDeduplication(**arguments)
+
+
+def test_parquet_in_several_row_groups_comes_out_as_parquet_with_its_types(tmp_path):
+    (tmp_path / "in").mkdir()
+    texts = [f"text {n % 11}" for n in range(60)]
+    for name in "ab":
+        table = pa.table({"text": texts, "n": pa.array(range(60), pa.int16()), "of": [name] * 60})
+        pq.write_table(table, tmp_path / f"in/{name}.parquet", row_group_size=9)
+    reader = ParquetReader(str(tmp_path / "in"), blocksize=400)
+    result = execute(reader, ExactDeduplication(), ParquetWriter(str(tmp_path / "out")))
+    parts = [pq.read_table(path) for path in sorted((tmp_path / "out").glob("part-*.parquet"))]
+    rows = [row for part in parts for row in part.to_pylist()]
+    assert len(parts) > 4 and rows == [{"text": f"text {n}", "n": n, "of": "a"} for n in range(11)]
+    assert {part.schema.field("n").type for part in parts if part.num_rows} == {pa.int16()}
+    survivors = {row["id"]: row["survivor"] for row in records_of(tmp_path / "out")}
+    a, b = (str(tmp_path / f"in/{name}.parquet") for name in "ab")
+    assert survivors == {f"{file}#{n}": f"{a}#{n % 11}" for file in (a, b) for n in range(60) if (file, n) >= (a, 11)}
+    assert result.ledger.total().kept == 11
+
+
+def test_compressed_files_are_streams_whose_batches_find_each_others_duplicates(tmp_path, monkeypatch):
+    documents = [{"text": f"{n % 400} " + "x" * 300, "n": n} for n in range(1500)]
+    write_jsonl(tmp_path / "in/a.jsonl.gz", documents[:1000])
+    write_jsonl(tmp_path / "in/b.jsonl.gz", documents[1000:])
+    result = deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(), blocksize="64KB")
+    assert len(list((tmp_path / "out").glob("part-*"))) > 4
+    assert [d["n"] for d in lines_of(tmp_path / "out")] == list(range(400))
+    assert len(records_of(tmp_path / "out")) == 1100 == result.ledger.total().dropped.total()
+
+
+def test_the_workflow_counts_and_tells_where_things_are(tmp_path):
+    write_jsonl(tmp_path / "in/a.jsonl", [{"body": f"{n % 3}"} for n in range(10)])
+    found = ExactDeduplicationWorkflow(tmp_path / "in", tmp_path / "out", text_field="body").run(InProcess())
+    assert (found.documents, found.duplicates, found.output) == (10, 7, str(tmp_path / "out"))
+    assert found.records == str(tmp_path / "out/duplicates") and len(records_of(tmp_path / "out")) == 7
+    assert "7 of 10 documents are duplicates, in 3 clusters, the largest of 4" in found.summary()
+
+
+def test_identification_leaves_the_documents_where_they_are_and_a_second_run_finds_it_done(tmp_path):
+    write_jsonl(tmp_path / "in/a.jsonl", [{"text": f"{n % 3}"} for n in range(10)])
+    workflow = ExactDeduplicationWorkflow(tmp_path / "in", tmp_path / "out", perform_removal=False)
+    for _ in range(2):
+        found = workflow.run(InProcess())
+        assert (found.documents, found.duplicates, found.output) == (10, 7, None)
+        assert [name for name in written(tmp_path / "out") if not name.startswith("duplicates/")] == []
+        assert len(records_of(tmp_path / "out")) == 7
+    assert found.run.ledger.resumed == 1
+
+
+def test_records_do_not_need_a_writer_of_the_same_kind(tmp_path):
+    write_jsonl(
+        tmp_path / "in/a.jsonl", [{"text": "a", "x": {"y": 1}}, {"text": "a", "x": 3}, {"text": "b", "x": None}]
+    )
+    execute(JsonlReader(str(tmp_path / "in")), ExactDeduplication(), ParquetWriter(str(tmp_path / "out")))
+    rows = [r for p in sorted((tmp_path / "out").glob("part-*.parquet")) for r in pq.read_table(p).to_pylist()]
+    assert [row["text"] for row in rows] == ["a", "b"] and json.loads(rows[0]["x"]) == {"y": 1}
+    excluded = pq.read_table(next((tmp_path / "out/excluded").glob("*.parquet"))).to_pylist()
+    assert [row["excluded_reason"] for row in excluded] == ["exact duplicate"]
+
+
+def test_dropped_documents_are_not_written_if_they_are_not_wanted(tmp_path):
+    write_jsonl(tmp_path / "in/a.jsonl", [{"text": "a"}, {"text": "a"}])
+    execute(JsonlReader(str(tmp_path / "in")), ExactDeduplication(), JsonlWriter(str(tmp_path / "out"), excluded=False))
+    assert sorted(written(tmp_path / "out")) == ["duplicates/part-000000.parquet", "part-000000.jsonl"]

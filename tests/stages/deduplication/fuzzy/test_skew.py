@@ -1,0 +1,152 @@
+"""Many documents with the same key: what that takes grows with their number, not with its square."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from gristmill.kernels.groups import first_equal, labels, union_edges
+from gristmill.stages.barrier import KEYS
+from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication, verify
+from gristmill.stages.deduplication.fuzzy.verify import MOST_SPLITS
+from gristmill.stages.deduplication.link import unite
+from gristmill.stages.deduplication.match import write_array
+from gristmill.stages.deduplication.records import ROW
+from gristmill.stages.spool import PART, in_arrow
+from gristmill.storage import Folder
+from gristmill.tasks import DocumentBatch
+from gristmill.tasks.document import ID
+
+GENEROUS = 9.0
+"""How many times as long four times as much may take. Were it quadratic, it would be sixteen."""
+
+
+class Here:
+    """What a barrier decides with, in this process: all documents are in one part."""
+
+    def __init__(self, folder, batch: DocumentBatch) -> None:
+        place = Path(tempfile.mkdtemp(dir=folder))
+        self.folder = Folder(str(place / "keys"))
+        self.records = Folder(str(place / "records"))
+        self.memory = 1 << 30
+        self.workers = 1
+        self.notes: list[str] = []
+        self.batch = batch
+
+    def run(self, name, stage, tasks, size):
+        stage.setup()
+        return [stage.process(task) for task in tasks]
+
+    def few(self, places, field):
+        return None
+
+    def again(self, name, stage, parts):
+        assert list(parts) == ["part-000000"]
+        stage.process(self.batch)
+
+
+def decided(folder, stage: FuzzyDeduplication, documents: list[str]) -> Here:
+    ids = pa.array([f"file#{n}" for n in range(len(documents))])
+    batch = DocumentBatch(pa.table({"text": pa.array(documents, pa.large_string()), ID: ids}), task_id="0")
+    batch._metadata[PART] = "part-000000"
+    between = Here(folder, batch)
+    between.folder.write("part-000000" + KEYS, in_arrow(stage.keys(batch)))
+    stage.decide(between)
+    return between
+
+
+def cpu(action, *arguments) -> float:
+    """The least of two times: the first one may load something."""
+    found = []
+    for _ in range(2):
+        began = time.process_time()
+        action(*arguments)
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_million_equal_keys_take_four_times_a_quarter_of_them(columns):
+    def match(count: int) -> None:
+        keys = np.full((count, columns), 12345, np.uint64)
+        first = first_equal(keys if columns == 2 else keys[:, 0])
+        assert not first.any()
+        parent = np.arange(count)
+        union_edges(parent, first[1:], np.arange(1, count))
+        assert not labels(parent).any()
+
+    assert cpu(match, 1_000_000) < GENEROUS * max(cpu(match, 250_000), 0.005)
+
+
+def test_a_chain_of_a_million_pairs_is_united_in_either_direction():
+    def unite(count: int, step: int) -> None:
+        parent = np.arange(count)
+        numbers = np.arange(1, count)[::step]
+        union_edges(parent, numbers - 1, numbers)
+        assert not labels(parent).any()
+
+    for step in (1, -1):
+        assert cpu(unite, 1_000_000, step) < GENEROUS * max(cpu(unite, 250_000, step), 0.005)
+
+
+BOILERPLATE = "All rights reserved. No part of this page may be reproduced without the permission of the miller. "
+
+
+def boilerplate(count: int) -> list[str]:
+    return [f"{BOILERPLATE}{n}" for n in range(count)]
+
+
+def test_fifty_thousand_documents_of_one_boilerplate_take_time_in_proportion(tmp_path):
+    def decide(count: int) -> None:
+        between = decided(tmp_path, FuzzyDeduplication(verify_sample=100), boilerplate(count))
+        assert between.notes[0].endswith(f"in 1 clusters, the largest of {count:,} (with file#0)")
+
+    assert cpu(decide, 40_000) < GENEROUS * cpu(decide, 10_000)
+
+
+def test_fifty_thousand_empty_texts_take_time_in_proportion(tmp_path):
+    def decide(count: int) -> None:
+        between = decided(tmp_path, FuzzyDeduplication(verify=True), [""] * count)
+        assert f"{count - 1:,} of {count:,} documents are duplicates" in between.notes[0]
+
+    assert cpu(decide, 50_000) < GENEROUS * cpu(decide, 12_500)
+
+
+def test_a_large_cluster_of_documents_that_are_not_alike_is_split_with_few_comparisons_each(tmp_path, monkeypatch):
+    counted = []
+    compared = verify.jaccards
+
+    def counting(values, edges, left, right):
+        counted.append(len(left))
+        return compared(values, edges, left, right)
+
+    monkeypatch.setattr(verify, "jaccards", counting)
+    # one minimum to a band: whoever shares the boilerplate hangs together, though half of each text is its own
+    documents = [f"{BOILERPLATE}{' '.join(f'{n}-{k * 7919 * (n + 1)}' for k in range(14))}" for n in range(1500)]
+    stage = FuzzyDeduplication(num_bands=20, minhashes_per_band=1, verify=True, jaccard_threshold=0.9)
+    between = decided(tmp_path, stage, documents)
+    stay = int(re.search(r"all similarities verified; ([\d,]+) documents stay", between.notes[1])[1].replace(",", ""))
+    assert 1490 <= stay <= 1499  # hardly one shares no band with any other
+    assert stay <= sum(counted) <= len(documents) * MOST_SPLITS
+
+
+def test_records_of_a_large_cluster_name_each_document_once(tmp_path):
+    import pyarrow.parquet as pq
+
+    between = decided(tmp_path, FuzzyDeduplication(verify_sample=0), ["same"] * 30_000)
+    table = pq.read_table(between.records.path("part-000000.parquet"))
+    assert table.column(ROW).to_pylist() == list(range(1, 30_000))
+    assert table.column("survivor").unique().to_pylist() == ["file#0"]
+
+
+def test_pairs_of_documents_that_are_not_there_are_refused(tmp_path):
+    folder = Folder(str(tmp_path))
+    write_array(folder, "band000.pairs", np.array([[0, 1], [1, 10]]))
+    with pytest.raises(ValueError, match="of other documents"):
+        unite(np.arange(10), folder, ["band000.pairs"])
