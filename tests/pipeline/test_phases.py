@@ -303,7 +303,7 @@ def test_nothing_is_left_before_the_cut(corpus, tmp_path, barrier):
         assert len(lines_of(tmp_path / "out", "excluded")) == 120 and not lines_of(tmp_path / "out")
 
 
-@pytest.mark.parametrize("barrier", [ExactDeduplication, FuzzyDeduplication])
+@pytest.mark.parametrize("barrier", [ExactDeduplication, lambda: fuzzy(normalize=False)])
 @pytest.mark.parametrize("content", ["", '{"text": "a"}\n', '{"text": " \\n "}\n{"text": "\\t"}\n', "not JSON\n"])
 def test_a_file_of_next_to_nothing(tmp_path, barrier, content):
     (tmp_path / "in").mkdir()

@@ -44,6 +44,11 @@ def clusters_of(documents: list[str], **sketcher) -> list[int]:
     return [root(n) for n in range(len(documents))]
 
 
+def normalized(text: str) -> str:
+    """What is compared by default."""
+    return " ".join(text.lower().split())
+
+
 def shingles(text: str, width: int = 24) -> set[str]:
     return {text[i : i + width] for i in range(max(1, len(text) - width + 1))}
 
@@ -63,6 +68,7 @@ def near_duplicates(seed: int, families: int = 25) -> list[str]:
     found = []
     for n, text in enumerate(texts(seed, families)):
         found += [text] + [edited(text, seed + 100 * n + k, rng.choice([0, 1, 1, 2, 3, 8])) for k in range(n % 6)]
+    found += [text.upper().replace(" ", "\n  ") for text in found[::9]]
     found += ["", "", " ", "short", "short", "short one", "šhört", "\n\n", "日本語の短い文章", "日本語の短い文章"]
     rng.shuffle(found)
     return found
@@ -80,6 +86,7 @@ def put(folder, documents: list[str]) -> None:
     ("arguments", "sketcher"),
     [
         ({}, {}),
+        ({"normalize": False}, {}),
         (
             {"word_ngrams": 3, "num_bands": 9, "minhashes_per_band": 4, "seed": 7, "method": "classic"},
             {"ngrams": 3, "unit": "word", "num_bands": 9, "minhashes_per_band": 4, "seed": 7, "method": "classic"},
@@ -91,7 +98,8 @@ def test_clusters_survivors_and_records_are_those_of_a_slow_model(tmp_path, argu
     put(tmp_path / "in", documents)
     stage = FuzzyDeduplication(survivor="longest", bands_per_iteration=2, **arguments)
     result = deduplicate(tmp_path / "in", tmp_path / "out", stage, blocksize=4000)
-    labels = clusters_of(documents, **sketcher)
+    seen = normalized if arguments.get("normalize", True) else str
+    labels = clusters_of([seen(text) for text in documents], **sketcher)
     clusters = defaultdict(list)
     for n, label in enumerate(labels):
         clusters[label].append(n)
@@ -110,7 +118,7 @@ def test_clusters_survivors_and_records_are_those_of_a_slow_model(tmp_path, argu
     largest = max(map(len, shown))
     assert f"in {len(shown):,} clusters, the largest of {largest:,}" in result.summary()
     kind = (lambda text: word_shingles(text, 3)) if "word_ngrams" in arguments else shingles
-    by_id = places(tmp_path / "in")
+    by_id = {ident: seen(text) for ident, text in places(tmp_path / "in").items()}
     for row in records:
         true = jaccard(kind(by_id[row["id"]]), kind(by_id[row["survivor"]]))
         assert row["jaccard_verified"] == pytest.approx(true, abs=1e-6)
@@ -192,10 +200,12 @@ def test_split_clusters_are_the_same_in_any_number_of_groups_parts_and_workers(t
 def test_documents_without_words_are_one_cluster(tmp_path):
     documents = ["", " ", "", "   ", "\n", "", " "]
     put(tmp_path / "in", documents)
-    deduplicate(tmp_path / "in", tmp_path / "chars", FuzzyDeduplication())
+    deduplicate(tmp_path / "in", tmp_path / "chars", FuzzyDeduplication(normalize=False))
     assert sorted(d["text"] for d in lines_of(tmp_path / "chars")) == sorted(set(documents))
-    deduplicate(tmp_path / "in", tmp_path / "words", FuzzyDeduplication(word_ngrams=5, verify=True))
-    assert [d["n"] for d in lines_of(tmp_path / "words")] == [0]
+    deduplicate(tmp_path / "in", tmp_path / "words", FuzzyDeduplication(word_ngrams=5, verify=True, normalize=False))
+    deduplicate(tmp_path / "in", tmp_path / "folded", FuzzyDeduplication(verify=True))
+    for name in ("words", "folded"):
+        assert [d["n"] for d in lines_of(tmp_path / name)] == [0]
 
 
 def test_estimates_are_near_the_truth_on_texts_of_many_lengths(tmp_path):
