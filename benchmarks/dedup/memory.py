@@ -80,8 +80,8 @@ def main() -> int:
         print(f"{documents:,} documents, {text / 2**30:.2f} GiB, memory_limit {args.limit}")
         print(f"  forecast: {forecast[0] if forecast else 'none'}")
         print(
-            f"  measured: peak {measured.peak_pss / 2**20:,.0f} MiB, {measured.wall_s:.0f} s, CPU {measured.cpu_s:.0f} s, "
-            f"kept {measured.said.get('kept'):,}, exit code {measured.code}"
+            f"  measured: peak {measured.peak_pss / 2**20:,.0f} MiB, {measured.wall_s:.0f} s, "
+            f"CPU {measured.cpu_s:.0f} s, kept {measured.said.get('kept'):,}, exit code {measured.code}"
         )
     return 0
 

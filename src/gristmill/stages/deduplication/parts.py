@@ -106,6 +106,20 @@ def common_columns(batch: DocumentBatch, text_field: str, score_field: str | Non
     return columns
 
 
+def without_text(batch: DocumentBatch, text_field: str) -> tuple[Array, Array]:
+    """The rows that have no text at all, and a hash of the id of each: nothing is said, so nobody says the same."""
+    from gristmill.kernels.signatures import exact_hashes
+    from gristmill.kernels.texts import Texts
+    from gristmill.stages.text.filters.columns import column_of
+    from gristmill.tasks.document import ID
+
+    column = column_of(batch, text_field)
+    if not column.null_count:
+        return np.zeros(0, np.int64), np.zeros((0, 2), np.uint64)
+    rows = np.flatnonzero(column.is_null().to_numpy())
+    return rows, exact_hashes(Texts.of(batch.data.column(ID).take(pa.array(rows)).to_pylist()), seed=1)
+
+
 def _scores(field: pa.Field, column: pa.ChunkedArray) -> Array:
     """What documents are ranked by. No number is NaN, and worse than any other: so is a NaN.
 

@@ -23,6 +23,7 @@ from tests.stages.deduplication.in_process import InProcess
 
 from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
+from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter
 
 COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "Crème brûlée à la façon d'Ångström") for form in ("NFC", "NFD"))
@@ -241,3 +242,12 @@ def test_dropped_documents_are_not_written_if_they_are_not_wanted(tmp_path):
     write_jsonl(tmp_path / "in/a.jsonl", [{"text": "a"}, {"text": "a"}])
     execute(JsonlReader(str(tmp_path / "in")), ExactDeduplication(), JsonlWriter(str(tmp_path / "out"), excluded=False))
     assert sorted(written(tmp_path / "out")) == ["duplicates/part-000000.parquet", "part-000000.jsonl"]
+
+
+@pytest.mark.parametrize("barrier", [ExactDeduplication("body"), FuzzyDeduplication("body")])
+def test_documents_without_the_text_are_no_duplicates_of_each_other(tmp_path, barrier):
+    documents = [{"text": f"{n}", **({"body": "the same text in all of them"} if n % 2 else {})} for n in range(10)]
+    write_jsonl(tmp_path / "in" / "a.jsonl", documents)
+    execute(JsonlReader(str(tmp_path / "in")), barrier, JsonlWriter(str(tmp_path / "out")))
+    left = [json.loads(line)["text"] for file in sorted((tmp_path / "out").glob("*.jsonl")) for line in file.open()]
+    assert left == ["0", "1", "2", "4", "6", "8"]

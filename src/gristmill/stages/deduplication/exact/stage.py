@@ -67,12 +67,14 @@ class ExactDeduplication(BarrierStage):
 
         from gristmill.kernels import gpu_signatures
         from gristmill.kernels.signatures import exact_hashes
-        from gristmill.stages.deduplication.parts import common_columns
+        from gristmill.stages.deduplication.parts import common_columns, without_text
         from gristmill.stages.text.filters.columns import texts_of
 
         columns = common_columns(batch, self.text_field, self.score_field)
         texts = texts_of(batch, self.text_field)
         hashes = gpu_signatures.exact_hashes(texts) if self._on_gpu else exact_hashes(texts)
+        silent, own = without_text(batch, self.text_field)
+        hashes[silent] = own
         return pa.table({**columns, "h0": hashes[:, 0].copy(), "h1": hashes[:, 1].copy()})
 
     def decide(self, between: Between) -> None:

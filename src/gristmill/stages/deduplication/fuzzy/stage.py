@@ -138,7 +138,7 @@ class FuzzyDeduplication(BarrierStage):
     def keys(self, batch: DocumentBatch) -> pa.Table:
         import pyarrow as pa
 
-        from gristmill.stages.deduplication.parts import common_columns
+        from gristmill.stages.deduplication.parts import common_columns, without_text
         from gristmill.stages.deduplication.records import SIGNATURE
         from gristmill.stages.text.filters.columns import texts_of
 
@@ -158,6 +158,8 @@ class FuzzyDeduplication(BarrierStage):
         small = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(width), len(sketch.small), [None, pa.py_buffer(sketch.small.tobytes())]
         )
+        silent, own = without_text(batch, self.text_field)
+        sketch.bands[:, silent] = own[:, 0]
         bands = {band_name(n): sketch.bands[n] for n in range(self.num_bands)}
         return pa.table({**columns, **bands, SIGNATURE: small})
 
