@@ -175,6 +175,9 @@ class Executor(ABC):
         """
         yield self
 
+    def ahead(self, stages: Sequence[ProcessingStage[Any, Any]]) -> None:  # noqa: B027  # most have nothing to start
+        """A plan of ``stages`` is executed soon, within `starting`: what it needs anyway may be started."""
+
     @contextmanager
     def several(self) -> Iterator[None]:
         """For as long as several plans are run one after the other: what they can share stays up meanwhile."""

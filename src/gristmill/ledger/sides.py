@@ -61,7 +61,7 @@ class Sides:
         self._bad_files: dict[str, int] = {}
 
     def dropped(self, task: str, stage: str, dropped: Dropped) -> None:
-        if self._output.excluded is False or not dropped.rows.num_rows:
+        if self._output.excluded is False or not dropped.reasons:
             return
         self._dropped.setdefault(task, []).append((stage, dropped))
 

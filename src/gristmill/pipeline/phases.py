@@ -8,11 +8,13 @@ that was stopped goes on where it was; `decided.json` says that a piece and what
 from __future__ import annotations
 
 import hashlib
+import importlib
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
@@ -170,9 +172,13 @@ class _Phases:
         for line in forecast(cut.barrier, self.reader, self.blocks, memory, workers, not cut.read_again):
             say(line)
         before = len(self.records)
+        loading = Thread(target=_import_all, args=(cut.barrier.decides_with,), daemon=True)
+        loading.start()
         result = self._execute(stages, head, blocks, source, False)
         if result.record.failures_total and not self.executor.ignore_failures:
             raise PipelineFailed(result.failure_report(), result)
+        loading.join()
+        self.executor.ahead([*self.pipeline.stages, cut.barrier.behind(cut.folder, cut.records)])
         cut.parts = [(name, _files_of(name, blocks)) for name in _names(cut.folder)]
         ledger = self.records[before].ledger
         assert ledger is not None
@@ -384,6 +390,13 @@ def wants_gpu(barrier: BarrierStage, executor: Executor) -> bool:
     config: Any = getattr(executor, "config", None)
     told = getattr(config, "num_gpus", None)
     return barrier.gpu_is_of_use and bool(len(machine.gpus()) if told is None else told)
+
+
+def _import_all(modules: Sequence[str]) -> None:
+    """Import what will be needed while there is nothing else to do. Whoever needs it says what is wrong with it."""
+    with suppress(Exception):
+        for name in modules:
+            importlib.import_module(name)
 
 
 def say(line: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from gristmill.stages.core import ProcessingStage, Result
 from gristmill.storage import Folder
@@ -83,6 +83,8 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     device: str | None = None
     """Where keys are made: "cpu", "cuda", or None for a GPU if one is there and is of use."""
     gpu_is_of_use: bool = False
+    decides_with: ClassVar[tuple[str, ...]] = ()
+    """Modules that `decide` imports: they are loaded while the first half of the pipeline runs."""
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.key_columns)

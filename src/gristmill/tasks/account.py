@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,10 +15,21 @@ if TYPE_CHECKING:
 class Dropped:
     """Documents that a stage let go, as they were then."""
 
-    rows: pa.Table
+    table: pa.Table
     reasons: Sequence[str]
-    """One for each row."""
+    """One for each document."""
     scores: Sequence[float | None] | None = None
+    places: Any = None
+    """The rows of ``table`` that they are, in order; None if they are all."""
+
+    @property
+    def rows(self) -> pa.Table:
+        """The documents: copied when they are asked for, which not everybody does."""
+        from gristmill.tasks.document import rows_of
+
+        if self.places is not None:
+            self.table, self.places = rows_of(self.table, self.places), None
+        return self.table
 
 
 @dataclass

@@ -148,7 +148,7 @@ class DocumentBatch(Task[Any]):
             reasons = [reason] * lost if isinstance(reason, str) else list(reason)
             if len(reasons) != lost or (scores is not None and len(scores) != lost):
                 raise ValueError(f"keep() wants one reason and score for each of the {lost} rows that are dropped.")
-            kept.account.dropped.append(Dropped(rows_of(table, rows[~mask]), reasons, scores))
+            kept.account.dropped.append(Dropped(table, reasons, scores, rows[~mask]))
         return kept
 
     def slice(self, start: int, stop: int) -> Self:

@@ -36,13 +36,17 @@ class LocalExecutor(Executor):
 
     @contextmanager
     def starting(self, stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[Executor]:
-        processes = Processes(modules_of(stages))
+        executor = copy.copy(self)
+        executor.ahead(stages)
         try:
-            executor = copy.copy(self)
-            executor._processes = processes
             yield executor
         finally:
-            processes.close()
+            if executor._processes is not None:
+                executor._processes.close()
+
+    def ahead(self, stages: Sequence[ProcessingStage[Any, Any]]) -> None:
+        if self._processes is None:
+            self._processes = Processes(modules_of(stages))
 
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         # The scheduler is imported while the supervisor, which was started before, imports what workers need.

@@ -120,4 +120,5 @@ class DeduplicationWorkflow:
 
             return Identified(self.output_path, self.write_kwargs)
         cls = JsonlWriter if (self.output_filetype or kind) == "jsonl" else ParquetWriter
-        return cls(self.output_path, write_kwargs=self.write_kwargs)
+        # what is removed is in the records: who wants a copy of it as well makes a pipeline
+        return cls(self.output_path, excluded=False, write_kwargs=self.write_kwargs)

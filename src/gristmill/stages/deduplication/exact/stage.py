@@ -32,6 +32,11 @@ class ExactDeduplication(BarrierStage):
 
     stays = (REMOVED,)
 
+    decides_with = (
+        "pyarrow.parquet",
+        *(f"gristmill.stages.deduplication.{name}" for name in ("decisions", "link", "match")),
+    )
+
     def __init__(
         self,
         text_field: str = "text",

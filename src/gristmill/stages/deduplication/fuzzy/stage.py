@@ -48,6 +48,11 @@ class FuzzyDeduplication(BarrierStage):
 
     stays = (REMOVED,)
 
+    decides_with = (
+        "pyarrow.parquet",
+        *(f"gristmill.stages.deduplication.{name}" for name in ("decisions", "link", "match", "fuzzy.verify")),
+    )
+
     def __init__(
         self,
         text_field: str = "text",
