@@ -1,8 +1,9 @@
 """Fuzzy deduplication of files, end to end, with sketches on a GPU and on the CPU: the same bytes, and how fast.
 
-    python benchmarks/dedup/gpu_run.py FOLDER [documents]
+    python benchmarks/dedup/gpu_run.py FOLDER [documents [copies]]
 
-The corpus is made in FOLDER: seeded words, 2.7 KB a document, a fifth of them near-duplicates.
+The corpus is made in FOLDER: seeded words, 2.7 KB a document, a fifth of them near-duplicates; with ``copies`` each of
+its files is there so many times, by links.
 """
 
 from __future__ import annotations
@@ -50,9 +51,15 @@ def main() -> int:
     documents = int(sys.argv[2]) if len(sys.argv) > 2 else DOCUMENTS
     if not (folder / "in").exists():
         make_corpus(folder / "in", documents)
+    copies = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    for file in sorted((folder / "in").glob("[0-9]*.jsonl")):
+        for n in range(1, copies):
+            link = file.with_name(f"copy{n:03d}-{file.name}")
+            if not link.exists():
+                link.symlink_to(file)
     size = sum(path.stat().st_size for path in (folder / "in").iterdir())
     outputs = {}
-    for device in ("cpu", None, "cpu", None):
+    for device in ("cpu", "cuda", "cpu", "cuda"):
         output = folder / f"out-{device}"
         shutil.rmtree(output, ignore_errors=True)
         began = time.perf_counter()
@@ -60,11 +67,11 @@ def main() -> int:
         result = workflow.run(LocalExecutor({"view": "off"}))
         seconds = time.perf_counter() - began
         rate = f"{result.documents / seconds:,.0f} documents/s, {size / seconds / 1e9:.2f} GB/s"
-        print(f"{device or 'whatever is there'}: {seconds:.1f} s, {rate}, {result.duplicates:,} duplicates", flush=True)
-        steps = ", ".join(f"{name}: {step.workers_started} workers" for name, step in result.run.steps.items())
-        print(f"  {steps}", flush=True)
+        print(f"{device}: {seconds:.1f} s, {rate}, {result.duplicates:,} duplicates", flush=True)
+        busy = {name: round(stage.busy_s, 1) for name, stage in result.run.stages.items()}
+        print(f"  seconds of workers: {busy}; {result.run.record.notes[-1]}", flush=True)
         outputs[device] = content(output)
-    same = outputs["cpu"] == outputs[None]
+    same = outputs["cpu"] == outputs["cuda"]
     print("identical bytes" if same else "DIFFERENT BYTES")
     return not same
 

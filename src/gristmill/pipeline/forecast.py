@@ -14,16 +14,8 @@ from gristmill.tasks import FileBlock, FileRange, Task
 _SAMPLE_BYTES = 1 << 20
 
 
-def forecast(
-    barrier: BarrierStage,
-    reader: ProcessingStage[Any, Any],
-    blocks: Sequence[Task[Any]],
-    memory: int,
-    workers: int,
-    stored: bool,
-) -> list[str]:
+def forecast(barrier: BarrierStage, looked: Looked | None, memory: int, workers: int, stored: bool) -> list[str]:
     """Lines for the user; none if too little is known of the input."""
-    looked = _look(barrier, reader, blocks)
     if looked is None:
         return []
     told = barrier.forecast(looked, memory, workers, stored)
@@ -38,7 +30,7 @@ def _lines(name: str, told: Forecast, memory: int) -> list[str]:
     ]
 
 
-def _look(barrier: BarrierStage, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> Looked | None:
+def look(barrier: BarrierStage, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> Looked | None:
     """How many documents there are, by what some are like, and how long they take."""
     reading_for = getattr(reader, "reading_for", None)
     parts = [part for block in blocks if isinstance(block, FileBlock) for part in block.data]

@@ -24,9 +24,10 @@ from gristmill.ledger.commits import DECIDED, PHASES, RUN, CommitLog, phase_name
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE, Output, is_output, records_name
 from gristmill.pipeline.documents import check_apart, fingerprint, with_ledger
+from gristmill.pipeline.forecast import forecast, look
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
 from gristmill.pipeline.result import RunResult
-from gristmill.stages.barrier import KEYS, BarrierStage
+from gristmill.stages.barrier import KEYS, BarrierStage, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.resources import Resources
 from gristmill.stages.spool import DOCUMENTS, Spool, SpoolReader, read_arrow
@@ -38,6 +39,9 @@ from gristmill.tasks.names import block_of_file
 if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
 
+GPU_FROM_S = 15
+"""Seconds that the CPUs would take for keys from which on a GPU is asked: it takes some to be ready, and batches go to
+other processes for it."""
 GPU_SHARE = 0.25
 """Of a GPU for each worker that makes keys on it: one alone would leave it waiting."""
 HERE_BYTES = 64 << 20
@@ -149,8 +153,10 @@ class _Phases:
     def _phase(self, cut: _Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source) -> None:
         """All in front of a cut, and what is decided there."""
         cut.read_again = len(front) == 1 and hasattr(front[0], "reading_for")
+        memory, workers = limits_of(self.executor, cut.barrier.memory_limit)
+        looked = look(cut.barrier, self.reader, self.blocks)
         spool = Spool(cut.barrier, cut.folder, self.writer, not cut.read_again)
-        if wants_gpu(cut.barrier, self.executor):
+        if wants_gpu(cut.barrier, self.executor, looked, workers):
             spool = spool.with_(resources=Resources(gpus=GPU_SHARE))
         stages = [front[0].reading_for([spool]), spool] if cut.read_again else [*front, spool]  # type: ignore[attr-defined]  # asked above
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
@@ -166,10 +172,7 @@ class _Phases:
             if not cut.read_again:
                 self._account(RunLedger.of_plain(decided["ledger"]))
             return
-        memory, workers = limits_of(self.executor, cut.barrier.memory_limit)
-        from gristmill.pipeline.forecast import forecast
-
-        for line in forecast(cut.barrier, self.reader, self.blocks, memory, workers, not cut.read_again):
+        for line in forecast(cut.barrier, looked, memory, workers, not cut.read_again):
             say(line)
         before = len(self.records)
         loading = Thread(target=_import_all, args=(cut.barrier.decides_with,), daemon=True)
@@ -381,10 +384,12 @@ def limits_of(executor: Executor, told: int | None) -> tuple[int, int]:
     return memory, max(1, int(cpus))
 
 
-def wants_gpu(barrier: BarrierStage, executor: Executor) -> bool:
+def wants_gpu(barrier: BarrierStage, executor: Executor, looked: Looked | None, workers: int) -> bool:
     """Whether keys are made by workers that have a GPU: where that was said, or one is seen that is of use."""
     if barrier.device is not None or executor.on_cluster:
         return barrier.device == "cuda"
+    if looked is not None and looked.documents * looked.seconds_each < GPU_FROM_S * workers:
+        return False
     from gristmill.backends.engine import machine
 
     config: Any = getattr(executor, "config", None)
