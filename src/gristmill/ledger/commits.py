@@ -79,6 +79,14 @@ class CommitLog:
             for name in names:
                 self.folder.remove(f"{COMMITS}/{name}")
 
+    def files(self) -> set[str]:
+        """The names of all files that committed blocks have written."""
+        found: set[str] = set()
+        for name in self.folder.names(COMMITS):
+            for line in self.folder.read(f"{COMMITS}/{name}").splitlines():
+                found.update(file for file, *_ in fast_json.loads(line)["files"])
+        return found
+
     def is_of(self, fingerprint: Mapping[str, Any]) -> bool:
         """Whether a run with this fingerprint was here; False if none was, `OutputChanged` if it was another."""
         before = self._read_json(RUN)

@@ -108,6 +108,11 @@ def _of_barrier(
         if found.stood_for:
             report.counted["documents removed for which this one stays"] = found.stood_for
         return report
+    if "piece" in found.record:
+        report = StageReport(stage.name, f"changed: {stage.key_columns[0]}")
+        report.counted["pieces removed that were there before"] = found.pieces
+        report.notes.append(f"the first of them was in {found.record['survivor']}")
+        return report
     survivor = found.record["survivor"]
     report = StageReport(stage.name, f"dropped: duplicate of {survivor}")
     report.notes.append(f"cluster of {found.record['cluster']}")

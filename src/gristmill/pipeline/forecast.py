@@ -51,12 +51,13 @@ def look(barrier: BarrierStage, reader: ProcessingStage[Any, Any], blocks: Seque
             seconds = time.perf_counter() - began
     except Exception:
         return None  # what is wrong is said by those who run into it
-    rows = keys.num_rows
+    rows = batch.num_items
     if not rows:
         return None
     sampled = near.stop - near.start
     texts = int(sum(keys.column("size").to_pylist()))
-    return Looked(round(whole * rows / sampled), round(whole * texts / sampled), seconds / rows)
+    scale = whole / sampled
+    return Looked(round(scale * rows), round(scale * texts), seconds / rows, round(scale * keys.num_rows))
 
 
 def _time(seconds: float) -> str:

@@ -184,6 +184,7 @@ class _Phases:
             raise PipelineFailed(result.failure_report(), result)
         loading.join()
         self.executor.ahead([*self.pipeline.stages, cut.barrier.behind(cut.folder, cut.records)])
+        _remove_uncommitted(cut.folder)
         cut.parts = [(name, _files_of(name, blocks)) for name in _names(cut.folder)]
         ledger = self.records[before].ledger
         assert ledger is not None
@@ -390,7 +391,7 @@ def wants_gpu(barrier: BarrierStage, executor: Executor, looked: Looked | None, 
     """Whether keys are made by workers that have a GPU: where that was said, or one is seen that is of use."""
     if barrier.device is not None or executor.on_cluster:
         return barrier.device == "cuda"
-    if looked is not None and looked.documents * looked.seconds_each < GPU_FROM_S * workers:
+    if looked is None or looked.documents * looked.seconds_each < GPU_FROM_S * workers:
         return False
     from gristmill.backends.engine import machine
 
@@ -427,6 +428,14 @@ def _steps_of(plan: Plan) -> list[StepStats]:
 
 def _names(folder: Folder) -> list[str]:
     return [name.removesuffix(KEYS) for name in folder.names() if name.endswith(KEYS)]
+
+
+def _remove_uncommitted(folder: Folder) -> None:
+    """Remove what attempts have left that came to nothing: a worker may die between a file and its report."""
+    committed = CommitLog(folder).files()
+    for name in folder.names():
+        if name.endswith((KEYS, DOCUMENTS)) and name not in committed:
+            folder.remove(name)
 
 
 def _files_of(part: str, blocks: Sequence[Task[Any]]) -> list[str]:

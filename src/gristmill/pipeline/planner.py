@@ -190,7 +190,7 @@ def _steps(stages: Sequence[Stage], source: Source, fuse: bool) -> Iterator[Step
     run: list[Stage] = []
     for position, stage in enumerate(stages):
         lone_task = position == 1 and not source.given
-        if run and not (fuse and _joins(run[-1], stage, lone_task) and not _must_be_cut(run[0], stage)):
+        if run and not (fuse and _joins(run[-1], stage, lone_task) and not _must_be_cut(run, stage)):
             yield Step(tuple(run))
             run = []
         run.append(stage)
@@ -204,11 +204,14 @@ def _joins(before: Stage, stage: Stage, lone_task: bool) -> bool:
     return not asks_for_itself(before) and not asks_for_itself(stage)
 
 
-def _must_be_cut(first: Stage, stage: Stage) -> bool:
-    """Whether the stage may fail on a single document, in a step that takes blocks of a file, which cannot be cut."""
-    taken = first.input_type()
+def _must_be_cut(run: Sequence[Stage], stage: Stage) -> bool:
+    """Whether a stage may fail on a single document in a step whose tasks cannot be cut: blocks of a file, say."""
+    taken = run[0].input_type()
     kinds = get_args(taken) or (taken,)
-    return (FileBlock in kinds or SpoolBlock in kinds) and not stage.is_own()
+    whole = FileBlock in kinds or SpoolBlock in kinds or not all(one.split_on_failure for one in run)
+    if not stage.split_on_failure and not all(one.is_own() for one in run):
+        return True
+    return whole and not stage.is_own()
 
 
 def asks_for_itself(stage: Stage) -> bool:

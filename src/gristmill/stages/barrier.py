@@ -26,6 +26,8 @@ class Looked:
     text_bytes: int
     seconds_each: float
     """To read a document and make its keys."""
+    keys: int = 0
+    """Rows of keys: of pieces of documents there are more than documents."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,13 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Files in its folder that stay when the run has ended: `behind` needs them to make a lost part again."""
     device: str | None = None
     """Where keys are made: "cpu", "cuda", or None for a GPU if one is there and is of use."""
-    gpu_is_of_use: bool = False
     decides_with: ClassVar[tuple[str, ...]] = ()
     """Modules that `decide` imports: they are loaded while the first half of the pipeline runs."""
+
+    @property
+    def gpu_is_of_use(self) -> bool:
+        """Whether keys can be made on a GPU, and sooner than on CPUs if those are few."""
+        return False
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.key_columns)

@@ -34,6 +34,8 @@ class Spool(ProcessingStage[DocumentBatch, FileGroupTask]):
     Documents that stages in front have dropped are written as ``writer``, the one at the end of the pipeline, does.
     """
 
+    split_on_failure = False  # a part of a batch would be another part
+
     def __init__(self, barrier: BarrierStage, folder: Folder, writer: Any, with_documents: bool) -> None:
         self.name = f"keys of {barrier.name}"
         self.barrier = barrier

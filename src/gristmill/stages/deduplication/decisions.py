@@ -23,18 +23,22 @@ def write_clusters(between: Between, parts: Parts, labels: np.ndarray, policy: s
 
 def write_records(between: Between, parts: Parts, exact: bool, threshold: float = 0.0) -> records.RecordTask:
     """Write down what is removed, by part; gives the sum of it."""
-    stage = records.Record(parts, between.records, exact, threshold)
+    # each look may go to all parts: the more at a time, the fewer looks
+    at_once = max(records.ROWS_AT_ONCE, between.memory // (4 * between.workers * records.BYTES_EACH))
+    stage = records.Record(parts, between.records, exact, threshold, at_once)
     tasks = records.tasks_for(parts, 4 * between.workers)
     size = parts.documents * (100 if exact else 400)
     done = between.run("records", stage, tasks, size)
     removed = records.counted(done)
-    between.folder.write(REMOVED, fast_json.dumps(removed))
+    sizes = dict(zip(parts.names, np.diff(parts.starts).tolist(), strict=True))
+    counts = {name: [sizes[name], removed.get(name, 0)] for name in parts.names}
+    between.folder.write(REMOVED, fast_json.dumps(counts))
     return records.RecordTask(removed=removed, below=sum(task.below for task in done))
 
 
-def nothing(between: Between) -> None:
-    """There are no documents."""
-    between.folder.write(REMOVED, b"{}")
+def nothing(between: Between, parts: Parts, documents: int = 0) -> None:
+    """There is nothing to remove: parts have no documents, or an unknown number (-1) with nothing in them."""
+    between.folder.write(REMOVED, fast_json.dumps({name: [documents, 0] for name in parts.names}))
 
 
 def told(name: str, parts: Parts, sizes: Sizes, removed: int) -> str:

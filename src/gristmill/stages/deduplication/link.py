@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,11 @@ BYTES_EACH = 40
 """Of memory, for each document, while clusters are made and survivors chosen."""
 
 
-def unite(parent: Array, folder: Folder, files: Sequence[str]) -> None:
-    """Put documents that are in a pair into one cluster."""
-    for name in sorted(files):
+def unite(parent: Array, folder: Folder, files: Iterable[str]) -> None:
+    """Put documents that are in a pair into one cluster: of files, and of those named after them with a number."""
+    files = set(files)
+    there = folder.names()
+    for name in sorted(one for one in there if one in files or one.rpartition(".")[0] in files):
         pairs = read_array(folder, name)
         for begin in range(0, pairs.shape[1], _PAIRS_AT_ONCE):
             some = np.ascontiguousarray(pairs[:, begin : begin + _PAIRS_AT_ONCE])

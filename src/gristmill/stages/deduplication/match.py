@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gristmill.kernels.groups import MOST_KEYS
 from gristmill.kernels.signatures import first_equal
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.parts import Parts, as_array
@@ -55,7 +56,11 @@ class Match(ProcessingStage[MatchTask, MatchTask]):
         return MatchTask(task.data, task_id=task.task_id)
 
     def _keys(self, task: MatchTask) -> tuple[Array, Array | None]:
-        """The keys of one turn, and the numbers of their documents; None if they are all."""
+        """The keys of one turn, and the numbers of their documents; None if they are all.
+
+        In one of several turns a key comes once of each part: what is equal within one is paired and written at once,
+        so that a key that most documents have takes no more memory than others.
+        """
         parts = self.parts
         if task.passes == 1:
             keys = np.empty((parts.documents, len(task.columns)), np.uint64)
@@ -70,11 +75,17 @@ class Match(ProcessingStage[MatchTask, MatchTask]):
             table = parts.table(part, task.columns)
             leading = as_array(table.column(0))
             # by the low half: keys of equal documents are in the same turn, and all turns are about the same size
-            mine = np.flatnonzero(
-                ((leading & np.uint64(0xFFFFFFFF)) * np.uint64(task.passes)) >> np.uint64(32) == task.turn
-            )
-            chosen.append(np.stack([as_array(table.column(n))[mine] for n in range(len(task.columns))], axis=1))
-            numbers.append(mine + parts.starts[part])
+            turns = ((leading & np.uint64(0xFFFFFFFF)) * np.uint64(task.passes)) >> np.uint64(32)
+            mine = np.flatnonzero(turns == task.turn)
+            keys = np.stack([as_array(table.column(n))[mine] for n in range(len(task.columns))], axis=1)
+            first = first_equal(_plain(keys))
+            alone = first == np.arange(len(first))
+            mine += parts.starts[part]
+            if not alone.all():
+                pairs = np.stack([mine[first[~alone]], mine[~alone]])
+                write_array(parts.folder, f"{task.data}.{part:06d}", pairs)
+            chosen.append(keys[alone])
+            numbers.append(mine[alone])
         return _plain(np.concatenate(chosen)), np.concatenate(numbers)
 
 
@@ -84,7 +95,8 @@ def _plain(keys: Array) -> Array:
 
 def tasks_for(name: str, columns: Sequence[str], documents: int, memory: int) -> list[MatchTask]:
     """What to do to compare one kind of key within some bytes of memory."""
-    passes = max(1, -(-documents * (BYTES_EACH + 8 * len(columns)) // max(memory, 1)))
+    by_memory = -(-documents * (BYTES_EACH + 8 * len(columns)) // max(memory, 1))
+    passes = max(1, by_memory, -(-documents // (MOST_KEYS // 2)))
     # a run that goes on with another memory limit takes other turns
     files = [f"{name}-{turn:04d}-of-{passes:04d}.pairs" for turn in range(passes)]
     return [MatchTask(file, columns=list(columns), turn=turn, passes=passes) for turn, file in enumerate(files)]

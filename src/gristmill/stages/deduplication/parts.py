@@ -71,12 +71,20 @@ class Parts:
         tables = []
         edges = np.flatnonzero(np.diff(part, prepend=-1)).tolist()
         for begin, end in zip(edges, [*edges[1:], len(part)], strict=True):
-            tables.append(self.table(int(part[begin]), columns).take(pa.array(row[begin:end])))
+            tables.append(_decoded(self.table(int(part[begin]), columns).take(pa.array(row[begin:end]))))
         if not tables:
             return self.table(0, columns).slice(0, 0)
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return pa.concat_tables(tables).take(pa.array(back))
+
+
+def _decoded(table: pa.Table) -> pa.Table:
+    """Without dictionaries, which hold more than the rows do."""
+    for n, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(n, field.name, table.column(n).cast(field.type.value_type))
+    return table
 
 
 def _rows(folder: Folder, name: str) -> int:

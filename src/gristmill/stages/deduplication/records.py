@@ -23,7 +23,9 @@ SIGNATURE = "signature"
 VERIFIED = "verified.npy"
 """Verified similarities: in one row the numbers of documents, in order, in the other millionths of Jaccard's index."""
 ROW = "row"
-_ROWS_AT_ONCE = 100_000
+ROWS_AT_ONCE = 100_000
+BYTES_EACH = 1200
+"""Of memory, for each document that is written down at the same time as others."""
 
 
 @dataclass
@@ -40,12 +42,15 @@ class RecordTask(Task[list[int]]):
 class Record(ProcessingStage[RecordTask, RecordTask]):
     """Writes a Parquet file for each part of which documents are removed."""
 
-    def __init__(self, parts: Parts, records: Folder, exact: bool, threshold: float) -> None:
+    def __init__(
+        self, parts: Parts, records: Folder, exact: bool, threshold: float, rows_at_once: int = ROWS_AT_ONCE
+    ) -> None:
         self.name = "records"
         self.parts = parts
         self.records = records
         self.exact = exact
         self.threshold = threshold
+        self.rows_at_once = rows_at_once
 
     def process(self, task: RecordTask) -> RecordTask:
         parts = self.parts
@@ -60,7 +65,7 @@ class Record(ProcessingStage[RecordTask, RecordTask]):
             if len(gone):
                 waiting.append((part, gone))
             # many parts at a time: each look may go to all the others
-            if sum(len(rows) for _, rows in waiting) >= _ROWS_AT_ONCE:
+            if sum(len(rows) for _, rows in waiting) >= self.rows_at_once:
                 self._write(waiting, stays, labels, verified, done)
                 waiting = []
         self._write(waiting, stays, labels, verified, done)
@@ -75,8 +80,8 @@ class Record(ProcessingStage[RecordTask, RecordTask]):
             return
         gone = np.concatenate([rows for _, rows in waiting])
         tables = []
-        for at in range(0, len(gone), _ROWS_AT_ONCE):
-            some = gone[at : at + _ROWS_AT_ONCE]
+        for at in range(0, len(gone), self.rows_at_once):
+            some = gone[at : at + self.rows_at_once]
             tables.append(self._table(some, np.asarray(stays[some]), np.asarray(labels[some]), verified))
         whole = pa.concat_tables(tables)
         if not self.exact:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gristmill import fast_json
@@ -12,20 +13,30 @@ from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 
 REMOVED = "removed.json"
-"""How many documents of each part are removed: what is not there, and should be, is missed."""
+"""By the name of the part: how many documents it has, or -1 if that is not known, and how many things are removed."""
+
+
+def counts_of(counts: Mapping[str, Sequence[int]], part: str, documents: int) -> int:
+    """How many things are removed from a part. A part that is not known, or is not what it was, is an error."""
+    if part not in counts or counts[part][0] not in (-1, documents):
+        raise ValueError(
+            f"{part} with {documents} documents was not there when duplicates were looked for: start over with --fresh."
+        )
+    return counts[part][1]
 
 
 class RemoveDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Takes documents out that the records name. They are by place in the batch, and checked by id."""
 
     loads = ("pyarrow.parquet",)
+    split_on_failure = False
 
     def __init__(self, name: str, reason: str, folder: Folder, records: Folder) -> None:
         self.name = name
         self.reason = reason
         self.folder = folder
         self.records = records
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, list[int]] = {}
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], []
@@ -43,7 +54,7 @@ class RemoveDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
         from gristmill.tasks.document import ID
 
         part = part_of(task)
-        count = self._counts.get(part, 0)
+        count = counts_of(self._counts, part, task.num_items)
         if not count:
             return task
         columns = ["id", "row"]

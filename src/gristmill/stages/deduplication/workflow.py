@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gristmill.errors import PlanError
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.text.io.listing import list_files
 from gristmill.stages.text.io.reader import JsonlReader, ParquetReader
@@ -106,6 +107,11 @@ class DeduplicationWorkflow:
                        if file.path.endswith(end)])
             for kind, end in ends.items()
         }  # fmt: skip
+        if all(found.values()):
+            raise PlanError(
+                f"{self.input_path} holds {found['jsonl']} JSONL and {found['parquet']} Parquet files: say by "
+                "input_filetype which of them are meant."
+            )
         return max(FORMATS, key=lambda kind: found[kind])
 
     def _reader(self, kind: str) -> Any:

@@ -21,10 +21,15 @@ from tests.stages.deduplication.corpora import (
 )
 from tests.stages.deduplication.in_process import InProcess
 
+from gristmill.errors import PlanError
 from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
+from gristmill.stages.deduplication.remove import RemoveDuplicates
+from gristmill.stages.spool import Spool
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter
+from gristmill.storage import Folder
+from gristmill.tasks import DocumentBatch
 
 COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "Crème brûlée à la façon d'Ångström") for form in ("NFC", "NFD"))
 PREFIX = "the same beginning " * 200
@@ -251,3 +256,46 @@ def test_documents_without_the_text_are_no_duplicates_of_each_other(tmp_path, ba
     execute(JsonlReader(str(tmp_path / "in")), barrier, JsonlWriter(str(tmp_path / "out")))
     left = [json.loads(line)["text"] for file in sorted((tmp_path / "out").glob("*.jsonl")) for line in file.open()]
     assert left == ["0", "1", "2", "4", "6", "8"]
+
+
+def test_keys_that_an_attempt_has_left_and_nobody_committed_count_for_nothing(tmp_path, monkeypatch):
+    write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": f"{n % 7}"} for n in range(20)])
+    process = Spool.process
+
+    def leaves_more(self, task):
+        written = process(self, task)
+        keys = self.folder.read("part-000000.keys")
+        self.folder.write("part-000000-00000000-00000020.keys", keys)  # sorts before the other
+        return written
+
+    monkeypatch.setattr(Spool, "process", leaves_more)
+    execute(JsonlReader(str(tmp_path / "in")), ExactDeduplication(), JsonlWriter(str(tmp_path / "out")))
+    assert len(lines_of(tmp_path / "out")) == 7
+
+
+def test_a_batch_that_was_not_there_when_duplicates_were_looked_for_is_an_error(tmp_path):
+    folder = Folder(str(tmp_path))
+    folder.write("removed.json", b'{"part-000000": [3, 0]}')
+    stage = RemoveDuplicates("dedup", "duplicate", folder, folder)
+    stage.setup()
+    three = DocumentBatch(pa.table({"text": ["a", "b", "c"]}), task_id="0")
+    assert stage.process(three).num_items == 3
+    for other in (DocumentBatch(pa.table({"text": ["a"]}), task_id="0"), DocumentBatch(three.data, task_id="0[1:3]")):
+        with pytest.raises(ValueError, match="was not there when duplicates were looked for"):
+            stage.process(other)
+
+
+def test_files_whose_other_columns_differ_in_type_are_cut_alike_both_times(tmp_path):
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"text": ["a", "b", "a"], "x": [1, 2, 3]}), tmp_path / "in" / "0.parquet")
+    pq.write_table(pa.table({"text": ["b", "c", "d"], "x": ["one", "two", "three"]}), tmp_path / "in" / "1.parquet")
+    reader = ParquetReader(str(tmp_path / "in"), files_per_partition=2)
+    execute(reader, ExactDeduplication(), JsonlWriter(str(tmp_path / "out")))
+    assert [row["text"] for row in lines_of(tmp_path / "out")] == ["a", "b", "c", "d"]
+
+
+def test_a_folder_of_both_formats_is_not_guessed_at(tmp_path):
+    write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": "a"}])
+    pq.write_table(pa.table({"text": ["b"]}), tmp_path / "in" / "b.parquet")
+    with pytest.raises(PlanError, match="1 JSONL and 1 Parquet"):
+        ExactDeduplicationWorkflow(str(tmp_path / "in"), str(tmp_path / "out")).run()

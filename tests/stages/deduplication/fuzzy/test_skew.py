@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from gristmill.stages.barrier import KEYS
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication, verify
 from gristmill.stages.deduplication.fuzzy.verify import MOST_SPLITS
 from gristmill.stages.deduplication.link import unite
-from gristmill.stages.deduplication.match import write_array
+from gristmill.stages.deduplication.match import Match, tasks_for, write_array
+from gristmill.stages.deduplication.parts import Parts
 from gristmill.stages.deduplication.records import ROW
 from gristmill.stages.spool import PART, in_arrow
 from gristmill.storage import Folder
@@ -150,3 +152,29 @@ def test_pairs_of_documents_that_are_not_there_are_refused(tmp_path):
     write_array(folder, "band000.pairs", np.array([[0, 1], [1, 10]]))
     with pytest.raises(ValueError, match="of other documents"):
         unite(np.arange(10), folder, ["band000.pairs"])
+
+
+def test_a_key_that_all_documents_have_takes_no_more_memory_than_others(tmp_path):
+    peaks = []
+    for name, keys in (("other", np.arange(400_000, dtype=np.uint64)), ("same", np.zeros(400_000, np.uint64))):
+        folder = Folder(str(tmp_path / name))
+        keys = (keys * np.uint64(0x9E3779B97F4A7C15)) if name == "other" else keys
+        for n in range(40):
+            some = keys[n * 10_000 : (n + 1) * 10_000]
+            table = pa.table({"id": [""] * len(some), "size": np.zeros(len(some), np.int64), "band": some})
+            folder.write(f"part-{n:06d}.keys", in_arrow(table))
+        parts = Parts.found(folder)
+        tasks = tasks_for("band", ["band"], parts.documents, 4 << 20)
+        assert len(tasks) > 4
+        Match(parts).process(tasks[0])  # all that it loads is loaded
+        tracemalloc.start()
+        try:
+            for task in tasks:
+                Match(parts).process(task)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        parent = np.arange(parts.documents)
+        unite(parent, folder, [task.data for task in tasks])
+        assert len(np.unique(labels(parent))) == (400_000 if name == "other" else 1)
+    assert peaks[1] < 2 * peaks[0]

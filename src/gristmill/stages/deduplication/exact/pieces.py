@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +11,7 @@ from gristmill.lazy import np
 from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.deduplication.remove import REMOVED
+from gristmill.stages.deduplication.remove import REMOVED, counts_of
 from gristmill.stages.registry import register
 from gristmill.stages.spool import part_of
 from gristmill.storage import Folder
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
     from gristmill.stages.deduplication.parts import Parts
 
+_BYTES_EACH = 500
+"""Of memory, for each piece that is written down at the same time as others."""
 NOTHING_LEFT = "nothing left but what other documents say"
-_PIECES_EACH = 20
-"""About, of a document: for the forecast."""
 
 
 class PieceDeduplication(BarrierStage):
@@ -75,17 +76,18 @@ class PieceDeduplication(BarrierStage):
 
         parts = Parts.found(between.folder)
         if not parts.documents:
-            decisions.nothing(between)
+            decisions.nothing(between, parts, -1)
             return
         tasks = match.tasks_for("exact", ["h0", "h1"], parts.documents, between.memory // (2 * between.workers))
         between.run("match", match.Match(parts), tasks, parts.documents * 16)
         first = np.arange(parts.documents)
         link.unite(first, between.folder, [task.data for task in tasks])
         match.write_array(between.folder, link.STAYS, link.clusters_of(first))
-        groups = [PieceTask([n], task_id=str(n)) for n in range(len(parts))]
+        groups = [PieceTask(some, task_id=str(n)) for n, some in enumerate(_in_groups(parts, between))]
         done = between.run("records", PieceRecord(parts, between.records), groups, parts.documents * 100)
         removed = {name: n for task in done for name, n in task.removed.items()}
-        between.folder.write(REMOVED, fast_json.dumps(removed))
+        counts = {name: [-1, removed.get(name, 0)] for name in parts.names}
+        between.folder.write(REMOVED, fast_json.dumps(counts))
         between.notes.append(
             f"{self.name}: {sum(removed.values()):,} of {parts.documents:,} {self.unit}s were there before"
         )
@@ -96,7 +98,7 @@ class PieceDeduplication(BarrierStage):
     def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast:
         from gristmill.stages.deduplication.cost import Cost
 
-        pieces = Looked(looked.documents * _PIECES_EACH, looked.text_bytes, looked.seconds_each / _PIECES_EACH)
+        pieces = Looked(looked.keys, looked.text_bytes, looked.documents * looked.seconds_each / max(1, looked.keys))
         found = Cost(pieces, memory, workers, stored, key_bytes=32).forecast()
         return Forecast(looked.documents, looked.text_bytes, found.memory_bytes, found.disk_bytes, found.seconds)
 
@@ -117,6 +119,18 @@ class ParagraphDeduplication(PieceDeduplication):
     """Removes paragraphs from texts that were there before: what stands between blank lines, as `LineDeduplication`."""
 
     unit = "paragraph"
+
+
+def _in_groups(parts: Parts, between: Between) -> Iterator[list[int]]:
+    """Parts in a row whose pieces, if all of them went, could be written down at the same time."""
+    most = max(100_000, between.memory // (4 * between.workers * _BYTES_EACH))
+    group: list[int] = []
+    for part in range(len(parts)):
+        if group and parts.starts[part + 1] - parts.starts[group[0]] > most:
+            yield group
+            group = []
+        group.append(part)
+    yield group
 
 
 def pieces_of(batch: DocumentBatch, text_field: str, unit: str) -> tuple[Any, Any, Any, Any]:
@@ -153,27 +167,26 @@ class PieceRecord(ProcessingStage[PieceTask, PieceTask]):
 
         parts = self.parts
         stays = read_array(parts.folder, STAYS)
-        done = PieceTask(task.data, task_id=task.task_id)
+        gone = {}
         for part in task.data:
             begin, end = parts.starts[part], parts.starts[part + 1]
             own = np.arange(begin, end)
-            gone = own[np.asarray(stays[begin:end]) != own]
-            if not len(gone):
-                continue
-            mine = parts.table(part, [IDENT, "piece"]).take(pa.array(gone - begin))
-            theirs = parts.take(np.asarray(stays[gone]), [IDENT])
-            text = pa.large_string()
-            table = pa.table(
-                {
-                    "id": mine.column(IDENT).cast(text),
-                    "survivor": theirs.column(IDENT).cast(text),
-                    "piece": mine.column("piece"),
-                }
-            )
+            if len(rows := own[np.asarray(stays[begin:end]) != own]):
+                gone[part] = rows
+        done = PieceTask(task.data, task_id=task.task_id)
+        if not gone:
+            return done
+        every = np.concatenate(list(gone.values()))
+        mine = parts.take(every, [IDENT, "piece"])
+        theirs = parts.take(np.asarray(stays[every]), [IDENT])
+        whole = pa.table({"id": mine.column(IDENT), "survivor": theirs.column(IDENT), "piece": mine.column("piece")})
+        at = 0
+        for part, rows in gone.items():
             sink = pa.BufferOutputStream()
-            pq.write_table(table, sink)
+            pq.write_table(whole.slice(at, len(rows)), sink)
+            at += len(rows)
             self.records.write(f"{parts.names[part]}.parquet", sink.getvalue())
-            done.removed[parts.names[part]] = len(gone)
+            done.removed[parts.names[part]] = len(rows)
         return done
 
 
@@ -181,6 +194,7 @@ class RemovePieces(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Takes pieces out of texts that the records name."""
 
     loads = ("pyarrow.parquet",)
+    split_on_failure = False
 
     def __init__(self, name: str, text_field: str, unit: str, folder: Folder, records: Folder) -> None:
         self.name = name
@@ -188,7 +202,7 @@ class RemovePieces(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.unit = unit
         self.folder = folder
         self.records = records
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, list[int]] = {}
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field]
@@ -206,10 +220,11 @@ class RemovePieces(ProcessingStage[DocumentBatch, DocumentBatch]):
         from gristmill.stages.text.filters.columns import set_column, texts_of
 
         part = part_of(task)
-        if not self._counts.get(part, 0):
+        count = counts_of(self._counts, part, task.num_items)
+        if not count:
             return task
         gone = pq.read_table(pa.BufferReader(self.records.read(f"{part}.parquet"))).column("piece").to_numpy()
-        if len(gone) != self._counts[part]:
+        if len(gone) != count:
             raise ValueError(f"the records of {part} are not complete: start over with --fresh.")
         texts = texts_of(task, self.text_field)
         _, document, begin, _ = pieces_of(task, self.text_field, self.unit)

@@ -90,7 +90,7 @@ class ExactDeduplication(BarrierStage):
 
         parts = Parts.found(between.folder)
         if not parts.documents:
-            decisions.nothing(between)
+            decisions.nothing(between, parts)
             return
         tasks = match.tasks_for("exact", ["h0", "h1"], parts.documents, between.memory // (2 * between.workers))
         between.run("match", match.Match(parts), tasks, parts.documents * 16)

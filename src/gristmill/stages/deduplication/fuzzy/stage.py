@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gristmill.sizes import parse_size
@@ -103,9 +104,16 @@ class FuzzyDeduplication(BarrierStage):
         self.device = device
         self.normalize = normalize
         self._on_gpu = False
+        if type(verify_sample) is not int or verify_sample < 0:
+            raise ValueError(f"verify_sample must be a whole number, 0 for none, not {verify_sample!r}.")
+        _ = self.sketcher  # which says what is wrong with its arguments
         self.key_columns = [text_field, *([score_field] if score_field else [])]
 
-    gpu_is_of_use = True
+    @property
+    def gpu_is_of_use(self) -> bool:
+        from gristmill.kernels import gpu_signatures
+
+        return find_spec("cupy") is not None and gpu_signatures.supports(self.sketcher)
 
     @cached_property
     def sketcher(self) -> Sketcher:
@@ -136,9 +144,10 @@ class FuzzyDeduplication(BarrierStage):
         from gristmill.kernels import gpu_signatures
 
         has_gpu = worker_metadata is not None and bool(worker_metadata.gpus)
-        self._on_gpu = (
-            self.device != "cpu" and has_gpu and gpu_signatures.available() and gpu_signatures.supports(self.sketcher)
-        )
+        usable = has_gpu and gpu_signatures.available() and gpu_signatures.supports(self.sketcher)
+        if self.device == "cuda" and not usable:
+            raise RuntimeError("device='cuda' needs a GPU, CuPy, and method='fast' with char_ngrams.")
+        self._on_gpu = self.device != "cpu" and usable
 
     def keys(self, batch: DocumentBatch) -> pa.Table:
         import pyarrow as pa
@@ -175,7 +184,7 @@ class FuzzyDeduplication(BarrierStage):
 
         parts = Parts.found(between.folder)
         if not parts.documents:
-            decisions.nothing(between)
+            decisions.nothing(between, parts)
             return
         labels = self._labels(between, parts)
         sizes = link.Sizes.of(labels)

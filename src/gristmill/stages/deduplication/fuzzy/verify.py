@@ -138,6 +138,8 @@ def _scrambled(numbers: Array) -> Array:
 class Gather(ProcessingStage[DocumentBatch, FileGroupTask]):
     """Writes the texts of the documents that are wanted, those of one group together."""
 
+    split_on_failure = False
+
     def __init__(self, parts: Parts, text_field: str) -> None:
         self.name = "texts of clusters"
         self.parts = parts

@@ -59,6 +59,8 @@ class _Piece:
     first_row: int
     table: pa.Table
     size: int
+    schema: pa.Schema
+    """Of all columns of the file, those that are not read too: where batches end does not depend on what is read."""
 
 
 class RowGroups:
@@ -86,16 +88,18 @@ class RowGroups:
     def batches(self, ranges: Sequence[FileRange]) -> Iterator[DocumentBatch]:
         """One batch at least."""
         tables: list[pa.Table] = []
+        schema = pa.schema([])
         size = 0
         given = False
         for part in ranges:
             self.account.read[part.path] += 0
             for piece in self._pieces(part):
                 table = self._documents(piece)
-                if tables and (size + piece.size > self.limit or not _fit(tables[0].schema, table.schema)):
+                if tables and (size + piece.size > self.limit or not _fit(schema, piece.schema)):
                     yield self._batch(tables)
                     given = True
                     tables, size = [], 0
+                schema = schema if tables else piece.schema
                 tables.append(table)
                 size += piece.size
         if tables or not given or self.account.read:
@@ -134,12 +138,14 @@ class RowGroups:
         names = None if self.columns is None else [name for name in self.columns if name in there]
         size = about.total_byte_size
         if size <= self.limit:
-            yield _Piece(path, row, file.read_row_group(group, columns=names, use_threads=False), size)
+            yield _Piece(
+                path, row, file.read_row_group(group, columns=names, use_threads=False), size, file.schema_arrow
+            )
             return
         rows = max(1, about.num_rows * self.block_bytes // size)
         for batch in file.iter_batches(rows, [group], columns=names, use_threads=False):
             part = size * batch.num_rows // max(about.num_rows, 1)
-            yield _Piece(path, row, pa.Table.from_batches([batch]), part)
+            yield _Piece(path, row, pa.Table.from_batches([batch]), part, file.schema_arrow)
             row += batch.num_rows
 
     def _documents(self, piece: _Piece) -> pa.Table:
