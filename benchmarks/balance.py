@@ -13,12 +13,12 @@ import argparse
 import csv
 import json
 import math
-import multiprocessing
 import resource
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -129,13 +129,12 @@ def _bottleneck(load: Load, result: SimulationResult) -> int:
 
 def play_all(jobs: Sequence[tuple[Load, int, bool, bool]], processes: int) -> Iterator[Run]:
     """The runs, in the order of the jobs; how far it is goes to a terminal."""
-    with multiprocessing.Pool(min(processes, len(jobs))) as pool:
-        for i, run in enumerate(pool.imap(play, jobs), 1):
+    # A process that is killed is an error here; a multiprocessing.Pool would wait for it for ever.
+    with ProcessPoolExecutor(min(processes, len(jobs))) as pool:
+        for i, run in enumerate(pool.map(play, jobs), 1):
             if sys.stderr.isatty():
                 print(f"\r{i}/{len(jobs)} ", end="" if i < len(jobs) else "\n", file=sys.stderr, flush=True)
             yield run
-        pool.close()
-        pool.join()
 
 
 def interval(values: Sequence[float]) -> float:
