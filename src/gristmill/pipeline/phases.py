@@ -155,11 +155,7 @@ class _Phases:
     def _phase(self, cut: _Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source) -> None:
         """All in front of a cut, and what is decided there."""
         cut.read_again = len(front) == 1 and hasattr(front[0], "reading_for")
-        memory, workers = limits_of(self.executor, cut.barrier.memory_limit)
-        looked = look(cut.barrier, self.reader, self.blocks)
         spool = Spool(cut.barrier, cut.folder, self.writer, not cut.read_again)
-        if wants_gpu(cut.barrier, self.executor, looked, workers):
-            spool = spool.with_(resources=Resources(gpus=GPU_SHARE))
         stages = [front[0].reading_for([spool]), spool] if cut.read_again else [*front, spool]  # type: ignore[attr-defined]  # asked above
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
         made_of = fingerprint(plan, head, blocks)
@@ -174,6 +170,10 @@ class _Phases:
             if not cut.read_again:
                 self._account(RunLedger.of_plain(decided["ledger"]))
             return
+        memory, workers = limits_of(self.executor, cut.barrier.memory_limit)
+        looked = look(cut.barrier, self.reader, self.blocks)
+        if wants_gpu(cut.barrier, self.executor, looked, workers):
+            stages[-1] = spool.with_(resources=Resources(gpus=GPU_SHARE))
         for line in forecast(cut.barrier, looked, memory, workers, not cut.read_again):
             say(line)
         before = len(self.records)
@@ -358,7 +358,7 @@ class _Between:
         record.steps.clear()  # it is no stage of the user's pipeline
         record.ledger = None
         self._phases.records.append(record)
-        return RunResult(replace(record, outputs=record.outputs)) if keep else result
+        return result
 
 
 class _Wants(ProcessingStage[DocumentBatch, DocumentBatch]):

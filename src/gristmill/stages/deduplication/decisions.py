@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gristmill import fast_json
 from gristmill.lazy import np
 from gristmill.stages.barrier import Between
-from gristmill.stages.deduplication import records
+from gristmill.stages.deduplication import link, match, records
 from gristmill.stages.deduplication.link import LABELS, STAYS, Sizes
 from gristmill.stages.deduplication.match import write_array
 from gristmill.stages.deduplication.parts import Parts
 from gristmill.stages.deduplication.policy import survivors
-from gristmill.stages.deduplication.remove import REMOVED
+from gristmill.stages.deduplication.remove import REMOVED, UNKNOWN
 
 
 def write_clusters(between: Between, parts: Parts, labels: np.ndarray, policy: str) -> np.ndarray:  # type: ignore[type-arg]  # numbers
@@ -21,24 +23,51 @@ def write_clusters(between: Between, parts: Parts, labels: np.ndarray, policy: s
     return stays
 
 
+def equal_keys(between: Between, parts: Parts) -> np.ndarray:  # type: ignore[type-arg]  # numbers
+    """For each row of keys the first one with the same hash of 128 bits."""
+    tasks = match.tasks_for("exact", ["h0", "h1"], parts.documents, between.memory // (2 * between.workers))
+    between.run("match", match.Match(parts), tasks, parts.documents * 16)
+    parent = np.arange(parts.documents)
+    link.unite(parent, between.folder, [task.data for task in tasks])
+    return link.clusters_of(parent)
+
+
 def write_records(between: Between, parts: Parts, exact: bool, threshold: float = 0.0) -> records.RecordTask:
-    """Write down what is removed, by part; gives the sum of it."""
+    """Write down which documents are removed, by part; gives the sum of it."""
+    stage = records.DocumentRecords(parts, between.records, _rows_at_once(between), exact, threshold)
+    done = between.run("records", stage, _tasks(between, parts), parts.documents * (100 if exact else 400))
+    below = sum(task.below for task in done)
+    return records.RecordTask(removed=write_counts(between, parts, done), below=below)
+
+
+def write_piece_records(between: Between, parts: Parts) -> int:
+    """Write down which pieces are removed, by part; gives how many."""
+    stage = records.PieceRecords(parts, between.records, _rows_at_once(between))
+    done = between.run("records", stage, _tasks(between, parts), parts.documents * 100)
+    return sum(write_counts(between, parts, done, of_documents=False).values())
+
+
+def _rows_at_once(between: Between) -> int:
     # each look may go to all parts: the more at a time, the fewer looks
-    at_once = max(records.ROWS_AT_ONCE, between.memory // (4 * between.workers * records.BYTES_EACH))
-    stage = records.Record(parts, between.records, exact, threshold, at_once)
-    tasks = records.tasks_for(parts, 4 * between.workers)
-    size = parts.documents * (100 if exact else 400)
-    done = between.run("records", stage, tasks, size)
+    return max(records.ROWS_AT_ONCE, between.memory // (4 * between.workers * records.BYTES_EACH))
+
+
+def _tasks(between: Between, parts: Parts) -> list[records.RecordTask]:
+    return records.tasks_for(parts, 4 * between.workers)
+
+
+def write_counts(
+    between: Between, parts: Parts, done: Sequence[records.RecordTask] = (), of_documents: bool = True
+) -> dict[str, int]:
+    """Write down what `RemoveDuplicates` or `RemovePieces` expect of each part; gives what is removed of which.
+
+    Where rows of keys are not ``of_documents``, it is not known how many of these a part has.
+    """
     removed = records.counted(done)
-    sizes = dict(zip(parts.names, np.diff(parts.starts).tolist(), strict=True))
-    counts = {name: [sizes[name], removed.get(name, 0)] for name in parts.names}
+    sizes = np.diff(parts.starts).tolist() if of_documents else [UNKNOWN] * len(parts)
+    counts = {name: [size, removed.get(name, 0)] for name, size in zip(parts.names, sizes, strict=True)}
     between.folder.write(REMOVED, fast_json.dumps(counts))
-    return records.RecordTask(removed=removed, below=sum(task.below for task in done))
-
-
-def nothing(between: Between, parts: Parts, documents: int = 0) -> None:
-    """There is nothing to remove: parts have no documents, or an unknown number (-1) with nothing in them."""
-    between.folder.write(REMOVED, fast_json.dumps({name: [documents, 0] for name in parts.names}))
+    return removed
 
 
 def told(name: str, parts: Parts, sizes: Sizes, removed: int) -> str:

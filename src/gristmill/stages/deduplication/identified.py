@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
-from gristmill.storage import Folder
+from gristmill.stages.text.io.writer.base import FileWriter
 from gristmill.tasks import DocumentBatch, FileGroupTask, Written
 
 if TYPE_CHECKING:
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @register
-class Identified(ProcessingStage[DocumentBatch, FileGroupTask]):
+class Identified(FileWriter):
     """Writes no documents: the records of what stages before it have removed are all that is wanted."""
 
     extension = ".jsonl"
@@ -25,22 +24,7 @@ class Identified(ProcessingStage[DocumentBatch, FileGroupTask]):
     def __init__(self, path: str, write_kwargs: dict[str, Any] | None = None) -> None:
         self.path = path
         self.storage_options: dict[str, Any] = dict((write_kwargs or {}).get("storage_options") or {})
-
-    @property
-    def folder(self) -> Folder:
-        folder: Folder | None = self.__dict__.get("_folder")
-        if folder is None:
-            folder = self.__dict__["_folder"] = Folder(self.path, self.storage_options)
-        return folder
-
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
-
-    def columns_needed(self) -> list[str]:
-        return []
+        self.fields: list[str] | None = []
 
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
         return b""

@@ -103,14 +103,9 @@ def tasks_for(name: str, columns: Sequence[str], documents: int, memory: int) ->
 
 
 def write_array(folder: Folder, name: str, array: Array) -> None:
-    if folder.is_local:
-        buffer = BytesIO()
-        np.save(buffer, array)
-        folder.write(name, buffer.getbuffer())
-        return
     buffer = BytesIO()
     np.save(buffer, array)
-    folder.write(name, buffer.getvalue())
+    folder.write(name, buffer.getbuffer())
 
 
 def read_array(folder: Folder, name: str) -> Array:

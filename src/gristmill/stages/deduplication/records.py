@@ -22,7 +22,8 @@ SIGNATURE = "signature"
 """The column of keys from which similarities are estimated, if there is one."""
 VERIFIED = "verified.npy"
 """Verified similarities: in one row the numbers of documents, in order, in the other millionths of Jaccard's index."""
-ROW = "row"
+ROW, PIECE = "row", "piece"
+"""Which of the documents of a part, or of their pieces, is removed."""
 ROWS_AT_ONCE = 100_000
 BYTES_EACH = 1200
 """Of memory, for each document that is written down at the same time as others."""
@@ -30,7 +31,7 @@ BYTES_EACH = 1200
 
 @dataclass
 class RecordTask(Task[list[int]]):
-    """Parts whose removed documents are to be written down."""
+    """Parts of which it is to be written down what is removed."""
 
     data: list[int] = field(default_factory=list)
     removed: dict[str, int] = field(default_factory=dict)
@@ -39,23 +40,18 @@ class RecordTask(Task[list[int]]):
     """Documents whose estimated similarity to the one that stays is below the threshold."""
 
 
-class Record(ProcessingStage[RecordTask, RecordTask]):
-    """Writes a Parquet file for each part of which documents are removed."""
+class PartRecords(ProcessingStage[RecordTask, RecordTask]):
+    """Writes a Parquet file for each part of which something is removed: documents, or pieces of them."""
 
-    def __init__(
-        self, parts: Parts, records: Folder, exact: bool, threshold: float, rows_at_once: int = ROWS_AT_ONCE
-    ) -> None:
+    def __init__(self, parts: Parts, records: Folder, rows_at_once: int) -> None:
         self.name = "records"
         self.parts = parts
         self.records = records
-        self.exact = exact
-        self.threshold = threshold
         self.rows_at_once = rows_at_once
 
     def process(self, task: RecordTask) -> RecordTask:
         parts = self.parts
-        labels, stays = (read_array(parts.folder, name) for name in (LABELS, STAYS))
-        verified = read_array(parts.folder, VERIFIED) if parts.folder.exists(VERIFIED) else np.zeros((2, 0), np.int64)
+        stays = read_array(parts.folder, STAYS)
         done = RecordTask(task.data, task_id=task.task_id)
         waiting: list[tuple[int, Array]] = []
         for part in task.data:
@@ -66,14 +62,12 @@ class Record(ProcessingStage[RecordTask, RecordTask]):
                 waiting.append((part, gone))
             # many parts at a time: each look may go to all the others
             if sum(len(rows) for _, rows in waiting) >= self.rows_at_once:
-                self._write(waiting, stays, labels, verified, done)
+                self._write(waiting, stays, done)
                 waiting = []
-        self._write(waiting, stays, labels, verified, done)
+        self._write(waiting, stays, done)
         return done
 
-    def _write(
-        self, waiting: Sequence[tuple[int, Array]], stays: Array, labels: Array, verified: Array, done: RecordTask
-    ) -> None:
+    def _write(self, waiting: Sequence[tuple[int, Array]], stays: Array, done: RecordTask) -> None:
         import pyarrow.parquet as pq
 
         if not waiting:
@@ -82,10 +76,8 @@ class Record(ProcessingStage[RecordTask, RecordTask]):
         tables = []
         for at in range(0, len(gone), self.rows_at_once):
             some = gone[at : at + self.rows_at_once]
-            tables.append(self._table(some, np.asarray(stays[some]), np.asarray(labels[some]), verified))
+            tables.append(self._table(some, np.asarray(stays[some]), done))
         whole = pa.concat_tables(tables)
-        if not self.exact:
-            done.below += int((whole.column("jaccard_estimated").to_numpy() < self.threshold).sum())
         begin = 0
         for part, rows in waiting:
             sink = pa.BufferOutputStream()
@@ -95,8 +87,31 @@ class Record(ProcessingStage[RecordTask, RecordTask]):
             self.records.write(f"{name}.parquet", sink.getvalue())
             done.removed[name] = len(rows)
 
-    def _table(self, gone: Array, stays: Array, labels: Array, verified: Array) -> pa.Table:
+    def _table(self, gone: Array, stays: Array, done: RecordTask) -> pa.Table:
+        """The records of what is removed, each with what stays in its place."""
+        raise NotImplementedError
+
+
+class PieceRecords(PartRecords):
+    """Of lines, or paragraphs."""
+
+    def _table(self, gone: Array, stays: Array, done: RecordTask) -> pa.Table:
+        mine = self.parts.take(gone, [IDENT, PIECE])
+        survivor = self.parts.take(stays, [IDENT]).column(IDENT)
+        return pa.table({"id": mine.column(IDENT), "survivor": survivor, PIECE: mine.column(PIECE)})
+
+
+class DocumentRecords(PartRecords):
+    """Of documents; with similarities, unless they are equal."""
+
+    def __init__(self, parts: Parts, records: Folder, rows_at_once: int, exact: bool, threshold: float) -> None:
+        super().__init__(parts, records, rows_at_once)
+        self.exact = exact
+        self.threshold = threshold
+
+    def _table(self, gone: Array, stays: Array, done: RecordTask) -> pa.Table:
         parts = self.parts
+        labels = np.asarray(read_array(parts.folder, LABELS)[gone])
         columns = [IDENT] if self.exact else [IDENT, SIGNATURE]
         mine = parts.take(gone, columns)
         theirs = parts.take(stays, columns)
@@ -108,14 +123,17 @@ class Record(ProcessingStage[RecordTask, RecordTask]):
         if not self.exact:
             from gristmill.kernels.signatures import estimated_jaccard
 
-            made["jaccard_estimated"] = estimated_jaccard(_bytes(mine), _bytes(theirs)).round(4)
-            made["jaccard_verified"] = _looked_up(verified, gone)
+            estimated = estimated_jaccard(_bytes(mine), _bytes(theirs)).round(4)
+            done.below += int((estimated < self.threshold).sum())
+            made["jaccard_estimated"] = estimated
+            made["jaccard_verified"] = _looked_up(parts.folder, gone)
         made[ROW] = pa.array(parts.place(gone)[1], pa.int64())
         return pa.table(made)
 
 
-def _looked_up(verified: Array, documents: Array) -> pa.Array:
+def _looked_up(folder: Folder, documents: Array) -> pa.Array:
     """The similarity of each document, null where it was not verified."""
+    verified = read_array(folder, VERIFIED) if folder.exists(VERIFIED) else np.zeros((2, 0), np.int64)
     if not verified.shape[1]:
         return pa.nulls(len(documents), pa.float64())
     at = np.minimum(np.searchsorted(verified[0], documents), verified.shape[1] - 1)

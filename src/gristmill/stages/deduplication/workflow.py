@@ -102,11 +102,8 @@ class DeduplicationWorkflow:
     def _kind(self) -> str:
         ends = {"jsonl": JsonlReader.extensions, "parquet": ParquetReader.extensions}
         storage = dict(self.read_kwargs.get("storage_options") or {})
-        found = {
-            kind: len([file for file in list_files(self.input_path, (*ends["jsonl"], *ends["parquet"]), storage)
-                       if file.path.endswith(end)])
-            for kind, end in ends.items()
-        }  # fmt: skip
+        files = list_files(self.input_path, (*ends["jsonl"], *ends["parquet"]), storage)
+        found = {kind: sum(file.path.endswith(end) for file in files) for kind, end in ends.items()}
         if all(found.values()):
             raise PlanError(
                 f"{self.input_path} holds {found['jsonl']} JSONL and {found['parquet']} Parquet files: say by "

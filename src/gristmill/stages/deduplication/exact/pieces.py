@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gristmill import fast_json
 from gristmill.lazy import np
 from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.deduplication.remove import REMOVED, counts_of
+from gristmill.stages.deduplication.remove import REMOVED, Removal
 from gristmill.stages.registry import register
-from gristmill.stages.spool import part_of
 from gristmill.storage import Folder
-from gristmill.tasks import DocumentBatch, Task
+from gristmill.tasks import DocumentBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gristmill.stages.deduplication.parts import Parts
-
-_BYTES_EACH = 500
-"""Of memory, for each piece that is written down at the same time as others."""
 NOTHING_LEFT = "nothing left but what other documents say"
 
 
@@ -46,9 +38,8 @@ class PieceDeduplication(BarrierStage):
 
     def preload(self) -> None:
         from gristmill.kernels import signatures
-        from gristmill.kernels.compile import preload
 
-        preload([signatures.COUNT_LINES, signatures.HASH_PIECES])
+        signatures.preload(["pieces"])
 
     def keys(self, batch: DocumentBatch) -> pa.Table:
         import pyarrow as pa
@@ -76,21 +67,11 @@ class PieceDeduplication(BarrierStage):
 
         parts = Parts.found(between.folder)
         if not parts.documents:
-            decisions.nothing(between, parts, -1)
+            decisions.write_counts(between, parts, of_documents=False)
             return
-        tasks = match.tasks_for("exact", ["h0", "h1"], parts.documents, between.memory // (2 * between.workers))
-        between.run("match", match.Match(parts), tasks, parts.documents * 16)
-        first = np.arange(parts.documents)
-        link.unite(first, between.folder, [task.data for task in tasks])
-        match.write_array(between.folder, link.STAYS, link.clusters_of(first))
-        groups = [PieceTask(some, task_id=str(n)) for n, some in enumerate(_in_groups(parts, between))]
-        done = between.run("records", PieceRecord(parts, between.records), groups, parts.documents * 100)
-        removed = {name: n for task in done for name, n in task.removed.items()}
-        counts = {name: [-1, removed.get(name, 0)] for name in parts.names}
-        between.folder.write(REMOVED, fast_json.dumps(counts))
-        between.notes.append(
-            f"{self.name}: {sum(removed.values()):,} of {parts.documents:,} {self.unit}s were there before"
-        )
+        match.write_array(between.folder, link.STAYS, decisions.equal_keys(between, parts))
+        removed = decisions.write_piece_records(between, parts)
+        between.notes.append(f"{self.name}: {removed:,} of {parts.documents:,} {self.unit}s were there before")
 
     def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
         return RemovePieces(self.name, self.text_field, self.unit, folder, records)
@@ -121,18 +102,6 @@ class ParagraphDeduplication(PieceDeduplication):
     unit = "paragraph"
 
 
-def _in_groups(parts: Parts, between: Between) -> Iterator[list[int]]:
-    """Parts in a row whose pieces, if all of them went, could be written down at the same time."""
-    most = max(100_000, between.memory // (4 * between.workers * _BYTES_EACH))
-    group: list[int] = []
-    for part in range(len(parts)):
-        if group and parts.starts[part + 1] - parts.starts[group[0]] > most:
-            yield group
-            group = []
-        group.append(part)
-    yield group
-
-
 def pieces_of(batch: DocumentBatch, text_field: str, unit: str) -> tuple[Any, Any, Any, Any]:
     """Hashes of the pieces of all texts, the documents that they are of, and where they stand in the buffer."""
     from gristmill.kernels.signatures import piece_hashes
@@ -141,68 +110,13 @@ def pieces_of(batch: DocumentBatch, text_field: str, unit: str) -> tuple[Any, An
     return piece_hashes(texts_of(batch, text_field), unit)
 
 
-@dataclass
-class PieceTask(Task[list[int]]):
-    """Parts whose removed pieces are to be written down."""
-
-    data: list[int] = field(default_factory=list)
-    removed: dict[str, int] = field(default_factory=dict)
-
-
-class PieceRecord(ProcessingStage[PieceTask, PieceTask]):
-    """Writes a Parquet file for each part of which pieces are removed."""
-
-    def __init__(self, parts: Parts, records: Folder) -> None:
-        self.name = "records"
-        self.parts = parts
-        self.records = records
-
-    def process(self, task: PieceTask) -> PieceTask:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        from gristmill.stages.deduplication.link import STAYS
-        from gristmill.stages.deduplication.match import read_array
-        from gristmill.stages.deduplication.parts import IDENT
-
-        parts = self.parts
-        stays = read_array(parts.folder, STAYS)
-        gone = {}
-        for part in task.data:
-            begin, end = parts.starts[part], parts.starts[part + 1]
-            own = np.arange(begin, end)
-            if len(rows := own[np.asarray(stays[begin:end]) != own]):
-                gone[part] = rows
-        done = PieceTask(task.data, task_id=task.task_id)
-        if not gone:
-            return done
-        every = np.concatenate(list(gone.values()))
-        mine = parts.take(every, [IDENT, "piece"])
-        theirs = parts.take(np.asarray(stays[every]), [IDENT])
-        whole = pa.table({"id": mine.column(IDENT), "survivor": theirs.column(IDENT), "piece": mine.column("piece")})
-        at = 0
-        for part, rows in gone.items():
-            sink = pa.BufferOutputStream()
-            pq.write_table(whole.slice(at, len(rows)), sink)
-            at += len(rows)
-            self.records.write(f"{parts.names[part]}.parquet", sink.getvalue())
-            done.removed[parts.names[part]] = len(rows)
-        return done
-
-
-class RemovePieces(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Takes pieces out of texts that the records name."""
-
-    loads = ("pyarrow.parquet",)
-    split_on_failure = False
+class RemovePieces(Removal):
+    """Takes pieces out of texts."""
 
     def __init__(self, name: str, text_field: str, unit: str, folder: Folder, records: Folder) -> None:
-        self.name = name
+        super().__init__(name, folder, records)
         self.text_field = text_field
         self.unit = unit
-        self.folder = folder
-        self.records = records
-        self._counts: dict[str, list[int]] = {}
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field]
@@ -210,22 +124,15 @@ class RemovePieces(ProcessingStage[DocumentBatch, DocumentBatch]):
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field]
 
-    def setup(self, worker_metadata: Any = None) -> None:
-        self._counts = fast_json.loads(self.folder.read(REMOVED))
-
     def process(self, task: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         from gristmill.stages.text.filters.columns import set_column, texts_of
 
-        part = part_of(task)
-        count = counts_of(self._counts, part, task.num_items)
-        if not count:
+        table = self.records_of(task)
+        if table is None:
             return task
-        gone = pq.read_table(pa.BufferReader(self.records.read(f"{part}.parquet"))).column("piece").to_numpy()
-        if len(gone) != count:
-            raise ValueError(f"the records of {part} are not complete: start over with --fresh.")
+        gone = table.column("piece").to_numpy()
         texts = texts_of(task, self.text_field)
         _, document, begin, _ = pieces_of(task, self.text_field, self.unit)
         strings = task.data.column(self.text_field).to_pylist()

@@ -57,9 +57,8 @@ class ExactDeduplication(BarrierStage):
 
     def preload(self) -> None:
         from gristmill.kernels import signatures
-        from gristmill.kernels.compile import preload
 
-        preload([signatures.HASH_TEXTS])
+        signatures.preload(["exact"])
 
     def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:
         from gristmill.kernels import gpu_signatures
@@ -83,20 +82,14 @@ class ExactDeduplication(BarrierStage):
         return pa.table({**columns, "h0": hashes[:, 0].copy(), "h1": hashes[:, 1].copy()})
 
     def decide(self, between: Between) -> None:
-        import numpy as np
-
-        from gristmill.stages.deduplication import decisions, link, match
+        from gristmill.stages.deduplication import decisions, link
         from gristmill.stages.deduplication.parts import Parts
 
         parts = Parts.found(between.folder)
         if not parts.documents:
-            decisions.nothing(between, parts)
+            decisions.write_counts(between, parts)
             return
-        tasks = match.tasks_for("exact", ["h0", "h1"], parts.documents, between.memory // (2 * between.workers))
-        between.run("match", match.Match(parts), tasks, parts.documents * 16)
-        parent = np.arange(parts.documents)
-        link.unite(parent, between.folder, [task.data for task in tasks])
-        labels = link.clusters_of(parent)
+        labels = decisions.equal_keys(between, parts)
         sizes = link.Sizes.of(labels)
         decisions.write_clusters(between, parts, labels, self.survivor)
         removed = decisions.write_records(between, parts, exact=True)

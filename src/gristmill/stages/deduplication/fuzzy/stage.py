@@ -134,9 +134,8 @@ class FuzzyDeduplication(BarrierStage):
 
     def preload(self) -> None:
         from gristmill.kernels import folding, signatures
-        from gristmill.kernels.compile import preload
 
-        preload([signatures.SKETCH[self.method]])
+        signatures.preload([self.method])
         if self.normalize:
             folding.preload()
 
@@ -184,7 +183,7 @@ class FuzzyDeduplication(BarrierStage):
 
         parts = Parts.found(between.folder)
         if not parts.documents:
-            decisions.nothing(between, parts)
+            decisions.write_counts(between, parts)
             return
         labels = self._labels(between, parts)
         sizes = link.Sizes.of(labels)
