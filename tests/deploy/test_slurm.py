@@ -92,6 +92,16 @@ class Job:
             text=True,
         )
 
+    def cancel_while_ray_starts(self) -> None:
+        process = self.start("sleep", "100")
+        until = time.monotonic() + 60
+        while not list(self.folder.glob("session_*/logs/gcs_server.out")) and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode != 0
+        assert self.left() == []
+
     def left(self) -> list[str]:
         """What is left of the job, after it had a moment to go."""
         mark = f"SLURM_JOB_ID={self.ident}".encode()
@@ -107,6 +117,20 @@ class Job:
             if not found or time.monotonic() > until:
                 return found
             time.sleep(0.1)
+
+
+# A Ray that loses its first signals and then is deaf for good, as one does that gets them while it starts.
+DEAF = """#!{python}
+import os, signal, sys, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1) if next(heard) >= {deaf} else None)
+heard = iter(range(1000))
+session = Path(os.environ["GRISTMILL_DIR"]) / "session_x" / "logs"
+session.mkdir(parents=True)
+(session / "gcs_server.out").touch()
+while True:
+    time.sleep(1)
+"""
 
 
 @pytest.fixture
@@ -127,14 +151,14 @@ def test_the_command_runs_on_all_nodes_and_its_status_is_the_jobs(folder: Path) 
 
 def test_a_job_that_is_cancelled_ends_in_order_wherever_it_is(folder: Path) -> None:
     job = Job(folder, "mill-1")
-    process = job.start("sleep", "100")
-    until = time.monotonic() + 60
-    while not list(job.folder.glob("session_*/logs/gcs_server.out")) and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert job.left() == []
+    job.cancel_while_ray_starts()
+
+
+@pytest.mark.parametrize("deaf", [1, 1000])
+def test_a_job_whose_ray_misses_a_signal_ends_too(folder: Path, deaf: int) -> None:
+    job = Job(folder, "mill-1")
+    (folder / "ray").write_text(DEAF.format(python=sys.executable, deaf=deaf))
+    job.cancel_while_ray_starts()
 
 
 def test_a_head_that_does_not_start_is_said(folder: Path) -> None:
