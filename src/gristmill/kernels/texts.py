@@ -44,9 +44,9 @@ class Texts:
         """The texts of a column of strings; a null is an empty text."""
         import pyarrow as pa
 
-        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=pa.large_string())
+        from gristmill.tasks.arrow import one_array
+
+        array = one_array(column)
         if array.type != pa.large_string():
             array = array.cast(pa.large_string())
         if array.null_count:

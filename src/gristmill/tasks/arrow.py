@@ -85,6 +85,13 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
     return frame
 
 
+def one_array(column: pa.Array | pa.ChunkedArray) -> Any:
+    """A column as one array. It is not copied if it is one already, as `combine_chunks` would do."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
 def mask_array(mask: Any) -> pa.Array:
     """Booleans of NumPy as an Arrow array. `pa.array` would import pandas, where there is one, to look at them."""
     import numpy as np

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gristmill.backends.engine.allocator import reuse_freed_memory
 from gristmill.backends.engine.payload import load_task, pack, size_of
 from gristmill.backends.engine.protocol import NOTHING, FromWorker, Message, ToWorker
 from gristmill.backends.engine.threads import limit_threads
@@ -86,6 +87,7 @@ class Worker(ABC):
         self.threads = 0.0
         """CPUs that libraries may use now."""
         self.stopping = False
+        reuse_freed_memory()
 
     # What a backend provides ------------------------------------------------------------------------------------
 

@@ -115,6 +115,8 @@ class NgramDecontamination(Decontamination):
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from gristmill.tasks.arrow import one_array
+
         texts = texts_of(task, self.text_field)
         found = self._overlaps(texts)
         rows = np.flatnonzero(found.entry >= 0)
@@ -133,8 +135,7 @@ class NgramDecontamination(Decontamination):
             much = f"{rest.pieces:,} pieces would be left" if rest.pieces else "nothing would be left"
             reasons.append(f"{self.reason(int(found.entry[row]))}: {much}")
         if left:
-            column = task.data.column(self.text_field).combine_chunks()
-            column = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+            column = one_array(task.data.column(self.text_field))
             column = pc.replace_with_mask(column, pa.array(changed), pa.array(left, type=column.type))
             put_column(task, self.text_field, column)
             task.account.counters["documents cut"] += len(left)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from gristmill.stages.barrier import KEYS
 from gristmill.stages.spool import read_arrow
 from gristmill.storage import Folder
+from gristmill.tasks.arrow import one_array
 
 if TYPE_CHECKING:
     from gristmill.tasks import DocumentBatch
@@ -94,11 +95,7 @@ def _rows(folder: Folder, name: str) -> int:
 
 def as_array(column: Any) -> Array:
     """A column without nulls as an array, which nobody writes to."""
-    found: Array = (
-        column.combine_chunks().to_numpy(zero_copy_only=False)
-        if column.num_chunks != 1
-        else (column.chunk(0).to_numpy(zero_copy_only=False))
-    )
+    found: Array = one_array(column).to_numpy(zero_copy_only=False)
     return found
 
 

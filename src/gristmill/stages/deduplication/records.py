@@ -15,6 +15,7 @@ from gristmill.stages.deduplication.match import read_array
 from gristmill.stages.deduplication.parts import IDENT, Parts
 from gristmill.storage import Folder
 from gristmill.tasks import Task
+from gristmill.tasks.arrow import one_array
 
 Array = np.ndarray[Any, Any]
 
@@ -141,8 +142,7 @@ def _looked_up(folder: Folder, documents: Array) -> pa.Array:
 
 
 def _bytes(table: pa.Table) -> Array:
-    column = table.column(SIGNATURE).combine_chunks()
-    array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    array = one_array(table.column(SIGNATURE))
     width = array.type.byte_width
     flat = np.frombuffer(array.buffers()[1], np.uint8, count=len(array) * width, offset=array.offset * width)
     return flat.reshape(len(array), width)

@@ -45,11 +45,12 @@ class PieceDeduplication(BarrierStage):
         import pyarrow as pa
 
         from gristmill.stages.deduplication.parts import IDENT, SIZE
+        from gristmill.tasks.arrow import one_array
         from gristmill.tasks.document import ID
 
         hashes, document, begin, end = pieces_of(batch, self.text_field, self.unit)
         long = np.flatnonzero(end - begin >= self.min_length)
-        ids = batch.data.column(ID).combine_chunks()
+        ids = one_array(batch.data.column(ID))
         idents = pa.DictionaryArray.from_arrays(pa.array(document[long].astype(np.int32)), ids)
         return pa.table(
             {

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill import fast_json
-from gristmill.tasks.arrow import NOTES
+from gristmill.tasks.arrow import NOTES, one_array
 
 NULL = "null"
 LENGTH = "wrong length"
@@ -32,9 +32,7 @@ class Embeddings:
 
 def embeddings_of(field: pa.Field, column: pa.ChunkedArray, dim: int) -> Embeddings:
     """What a column says: lists of ``dim`` finite numbers, not all of them zero, are embeddings."""
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # of no chunks, in some versions of Arrow
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    array = one_array(column)
     bad: dict[int, tuple[str, str]] = {}
     lists = array if _is_list(array.type) else _parsed(field, array, bad)
     there = np.asarray(pc.is_valid(lists).to_pylist(), dtype=bool)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from gristmill import fast_json
 from gristmill.stages.text.io.json_spans import members
+from gristmill.tasks.arrow import one_array
 
 Array = np.ndarray[Any, Any]
 
@@ -41,8 +42,7 @@ class Edges:
     @classmethod
     def of_column(cls, column: pa.Array | pa.ChunkedArray) -> Edges:
         """The bytes of a column of strings or binaries, not copied if it is in one piece and of a large type."""
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [_empty(column)])
+        column = one_array(column)
         if not pa.types.is_large_binary(column.type) and not pa.types.is_large_string(column.type):
             column = column.cast(pa.large_binary())  # what has been through pandas is of a smaller type
         if not len(column):  # its buffers may be missing
@@ -51,10 +51,6 @@ class Edges:
         _, offsets, data = column.buffers()
         edges = np.frombuffer(offsets, dtype=np.int64, count=len(column) + 1, offset=8 * column.offset)
         return cls(as_bytes(data), edges[:-1], edges[1:])
-
-
-def _empty(column: pa.ChunkedArray) -> pa.Array:
-    return pa.array([], type=column.type)
 
 
 def as_bytes(buffer: Any) -> Array:

@@ -110,6 +110,8 @@ def _from_texts(task: DocumentBatch, modifier: DocumentModifier, field: str) -> 
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from gristmill.tasks.arrow import one_array
+
     column = task.data.column(field)
     texts = texts_of(task, field)
     may_change = np.asarray(modifier.candidates(texts), dtype=bool)
@@ -131,8 +133,7 @@ def _from_texts(task: DocumentBatch, modifier: DocumentModifier, field: str) -> 
             touched[row] = True
             replacements.append(new)
     if replacements:
-        whole = column.combine_chunks()
-        whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+        whole = one_array(column)
         column = pc.replace_with_mask(whole, pa.array(touched), pa.array(replacements, type=whole.type))
     return column, touched
 

@@ -42,9 +42,10 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from gristmill.tasks.arrow import one_array
+
         table = task.data
-        texts = table.column(self.text_field).combine_chunks()
-        texts = pa.concat_arrays(texts.chunks) if isinstance(texts, pa.ChunkedArray) else texts
+        texts = one_array(table.column(self.text_field))
         lists = pc.split_pattern(texts.fill_null(""), self.separator)
         sizes = pc.list_value_length(lists).to_numpy()
         parents = np.repeat(np.arange(len(sizes)), sizes)
