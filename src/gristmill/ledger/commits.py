@@ -79,12 +79,12 @@ class CommitLog:
             for name in names:
                 self.folder.remove(f"{COMMITS}/{name}")
 
-    def files(self) -> set[str]:
-        """The names of all files that committed blocks have written."""
-        found: set[str] = set()
+    def files(self) -> dict[str, int]:
+        """The names of all files that committed blocks have written, and how many documents each is counted for."""
+        found: dict[str, int] = {}
         for name in self.folder.names(COMMITS):
             for line in self.folder.read(f"{COMMITS}/{name}").splitlines():
-                found.update(file for file, *_ in fast_json.loads(line)["files"])
+                found.update((file, documents) for file, documents, *_ in fast_json.loads(line)["files"])
         return found
 
     def is_of(self, fingerprint: Mapping[str, Any]) -> bool:

@@ -36,7 +36,7 @@ def look_up(records: Folder, ident: str) -> Found:
     names = [name for name in records.names() if name.endswith(".parquet")]
     stood_for = 0
     for name in names:
-        table = pq.read_table(pa.BufferReader(records.read(name)))
+        table = pq.ParquetFile(pa.BufferReader(records.read(name))).read()
         ids, survivors = (table.column(column) for column in ("id", "survivor"))
         row = pc.index(ids, ident).as_py()
         if row >= 0:

@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from threading import Thread
@@ -34,7 +34,7 @@ from gristmill.stages.spool import DOCUMENTS, Spool, SpoolReader, read_arrow
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
-from gristmill.tasks.names import block_of_file
+from gristmill.tasks.names import block_of_file, part_name
 
 if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
@@ -144,6 +144,7 @@ class _Phases:
             self._phase(cut, front, head, blocks, source)
             if cut.read_again:
                 front = [whole[0]]
+                blocks = [_known(block, cut.documents) for block in blocks]
             else:
                 head = SpoolReader(cut.folder, cut.parts, cut.version)
                 blocks = list(head.source())
@@ -164,6 +165,7 @@ class _Phases:
         if decided is not None:
             CommitLog(cut.folder).is_of(made_of)
             cut.parts = [(name, files) for name, files in decided["parts"]]
+            cut.documents = decided["documents"]
             cut.is_cleared = decided.get("cleared", False)
             self.notes += decided["notes"]
             self.done_before += _steps_of(plan)
@@ -184,7 +186,7 @@ class _Phases:
             raise PipelineFailed(result.failure_report(), result)
         loading.join()
         self.executor.ahead([*self.pipeline.stages, cut.barrier.behind(cut.folder, cut.records)])
-        _remove_uncommitted(cut.folder)
+        cut.documents = _committed(cut.folder)
         cut.parts = [(name, _files_of(name, blocks)) for name in _names(cut.folder)]
         ledger = self.records[before].ledger
         assert ledger is not None
@@ -193,7 +195,7 @@ class _Phases:
         cut.barrier.decide(between)
         between.notes.append(f"{cut.barrier.name}: decided in {time.monotonic() - began:.1f} s")
         self.notes += between.notes
-        state = {"parts": cut.parts, "notes": between.notes, "ledger": ledger.plain()}
+        state = {"parts": cut.parts, "documents": cut.documents, "notes": between.notes, "ledger": ledger.plain()}
         cut.folder.write(DECIDED, fast_json.dumps(state))
         if not cut.read_again:
             self._account(ledger)
@@ -281,6 +283,8 @@ class _Cut:
     records: Folder
     parts: list[tuple[str, list[str]]] = field(default_factory=list)
     """By name, in order, each with the source files that its documents come from."""
+    documents: dict[str, int] = field(default_factory=dict)
+    """How many each part has."""
     read_again: bool = False
     """Whether documents are read from the source again behind the cut, as nothing was done to them before it."""
     version: str = ""
@@ -430,12 +434,27 @@ def _names(folder: Folder) -> list[str]:
     return [name.removesuffix(KEYS) for name in folder.names() if name.endswith(KEYS)]
 
 
-def _remove_uncommitted(folder: Folder) -> None:
-    """Remove what attempts have left that came to nothing: a worker may die between a file and its report."""
+def _committed(folder: Folder) -> dict[str, int]:
+    """How many documents each part has.
+
+    What attempts have left that came to nothing is removed: a worker may die between a file and its report.
+    """
     committed = CommitLog(folder).files()
     for name in folder.names():
         if name.endswith((KEYS, DOCUMENTS)) and name not in committed:
             folder.remove(name)
+    parts: dict[str, int] = {}
+    for name, documents in committed.items():
+        part = name.removesuffix(KEYS).removesuffix(DOCUMENTS)
+        parts[part] = parts.get(part, 0) + documents
+    return parts
+
+
+def _known(block: Task[Any], documents: Mapping[str, int]) -> Task[Any]:
+    """A block with the number of its documents, if it is one part."""
+    if not isinstance(block, FileBlock):
+        return block
+    return replace(block, documents=documents.get(part_name(block.task_id, "")))
 
 
 def _files_of(part: str, blocks: Sequence[Task[Any]]) -> list[str]:

@@ -24,6 +24,8 @@ class FileBlock(Task[list[FileRange]]):
     """What one task reads. Its id is its number among all blocks of the input, also when others are done already."""
 
     data: list[FileRange] = field(default_factory=list)
+    documents: int | None = None
+    """How many there were when it was read before; None: it was not."""
     named: ClassVar[bool] = True
 
     @property

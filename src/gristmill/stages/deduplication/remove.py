@@ -53,7 +53,7 @@ class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pq.read_table(pa.BufferReader(self.records.read(f"{part}.parquet")))
+        table = pq.ParquetFile(pa.BufferReader(self.records.read(f"{part}.parquet"))).read()
         if table.num_rows != count:
             raise ValueError(f"the records of {part} are not complete: start over with --fresh.")
         return table

@@ -60,7 +60,7 @@ class JsonlReader(FileReader):
         for part in ranges:
             with RangeFile(part.path, self.options) as file:
                 add_range(records, file, part)
-        return records.batch()
+        return records.batch(known=getattr(task, "documents", None))
 
     def _stream(self, ranges: list[FileRange], streams: list[bool]) -> Iterator[DocumentBatch]:
         from gristmill.stages.text.io.compression import decompressed

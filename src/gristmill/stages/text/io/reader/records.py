@@ -23,6 +23,7 @@ Array = np.ndarray[Any, Any]
 SHOWN_BYTES = 4096
 """How much of a bad record is kept."""
 BOM = b"\xef\xbb\xbf"
+_OWN_FIELDS = [pa.field(ID, pa.large_string()), pa.field(RAW, pa.large_binary())]
 
 
 def ids(path: str, positions: Any) -> pa.Array:
@@ -96,28 +97,40 @@ class Records:
         self.account.read[path] += 1
         self.account.bad.append(BadRecord(path, position, reason, raw[:SHOWN_BYTES]))
 
-    def batch(self) -> DocumentBatch:
-        """The documents, with what there is to say of their reading. Nothing is left here then."""
+    def batch(self, known: int | None = None) -> DocumentBatch:
+        """The documents, with what there is to say of their reading. Nothing is left here then.
+
+        ``known`` is how many documents these lines were before. If there are as many lines, each of them is one.
+        """
         raw = concat_lines(self._lines)
-        scanned = scan(Edges.of_column(raw), self._keys())
-        keep = np.ones(len(raw), dtype=bool)
-        for row in self._doubtful(scanned):
-            keep[row] = self._judge(scanned, row)
+        self._lines.clear()  # what was read can go
         identity = pa.concat_arrays([ids(*source) for source in self._sources] or [pa.array([], pa.large_string())])
-        if not keep.all():
-            raw, identity = raw.filter(mask_array(keep)), identity.filter(mask_array(keep))
-            scanned = scanned.only(keep)
-        batch = DocumentBatch(data=self._table(raw, identity, scanned))
+        if known == len(raw) and self.wanted.columns is not None and not self._taken_out():
+            table = pa.Table.from_arrays([identity, raw], schema=pa.schema(_OWN_FIELDS))
+        else:
+            table = self._judged(raw, identity)
+        batch = DocumentBatch(data=table)
         order = {path: n for n, path in enumerate(self.account.read)}
         self.account.bad.sort(key=lambda record: (order[record.file], record.position))
         batch.__dict__["_account"] = self.account
         self.__init__(self.wanted)  # type: ignore[misc]  # starts anew
         return batch
 
-    def _keys(self) -> list[str]:
-        wanted = self.wanted
-        first = [wanted.text_field] if wanted.text_field is not None else []
-        return list(dict.fromkeys([*first, *(wanted.columns or ()), *(wanted.fields or ())]))
+    def _judged(self, raw: pa.Array, identity: pa.Array) -> pa.Table:
+        """Those of the lines that are documents."""
+        first = [self.wanted.text_field] if self.wanted.text_field is not None else []
+        scanned = scan(Edges.of_column(raw), list(dict.fromkeys([*first, *self._taken_out()])))
+        keep = np.ones(len(raw), dtype=bool)
+        for row in self._doubtful(scanned):
+            keep[row] = self._judge(scanned, row)
+        if not keep.all():
+            raw, identity = raw.filter(mask_array(keep)), identity.filter(mask_array(keep))
+            scanned = scanned.only(keep)
+        return self._table(raw, identity, scanned)
+
+    def _taken_out(self) -> list[str]:
+        """What is known to be taken out of lines."""
+        return [*(self.wanted.columns or ()), *(self.wanted.fields or ())]
 
     def _doubtful(self, scanned: Scanned) -> list[int]:
         """Rows that the kernel was unsure of, or that have no text."""
@@ -168,7 +181,7 @@ class Records:
         columns = [name for name in columns if name not in wanted.if_there or _in_any(scanned, name)]
         made = [json_columns.column(scanned, scanned.keys.index(name)) for name in columns if name not in (ID, RAW)]
         fields = [field for field, _ in made]
-        fields += [pa.field(ID, pa.large_string()), pa.field(RAW, pa.large_binary())]
+        fields += _OWN_FIELDS
         return pa.Table.from_arrays([*(array for _, array in made), identity, raw], schema=pa.schema(fields))
 
 
