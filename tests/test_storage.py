@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from fsspec.core import url_to_fs
 
-from gristmill.storage import Folder, is_plain
+from gristmill.storage import AT_ONCE_BYTES, Folder, is_plain
 
 
 @pytest.mark.parametrize("end", ["", "/", "/a", "/a/", "/a b", "/a/../b"])
@@ -32,8 +34,18 @@ def test_files_are_written_read_found_and_removed_either_way(tmp_path, prefix):
     assert not folder.exists("a/b.txt")
 
 
-def test_writing_to_a_plain_path_does_not_load_fsspec(tmp_path):
-    code = f"import sys; from gristmill.storage import Folder; Folder({str(tmp_path)!r}).write('a', b'1'); "
+@pytest.mark.parametrize("size", [0, 1, AT_ONCE_BYTES, AT_ONCE_BYTES + 1, 3 * AT_ONCE_BYTES + 7])
+def test_what_is_written_in_pieces_is_whole(tmp_path, size):
+    content = os.urandom(size)
+    folder = Folder(tmp_path)
+    for n, data in enumerate([content, bytearray(content), pa.py_buffer(content), np.frombuffer(content, np.uint8)]):
+        folder.write(f"{n}", data)
+        assert folder.read(f"{n}") == content
+
+
+def test_a_plain_path_is_used_without_fsspec(tmp_path):
+    code = f"import sys; from gristmill.storage import Folder; folder = Folder({str(tmp_path)!r}); "
+    code += "folder.write('a', b'1'); folder.read('a'); folder.exists('a'); folder.names(); folder.remove('a'); "
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code + "print('fsspec' in sys.modules)"]
     assert subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60).stdout == "False\n"

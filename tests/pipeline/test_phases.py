@@ -95,6 +95,18 @@ def test_the_source_is_read_again_where_nothing_was_done_before_the_cut_and_bad_
     assert not list((tmp_path / "out/_gristmill").rglob("*.docs"))
 
 
+def test_lines_that_were_no_documents_are_none_when_they_are_read_again(corpus, tmp_path):
+    """Files with bad lines are parsed again, those without are not; the account and the output say the same."""
+    (corpus / "clean.jsonl").write_bytes(b'{"text": "clean", "n": 0}\n' * 2 + b'{"text": "other", "n": 4}\n')
+    (corpus / "blank.jsonl").write_bytes(b'{"text": "blank", "n": 0}\n \n{"text": "blank", "n": 0}\n\n')
+    result = execute(JsonlReader(str(corpus)), ExactDeduplication(), JsonlWriter(str(tmp_path / "out")))
+    check_balance(result, documents=120 + 6 + 3 + 2)
+    assert result.ledger.total().errored.total() == 6 == len(lines_of(tmp_path / "out", "quarantine"))
+    kept = [line["text"] for line in lines_of(tmp_path / "out")]
+    assert [text for text in kept if text in ("clean", "other", "blank")] == ["blank", "clean", "other"]
+    assert len(kept) == len(set(kept)) == result.ledger.total().kept
+
+
 def test_two_barriers_each_with_records_of_its_own(corpus, tmp_path):
     stages = [ExactDeduplication(), words(5), fuzzy()]
     result = execute(JsonlReader(str(corpus), blocksize=1500), *stages, JsonlWriter(str(tmp_path / "out")))

@@ -15,6 +15,8 @@ import pytest
 
 from gristmill.stages.text.io import JsonlReader, ParquetReader
 from gristmill.stages.text.io.compression import CHUNK_BYTES, decompressed
+from gristmill.stages.text.io.reader.records import Records, Wanted
+from gristmill.tasks.document import ID, RAW
 
 GOOD = b'{"text": "one"}'
 LAST = b'{"text": "two"}'
@@ -254,3 +256,12 @@ def test_an_error_of_the_storage_below_zstd_is_its_own():
     with pytest.raises(TimeoutError, match="the storage is gone"):
         list(decompressed(Breaks(packed)))
     assert b"".join(decompressed(io.BytesIO(zstd(b"abc" * 9)))) == b"abc" * 9
+
+
+def test_lines_are_parsed_unless_each_was_a_document_before():
+    for known, documents in ((None, 1), (1, 1), (3, 1), (2, 2)):
+        records = Records(Wanted(columns=[]))
+        records.add("a", GOOD + b"\nnothing\n", 0)
+        batch = records.batch(known)
+        assert batch.num_items == documents and len(batch.account.bad) == 2 - documents
+        assert batch.data.column_names == [ID, RAW]
