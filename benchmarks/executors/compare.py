@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 HERE = Path(__file__).parent
+WINDOW_S = 10
 
 
 def measure(name: str, python: str, script: str, arguments: list[str]) -> dict[str, Any]:
@@ -53,10 +54,19 @@ def measure(name: str, python: str, script: str, arguments: list[str]) -> dict[s
         "to_first_task_s": round(first - began, 2),
         "work_s": round(done[-1] - first, 2),
         "tasks_per_s": round(len(done) / (done[-1] - first), 2),
+        "least_tasks_per_s_after_15_s": least_rate(done, first + 15),
         "cpu_s": round(sum(cpu.values()), 1),
         "driver_us_per_task_and_stage": round(figures.get("driver_cpu_s", 0.0) * 1e6 / len(done) / stages),
         "peak_mb": peak >> 20,
     }
+
+
+def least_rate(done: list[float], begin: float) -> float | None:
+    """The least throughput in any window of so many seconds, from a moment on until the last task; None: it is over."""
+    starts = [begin, *(at for at in done if begin <= at <= done[-1] - WINDOW_S)]
+    if begin > done[-1] - WINDOW_S:
+        return None
+    return round(min(sum(start < at <= start + WINDOW_S for at in done) for start in starts) / WINDOW_S, 2)
 
 
 def memory() -> int:

@@ -64,7 +64,10 @@ class ExactDeduplication(BarrierStage):
         from gristmill.kernels import gpu_signatures
 
         has_gpu = worker_metadata is not None and bool(worker_metadata.gpus)
-        self._on_gpu = self.device != "cpu" and has_gpu and gpu_signatures.available()
+        usable = has_gpu and gpu_signatures.available()
+        if self.device == "cuda" and not usable:
+            raise RuntimeError("device='cuda' needs a GPU and CuPy.")
+        self._on_gpu = self.device != "cpu" and usable
 
     def keys(self, batch: DocumentBatch) -> pa.Table:
         import pyarrow as pa
