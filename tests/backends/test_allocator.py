@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -63,8 +64,7 @@ def test_what_users_have_set_stays(name: str) -> None:
         "from gristmill.backends.engine.allocator import reuse_freed_memory; reuse_freed_memory();"
         "from tests.backends.test_allocator import faults; print(faults())"
     )
-    environment = {name: "1" if name.startswith("MALLOC") else "glibc.malloc.mmap_threshold=131072"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    value = "1" if name.startswith("MALLOC") else "glibc.malloc.mmap_threshold=131072"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), name: value}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert int(done.stdout) > PAGES // 2
