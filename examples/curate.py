@@ -1,8 +1,8 @@
 """Curates the documentation that is on this machine: what Python's modules and packages say of themselves.
 
 The corpus is made on the spot, nothing is downloaded. Documents that read like English prose stay; what does not is
-set aside with the rule that it broke. Run it twice, and the second run has nothing left to do; kill it in the middle,
-and the next one goes on from there.
+set aside with the rule that it broke. Run it twice in a FOLDER, and the second run has nothing left to do; kill it in
+the middle, and the next one goes on from there. Without one it starts over each time.
 
     python examples/curate.py [FOLDER]
 """
@@ -92,7 +92,7 @@ def main() -> None:
             JsonlWriter(path=str(output)),
         ],
     )
-    result = pipeline.run()
+    result = pipeline.run(fresh=len(sys.argv) == 1)
     print(result.summary())
     print(f"\nwhy a document went:  {Path(sys.executable).parent}/gristmill explain {output} doc-000001")
 

@@ -121,3 +121,16 @@ def test_code_that_an_output_folder_names_is_not_run_and_code_that_the_user_name
     assert main(["explain", str(out), "d1", "--pipeline", "mine.yaml"]) == 0
     assert capsys.readouterr().out.startswith("mine.yaml imports planted\n")
     assert (corpus.parent / "was_run").exists()
+
+
+def test_a_change_far_behind_the_beginning_is_shown(tmp_path, capsys):
+    corpus = tmp_path / "in.jsonl"
+    corpus.write_text(json.dumps({"id": "d", "text": "same " * 500 + "here\n\n\n\n\nit is"}) + "\n")
+    reader, writer = {"JsonlReader": {"file_paths": str(corpus)}}, {"JsonlWriter": {"path": str(tmp_path / "out")}}
+    pipeline = {"name": "p", "stages": [reader, {"Modify": {"modifier_fn": "NewlineNormalizer"}}, writer]}
+    (tmp_path / "p.yaml").write_text(json.dumps(pipeline))
+    assert main(["run", str(tmp_path / "p.yaml")]) == 0
+    capsys.readouterr()
+    assert main(["explain", str(tmp_path / "out"), "d"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert r"here\n\n\n\n\nit is" in said and r"here\n\nit is" in said

@@ -1,10 +1,14 @@
 import copy
+from collections import Counter
 
 import pytest
 
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.errors import LedgerError, OutputsNotKept
+from gristmill.ledger.entry import Entry
+from gristmill.ledger.run import RunLedger
 from gristmill.pipeline import RunResult
+from gristmill.pipeline.funnel import funnel
 from gristmill.tasks import Task
 
 
@@ -132,3 +136,21 @@ def test_a_run_of_nothing_has_a_summary_too():
     result = RunResult(empty)
     result.check()
     assert "s" in result.summary() and "first output" not in result.summary()
+
+
+def test_reasons_that_are_not_shown_one_by_one_are_counted_together():
+    ledger = RunLedger()
+    entry = Entry(read=Counter({"a": 100}), kept=20)
+    entry.dropped = Counter({("s", f"reason {n:02}"): 2 for n in range(40)})
+    ledger.resume(0, entry)
+    shown = list(funnel(ledger, ["s"]))
+    assert shown[1].split()[:3] == ["s", "-80", "20"]
+    assert shown[2].split() == ["-2", "reason", "00"] and shown[31].split()[:2] == ["-2", "reason"]
+    assert shown[32].split() == ["-20", "10", "more", "reasons"]
+
+
+def test_numbers_of_one_record_are_left_out_of_reasons_but_not_of_names():
+    entry = Entry()
+    entry.err("not valid UTF-8: byte 0xff at 10 of line 7")
+    entry.err("not valid UTF-16 at 123")
+    assert list(entry.errored) == ["not valid UTF-8: byte N at N of line N", "not valid UTF-16 at N"]

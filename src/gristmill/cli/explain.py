@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import textwrap
 from collections.abc import Iterator
@@ -78,12 +79,21 @@ def _stage(stage: StageReport, width: int) -> Iterator[str]:
         reason = f"  {finding.reason}" if finding.reason and finding.reason != finding.name else ""
         yield f"   {mark} {finding.name:<{names}}  {_number(finding.score):>10}{rule}{reason}"
     for name, (before, after) in stage.changes.items():
+        before, after = _from_where_they_differ(before, after)
         yield from textwrap.wrap(f"   {name} was {_shown(before)}", width, subsequent_indent="     ")
         yield from textwrap.wrap(f"   {name} is  {_shown(after)}", width, subsequent_indent="     ")
     for name, count in stage.counted.items():
         yield f"   {name}: {count}"
     for note in stage.notes:
         yield from textwrap.wrap(f"   {note}", width, subsequent_indent="     ")
+
+
+def _from_where_they_differ(before: Any, after: Any) -> tuple[Any, Any]:
+    """Two texts that begin alike, each from shortly before the first difference on."""
+    if not isinstance(before, str) or not isinstance(after, str):
+        return before, after
+    same = len(os.path.commonprefix([before, after])) - _LONGEST // 2  # noqa: RUF071  # no paths
+    return (before, after) if same <= 0 else (f"... {before[same:]}", f"... {after[same:]}")
 
 
 def _number(value: Any) -> str:

@@ -37,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(str(error), USAGE)
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        return _reader_has_gone()
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -66,6 +66,8 @@ def load(
     if not target.endswith((".yaml", ".yml")):
         if overrides:
             raise UsageError(f"--set is for pipelines in YAML; {target} is Python: change it there")
+        if os.path.isfile(target) and not target.endswith(".py"):
+            raise UsageError(f"{target} is no pipeline: name a YAML file (.yaml), a Python file (.py) or a module")
         return load_pipeline(target)
     from gristmill import config
     from gristmill.errors import PipelineFileError

@@ -11,7 +11,7 @@ from typing import Any
 MOST_REASONS = 1000
 """Different reasons that are counted one by one, so that an account stays small whatever stages say."""
 OTHER = "other reasons"
-_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<!UTF-)(?<!\d)\d+")
 UNSPECIFIED = "unspecified"
 """The reason of documents that vanished without one."""
 

@@ -19,7 +19,7 @@ def funnel(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
     files = len(ledger.files)
     resumed = f", {ledger.resumed:,} of {len(ledger.blocks):,} blocks by earlier runs" if ledger.resumed else ""
     rows = [("read", "", left, f"from {files:,} file{'s' * (files != 1)}{resumed}")]
-    for reason, n in whole.errored.most_common():
+    for reason, n in _shown(whole.errored):
         left -= n
         rows.append(("  errored", f"-{n:,}", left, reason))
     for stage in stages:
@@ -27,11 +27,8 @@ def funnel(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
         if not gone:
             continue
         rows.append((stage, f"-{gone.total():,}", left - gone.total(), ""))
-        for reason, n in gone.most_common(SHOWN_REASONS):
-            left -= n
-            if reason != stage:
-                rows.append(("", f"-{n:,}", -1, reason))
-        left -= sum(n for _, n in gone.most_common()[SHOWN_REASONS:])
+        left -= gone.total()
+        rows += [("", f"-{n:,}", -1, reason) for reason, n in _shown(gone) if reason != stage]
     if whole.made:
         left += whole.made
         rows.append(("made", f"+{whole.made:,}", left, "documents more, by splitting"))
@@ -42,6 +39,14 @@ def funnel(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
     yield from _table(rows, most)
     for (stage, name), n in sorted(whole.counters.items()):
         yield f"  {stage}: {name} {n:,}"
+
+
+def _shown(reasons: Counter[str]) -> Iterator[tuple[str, int]]:
+    """The most common ones, and the rest in one."""
+    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+    yield from ordered[:SHOWN_REASONS]
+    if rest := ordered[SHOWN_REASONS:]:
+        yield f"{len(rest):,} more reasons", sum(n for _, n in rest)
 
 
 def _of(dropped: Counter[tuple[str, str]], stage: str) -> Counter[str]:

@@ -118,6 +118,8 @@ def _check_settings(number: int, stage: Stage) -> None:
 def _check_types(stages: list[Stage], source: Source) -> None:
     taken = stages[0].input_type()
     if source.first is not None and not _fits(type(source.first), taken):
+        if not source.given and getattr(stages[0], "file_paths", "") is None:
+            raise PlanError(f"{label(1, stages[0])}: file_paths is missing, which says what to read.")
         if not source.given:
             raise PlanError(
                 f"{label(1, stages[0])} takes {type_name(taken)}, but a pipeline without initial tasks starts with an "

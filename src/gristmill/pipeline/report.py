@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.ledger.run import RunLedger
+from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
 from gristmill.pipeline.funnel import funnel
 
 SHOWN_FAILURES = 3
@@ -42,10 +43,13 @@ def documents(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
         folder = ledger.log.folder
         whole = ledger.total()
         yield f"  kept documents     {folder.url}"
-        if whole.dropped:
-            yield f"  dropped documents  {folder.url.rstrip('/')}/excluded"
-        if whole.errored:
-            yield f"  bad records        {folder.url.rstrip('/')}/quarantine"
+        for what, there, name in (
+            ("dropped documents", whole.dropped, EXCLUDED),
+            ("what they repeat", whole.dropped, records_name(1)),
+            ("bad records", whole.errored, QUARANTINE),
+        ):
+            if there and folder.names(name):
+                yield f"  {what:<17}  {folder.url.rstrip('/')}/{name}"
 
 
 def failures(record: RunRecord) -> str:

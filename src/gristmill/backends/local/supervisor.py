@@ -119,6 +119,8 @@ class Supervisor:
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
                 error = "a stage touches CUDA while it is loaded; do that in setup(), which runs in the worker"
+        except ImportError as missing:  # what to install is all there is to say, where it is said
+            error = str(missing) if "pip install" in str(missing) else traceback.format_exc(limit=-3).strip()
         except BaseException:  # loading runs the user's imports; whatever they raise, be it SystemExit, is told
             error = traceback.format_exc(limit=-3).strip()
         finally:

@@ -287,3 +287,39 @@ def test_every_filter_names_the_kernels_that_it_uses(monkeypatch):
         one.score_batch(Texts.of(["the text"]))
         groups = [{kernel.name for kernel in features.KERNELS[group]} for group in one.needs]
         assert used <= set().union(*groups) and all(used & group for group in groups), kind
+
+
+@pytest.mark.parametrize(("verdict", "words"), [(None, "is there a return missing"), ("no", "'no', not True or False")])
+def test_a_verdict_that_is_none_is_an_error(verdict, words):
+    class Mute(Short):
+        def keep_document(self, score):
+            return verdict
+
+    class ForeignMute(Foreign):
+        def keep_document(self, score):
+            return verdict
+
+    def mute(score):
+        return verdict
+
+    batch = DocumentBatch(pa.table({"text": ["a"], "score": [1]}))
+    for stage in (ScoreFilter(Mute()), ScoreFilter(ForeignMute()), Filter(mute, "score")):
+        with pytest.raises(TypeError, match=words):
+            stage.process(batch)
+
+
+def test_a_filter_without_a_method_that_is_needed_is_refused_at_once():
+    class OnlyScores(DocumentFilter):
+        def score_document(self, text):
+            return 1
+
+    class OnlyKeeps(DocumentFilter):
+        def keep_document(self, score):
+            return True
+
+    Score(OnlyScores(), "a"), Filter(OnlyKeeps(), "a")
+    for stage, one in ((ScoreFilter, OnlyScores()), (ScoreFilter, OnlyKeeps())):
+        with pytest.raises(TypeError, match="defines neither"):
+            stage(one)
+    with pytest.raises(TypeError, match="defines neither"):
+        Score(OnlyKeeps(), "a")

@@ -26,7 +26,7 @@ class ByFunction(DocumentFilter):
         return self._score(text)
 
     def keep_document(self, score: Any) -> bool:
-        return self._keep is None or bool(self._keep(score))
+        return self._keep is None or self._keep(score)
 
 
 class ByMethods(DocumentFilter):
@@ -44,7 +44,8 @@ class ByMethods(DocumentFilter):
         return self._given.score_document(text)
 
     def keep_document(self, score: Any) -> bool:
-        return bool(self._given.keep_document(score))
+        kept: bool = self._given.keep_document(score)
+        return kept
 
 
 def as_filters(given: Any, function: str = "") -> list[DocumentFilter]:
@@ -59,6 +60,7 @@ def _as_filter(one: Any, function: str) -> DocumentFilter:
     if isinstance(one, type):
         raise TypeError(f"{one.__name__} is a class: give an instance, {one.__name__}(...).")
     if isinstance(one, DocumentFilter):
+        one.check(scores=function != "keep", keeps=function != "score")
         return one
     if all(callable(getattr(one, method, None)) for method in ("score_document", "keep_document")):
         return ByMethods(one)

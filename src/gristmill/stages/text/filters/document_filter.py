@@ -67,7 +67,7 @@ class DocumentFilter:
     def keep_batch(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """True for each score that is kept."""
         self._one_of("keep_document", "keep_batch")
-        return np.fromiter((bool(self.keep_document(score)) for score in scores), dtype=bool, count=len(scores))
+        return np.fromiter((self._verdict(score) for score in scores), dtype=bool, count=len(scores))
 
     def reasons(self, scores: np.ndarray[Any, Any]) -> str | Sequence[str]:
         """Why documents with these scores, none of which is kept, go: one reason for all, or one for each."""
@@ -89,6 +89,20 @@ class DocumentFilter:
 
     def setup(self) -> None:
         """In each worker, before the first document: open what cannot be shared."""
+
+    def _verdict(self, score: Any) -> bool:
+        kept = self.keep_document(score)
+        if isinstance(kept, bool | np.bool_) or (isinstance(kept, int | np.integer) and kept in (0, 1)):
+            return bool(kept)
+        words = "nothing: is there a return missing?" if kept is None else f"{kept!r}, not True or False."
+        raise TypeError(f"keep_document of filter {self.name!r} gave {words}")
+
+    def check(self, scores: bool, keeps: bool) -> None:
+        """Raise TypeError if a method that will be called is not there."""
+        if scores:
+            self._one_of("score_document", "score_batch")
+        if keeps:
+            self._one_of("keep_document", "keep_batch")
 
     def _one_of(self, one: str, other: str) -> None:
         kind = type(self)
