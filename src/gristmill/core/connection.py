@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from gristmill.core.client import RayClient
 from gristmill.errors import PipelineError
 
 
-def import_ray(who: str, extra: str) -> Any:
-    """Ray, or a `PipelineError` that says how to get it."""
+def import_ray(who: str, extra: str, *parts: str) -> Any:
+    """Ray with parts of it, or a `PipelineError` that says how to get it."""
     try:
         import ray
+
+        for part in parts:
+            importlib.import_module(part)
     except ImportError as error:
         raise PipelineError(f"{who} needs Ray ({error}): pip install 'gristmill[{extra}]'") from error
     return ray
@@ -40,13 +47,40 @@ def connected(
         return
     with environment(variables or {}), RayClient(address=address, **start) as client:
         try:
-            ray.init(address=client.at, namespace=namespace, logging_level="warning")
+            with late_interrupt():  # Ray that is half connected crashes when the process ends
+                ray.init(address=client.at, namespace=namespace, logging_level="warning")
         except (ConnectionError, OSError, RuntimeError, ray.exceptions.RayError) as error:
             raise PipelineError(f"no Ray cluster could be reached at {client.at}: {error}") from error
+        except KeyboardInterrupt:
+            ray.shutdown()
+            raise
         try:
             yield
         finally:
             ray.shutdown()
+
+
+@contextmanager
+def late_interrupt() -> Iterator[None]:
+    """Let a Ctrl-C that comes meanwhile take effect at the end, and a second one at once."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    caught: list[FrameType | None] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        caught.append(frame)
+        if len(caught) > 1:
+            before(signum, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if caught:
+        before(signal.SIGINT, caught[0])
 
 
 @contextmanager

@@ -49,12 +49,12 @@ class RayDataExecutor(Executor):
 
     @contextmanager
     def several(self) -> Iterator[None]:
-        with connected(import_ray("RayDataExecutor", "ray"), self.config.address):
+        with connected(import_ray("RayDataExecutor", "ray-data", "ray.data"), self.config.address):
             yield
 
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         check(plan, "ray_data")
-        ray = import_ray("RayDataExecutor", "ray")
+        ray = import_ray("RayDataExecutor", "ray-data", "ray.data")
         outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
         books = Books(plan, self.ignore_failures)
         with ExitStack() as stack:
