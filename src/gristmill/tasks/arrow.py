@@ -113,7 +113,28 @@ def int_array(values: Any) -> pa.Array:
     """Integers of NumPy as an Arrow array, without pandas."""
     import numpy as np
 
-    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))])
+    return number_array(np.asarray(values, np.int64))
+
+
+def number_array(values: Any, there: Any = None) -> pa.Array:
+    """Numbers of NumPy as an Arrow array of the same type, without pandas; null where ``there`` is False."""
+    import numpy as np
+
+    nulls = None if there is None else pa.py_buffer(np.packbits(there, bitorder="little"))
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [nulls, data])
+
+
+def numbers_of(column: pa.Array | pa.ChunkedArray) -> Any:
+    """A column of numbers without nulls as an array of NumPy that nobody writes to, without pandas."""
+    import numpy as np
+
+    array = one_array(column)
+    data = array.buffers()[1]
+    kind = np.dtype(array.type.to_pandas_dtype())
+    if not len(array) or array.null_count:
+        return np.zeros(0, kind) if not len(array) else array.to_numpy(zero_copy_only=False)
+    return np.frombuffer(data, kind, count=len(array), offset=array.offset * kind.itemsize)
 
 
 def string_array(values: Sequence[str]) -> pa.Array:
@@ -138,8 +159,7 @@ def float_array(values: Sequence[float | None]) -> pa.Array:
 
     there = np.fromiter((value is not None for value in values), dtype=bool, count=len(values))
     numbers = np.fromiter((0.0 if value is None else value for value in values), dtype=np.float64, count=len(values))
-    buffers = [pa.py_buffer(np.packbits(there, bitorder="little")), pa.py_buffer(numbers)]
-    return pa.Array.from_buffers(pa.float64(), len(values), buffers)
+    return number_array(numbers, there)
 
 
 def compact(table: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from gristmill.stages.barrier import KEYS
 from gristmill.stages.spool import read_arrow
 from gristmill.storage import Folder
-from gristmill.tasks.arrow import one_array
+from gristmill.tasks.arrow import int_array, numbers_of
 
 if TYPE_CHECKING:
     from gristmill.tasks import DocumentBatch
@@ -72,12 +72,12 @@ class Parts:
         tables = []
         edges = np.flatnonzero(np.diff(part, prepend=-1)).tolist()
         for begin, end in zip(edges, [*edges[1:], len(part)], strict=True):
-            tables.append(_decoded(self.table(int(part[begin]), columns).take(pa.array(row[begin:end]))))
+            tables.append(_decoded(self.table(int(part[begin]), columns).take(int_array(row[begin:end]))))
         if not tables:
             return self.table(0, columns).slice(0, 0)
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return pa.concat_tables(tables).take(pa.array(back))
+        return pa.concat_tables(tables).take(int_array(back))
 
 
 def _decoded(table: pa.Table) -> pa.Table:
@@ -95,7 +95,7 @@ def _rows(folder: Folder, name: str) -> int:
 
 def as_array(column: Any) -> Array:
     """A column without nulls as an array, which nobody writes to."""
-    found: Array = one_array(column).to_numpy(zero_copy_only=False)
+    found: Array = numbers_of(column)
     return found
 
 
@@ -105,7 +105,7 @@ def common_columns(batch: DocumentBatch, text_field: str, score_field: str | Non
     from gristmill.tasks.document import ID
 
     texts = texts_of(batch, text_field)
-    columns: dict[str, Any] = {IDENT: batch.data.column(ID), SIZE: pa.array(texts.ends - texts.starts)}
+    columns: dict[str, Any] = {IDENT: batch.data.column(ID), SIZE: int_array(texts.ends - texts.starts)}
     if score_field is not None:
         columns[SCORE] = _scores(batch.data.schema.field(score_field), column_of(batch, score_field))
     return columns

@@ -15,7 +15,7 @@ from gristmill.stages.deduplication.match import read_array
 from gristmill.stages.deduplication.parts import IDENT, Parts
 from gristmill.storage import Folder
 from gristmill.tasks import Task
-from gristmill.tasks.arrow import one_array
+from gristmill.tasks.arrow import int_array, number_array, one_array
 
 Array = np.ndarray[Any, Any]
 
@@ -126,9 +126,9 @@ class DocumentRecords(PartRecords):
 
             estimated = estimated_jaccard(_bytes(mine), _bytes(theirs)).round(4)
             done.below += int((estimated < self.threshold).sum())
-            made["jaccard_estimated"] = estimated
+            made["jaccard_estimated"] = number_array(estimated)
             made["jaccard_verified"] = _looked_up(parts.folder, gone)
-        made[ROW] = pa.array(parts.place(gone)[1], pa.int64())
+        made[ROW] = int_array(parts.place(gone)[1])
         return pa.table(made)
 
 
@@ -138,7 +138,7 @@ def _looked_up(folder: Folder, documents: Array) -> pa.Array:
     if not verified.shape[1]:
         return pa.nulls(len(documents), pa.float64())
     at = np.minimum(np.searchsorted(verified[0], documents), verified.shape[1] - 1)
-    return pa.array(np.asarray(verified[1][at]) / 1e6, mask=np.asarray(verified[0][at]) != documents)
+    return number_array(np.asarray(verified[1][at]) / 1e6, there=np.asarray(verified[0][at]) == documents)
 
 
 def _bytes(table: pa.Table) -> Array:

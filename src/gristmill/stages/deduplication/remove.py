@@ -73,18 +73,17 @@ class RemoveDuplicates(Removal):
         return ["data"], []
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
+        from gristmill.tasks.arrow import int_array, numbers_of
         from gristmill.tasks.document import ID
 
         table = self.records_of(task)
         if table is None:
             return task
-        rows = table.column("row").to_numpy()
+        rows = numbers_of(table.column("row"))
         there = task.selection()[0].column(ID)
         if rows[-1] >= task.num_items:
             raise ValueError(f"the records of {part_of(task)} do not fit its documents: start over with --fresh.")
-        if there.take(pa.array(rows)).to_pylist() != table.column("id").to_pylist():
+        if there.take(int_array(rows)).to_pylist() != table.column("id").to_pylist():
             raise ValueError(f"the records of {part_of(task)} are of other documents: start over with --fresh.")
         mask = np.ones(task.num_items, bool)
         mask[rows] = False

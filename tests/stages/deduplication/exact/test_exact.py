@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import unicodedata
 from collections import Counter
 
@@ -299,3 +302,22 @@ def test_a_folder_of_both_formats_is_not_guessed_at(tmp_path):
     pq.write_table(pa.table({"text": ["b"]}), tmp_path / "in" / "b.parquet")
     with pytest.raises(PlanError, match="1 JSONL and 1 Parquet"):
         ExactDeduplicationWorkflow(str(tmp_path / "in"), str(tmp_path / "out")).run()
+
+
+def test_pandas_is_not_imported_where_there_is_one(tmp_path):
+    """It takes longer to import than all else together."""
+    (tmp_path / "pandas").mkdir()
+    note = f"open({str(tmp_path / 'imported')!r}, 'a').write('x')\nraise ImportError\n"
+    (tmp_path / "pandas" / "__init__.py").write_text(note)
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": "a"}\n{"text": "b"}\n')
+    code = (
+        "from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow as Exact\n"
+        "from gristmill.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow as Fuzzy\n"
+        "print([W('in.jsonl', W.__name__).run().duplicates for W in (Exact, Fuzzy)])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert "[1, 1]" in done.stdout, done.stderr
+    assert not (tmp_path / "imported").exists()

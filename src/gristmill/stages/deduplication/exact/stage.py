@@ -76,13 +76,14 @@ class ExactDeduplication(BarrierStage):
         from gristmill.kernels.signatures import exact_hashes
         from gristmill.stages.deduplication.parts import common_columns, without_text
         from gristmill.stages.text.filters.columns import texts_of
+        from gristmill.tasks.arrow import number_array
 
         columns = common_columns(batch, self.text_field, self.score_field)
         texts = texts_of(batch, self.text_field)
         hashes = gpu_signatures.exact_hashes(texts) if self._on_gpu else exact_hashes(texts)
         silent, own = without_text(batch, self.text_field)
         hashes[silent] = own
-        return pa.table({**columns, "h0": hashes[:, 0].copy(), "h1": hashes[:, 1].copy()})
+        return pa.table({**columns, "h0": number_array(hashes[:, 0]), "h1": number_array(hashes[:, 1])})
 
     def decide(self, between: Between) -> None:
         from gristmill.stages.deduplication import decisions, link

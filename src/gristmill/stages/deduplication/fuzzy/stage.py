@@ -154,6 +154,7 @@ class FuzzyDeduplication(BarrierStage):
         from gristmill.stages.deduplication.parts import common_columns, without_text
         from gristmill.stages.deduplication.records import SIGNATURE
         from gristmill.stages.text.filters.columns import texts_of
+        from gristmill.tasks.arrow import number_array
 
         columns = common_columns(batch, self.text_field, self.score_field)
         texts = texts_of(batch, self.text_field)
@@ -173,7 +174,7 @@ class FuzzyDeduplication(BarrierStage):
         )
         silent, own = without_text(batch, self.text_field)
         sketch.bands[:, silent] = own[:, 0]
-        bands = {band_name(n): sketch.bands[n] for n in range(self.num_bands)}
+        bands = {band_name(n): number_array(sketch.bands[n]) for n in range(self.num_bands)}
         return pa.table({**columns, **bands, SIGNATURE: small})
 
     def decide(self, between: Between) -> None:

@@ -24,6 +24,7 @@ from gristmill.stages.deduplication.records import VERIFIED
 from gristmill.stages.spool import in_arrow, part_of, read_arrow
 from gristmill.stages.text.filters.columns import column_of
 from gristmill.tasks import DocumentBatch, FileGroupTask, Task, Written
+from gristmill.tasks.arrow import int_array, number_array, numbers_of
 
 if TYPE_CHECKING:
     from gristmill.stages.barrier import Between
@@ -69,7 +70,7 @@ def _compared_here(
 ) -> Array | None:
     """Similarities of a few documents with those that stay, in millionths; None if they are not at hand."""
     rows = parts.take(wanted, [IDENT, SIZE])
-    if int(rows.column(SIZE).to_numpy().sum()) * _BYTES_PER_TEXT_BYTE > between.memory // 4:
+    if int(numbers_of(rows.column(SIZE)).sum()) * _BYTES_PER_TEXT_BYTE > between.memory // 4:
         return None
     part, row = parts.place(wanted)
     idents = rows.column(IDENT).to_pylist()
@@ -111,7 +112,7 @@ def _verified(
 ) -> Array:
     """Documents, in order; for each the one that it goes for, or itself; and their similarity in millionths."""
     folder = between.folder
-    sizes = parts.take(wanted, [SIZE]).column(0).to_numpy() if len(wanted) else np.zeros(0, np.int64)
+    sizes = numbers_of(parts.take(wanted, [SIZE]).column(0)) if len(wanted) else np.zeros(0, np.int64)
     room = max(1, between.memory // (4 * between.workers))
     groups = int(max(1, min(len(wanted), -(-int(sizes.sum()) * _BYTES_PER_TEXT_BYTE // room))))
     group = _scrambled(labels[wanted]) % np.uint64(groups)
@@ -159,8 +160,9 @@ class Gather(ProcessingStage[DocumentBatch, FileGroupTask]):
         low, high = np.searchsorted(wanted[0], [begin, end])
         documents, labels, group = (np.asarray(row[low:high]) for row in wanted)
         order = np.argsort(group, kind="stable")
-        texts = column_of(task, self.text_field).take(pa.array(documents[order] - begin))
-        columns = {"document": documents[order], "label": labels[order], "group": group[order], "text": texts}
+        texts = column_of(task, self.text_field).take(int_array(documents[order] - begin))
+        numbers = {"document": documents[order], "label": labels[order], "group": group[order]}
+        columns = {**{name: number_array(values) for name, values in numbers.items()}, "text": texts}
         data = in_arrow(pa.table(columns))
         self.parts.folder.write(name + TEXTS, data)
         written = FileGroupTask(data=[name + TEXTS])
@@ -193,9 +195,9 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
         stays = read_array(folder, STAYS)
         staying: dict[int, list[tuple[int, Array]]] = {}
         for table in self._tables(task.data):
-            documents, labels = (table.column(name).to_numpy() for name in ("document", "label"))
+            documents, labels = (numbers_of(table.column(name)) for name in ("document", "label"))
             chosen = np.flatnonzero(np.asarray(stays[documents]) == documents)
-            values, edges = self._sets(table.take(pa.array(chosen)))
+            values, edges = self._sets(table.take(int_array(chosen)))
             for n, row in enumerate(chosen.tolist()):
                 staying[int(labels[row])] = [(int(documents[row]), values[edges[n] : edges[n + 1]])]
         found = [self._compared(table, stays, staying) for table in self._tables(task.data)]
@@ -207,7 +209,7 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
         """The documents of the group, part by part, in the order of the source."""
         for name in self.names:
             table = read_arrow(self.parts.folder, name + TEXTS)
-            begin, end = np.searchsorted(table.column("group").to_numpy(), [group, group + 1])
+            begin, end = np.searchsorted(numbers_of(table.column("group")), [group, group + 1])
             if end > begin:
                 yield table.slice(begin, end - begin)
 
@@ -216,9 +218,9 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
         return shingle_sets(folded(texts) if self.normalize else texts, self.ngrams, self.unit)
 
     def _compared(self, table: pa.Table, stays: Array, staying: dict[int, list[tuple[int, Array]]]) -> Array:
-        documents, labels = (table.column(name).to_numpy() for name in ("document", "label"))
+        documents, labels = (numbers_of(table.column(name)) for name in ("document", "label"))
         rows = np.flatnonzero(np.asarray(stays[documents]) != documents)
-        values, edges = self._sets(table.take(pa.array(rows)))
+        values, edges = self._sets(table.take(int_array(rows)))
         clusters, which = np.unique(labels[rows], return_inverse=True)
         theirs = [staying[label][0] for label in clusters.tolist()]
         found = np.empty((3, len(rows)), np.int64)
