@@ -17,6 +17,7 @@ import shutil
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,10 @@ def files(folder: Path) -> dict[str, bytes]:
 def workers_of(cluster: Any) -> list[psutil.Process]:
     found = []
     for node in cluster.list_all_nodes():
-        raylet = node.all_processes["raylet"][0].process.pid
-        if psutil.pid_exists(raylet):
-            children = psutil.Process(raylet).children()
-            found += [child for child in children if "ray::WorkerActo" in " ".join(child.cmdline())]
+        with suppress(psutil.Error):  # it has gone meanwhile
+            for child in psutil.Process(node.all_processes["raylet"][0].process.pid).children():
+                with suppress(psutil.Error):
+                    found += [child] if "ray::WorkerActo" in " ".join(child.cmdline()) else []
     return found
 
 

@@ -6,6 +6,7 @@ python benchmarks/text_filters/recipes.py bench-work --docs 200k
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 from statistics import median
@@ -33,6 +34,7 @@ def main() -> None:
         spent, kept = [], 0
         for i in range(args.repeats):
             out = args.work.absolute() / "out" / f"recipe-{'-'.join(chosen)}-{i}"
+            shutil.rmtree(out, ignore_errors=True)
             command = [sys.executable, str(HERE / "gristmill_job.py"), str(source), str(out), "1", "excluded", *chosen]
             done = measure("+".join(chosen), command, args.work / "logs" / f"{out.name}.log")
             if not done.ok or done.work_s is None:
