@@ -10,6 +10,7 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.spool import part_of
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
+from gristmill.tasks.document import ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +23,7 @@ UNKNOWN = -1
 
 
 class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Takes out what the records name. They are by place in the batch."""
+    """Takes out what the records name. They are by place in the batch, and ids are checked."""
 
     loads = ("pyarrow.parquet",)
     split_on_failure = False
@@ -56,11 +57,16 @@ class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
         table = pq.ParquetFile(pa.BufferReader(self.records.read(f"{part}.parquet"))).read()
         if table.num_rows != count:
             raise ValueError(f"the records of {part} are not complete: start over with --fresh.")
+        rows = table.column("row").to_numpy()
+        if rows[-1] >= documents:
+            raise ValueError(f"the records of {part} do not fit its documents: start over with --fresh.")
+        if task.data.column(ID).take(pa.array(rows)).to_pylist() != table.column("id").to_pylist():
+            raise ValueError(f"the records of {part} are of other documents: start over with --fresh.")
         return table
 
 
 class RemoveDuplicates(Removal):
-    """Takes out documents, whose ids are checked."""
+    """Takes out documents."""
 
     def __init__(self, name: str, reason: str, folder: Folder, records: Folder) -> None:
         super().__init__(name, folder, records)
@@ -73,21 +79,11 @@ class RemoveDuplicates(Removal):
         return ["data"], []
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        import pyarrow as pa
-
-        from gristmill.tasks.document import ID
-
         table = self.records_of(task)
         if table is None:
             return task
-        rows = table.column("row").to_numpy()
-        there = task.selection()[0].column(ID)
-        if rows[-1] >= task.num_items:
-            raise ValueError(f"the records of {part_of(task)} do not fit its documents: start over with --fresh.")
-        if there.take(pa.array(rows)).to_pylist() != table.column("id").to_pylist():
-            raise ValueError(f"the records of {part_of(task)} are of other documents: start over with --fresh.")
         mask = np.ones(task.num_items, bool)
-        mask[rows] = False
+        mask[table.column("row").to_numpy()] = False
         scores = None
         if "jaccard_verified" in table.column_names:
             estimated = table.column("jaccard_estimated").to_pylist()
