@@ -21,12 +21,13 @@ from tests.stages.deduplication.corpora import (
 )
 from tests.stages.deduplication.in_process import InProcess
 
-from gristmill.errors import PlanError
-from gristmill.stages.deduplication.exact import ExactDeduplication
+from gristmill.errors import PipelineError, PlanError
+from gristmill.stages.deduplication.exact import ExactDeduplication, LineDeduplication
 from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.deduplication.remove import RemoveDuplicates
 from gristmill.stages.spool import Spool
+from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
@@ -256,6 +257,34 @@ def test_documents_without_the_text_are_no_duplicates_of_each_other(tmp_path, ba
     execute(JsonlReader(str(tmp_path / "in")), barrier, JsonlWriter(str(tmp_path / "out")))
     left = [json.loads(line)["text"] for file in sorted((tmp_path / "out").glob("*.jsonl")) for line in file.open()]
     assert left == ["0", "1", "2", "4", "6", "8"]
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+@pytest.mark.parametrize(
+    ("barrier", "field"),
+    [
+        (ExactDeduplication("content"), "content"),
+        (FuzzyDeduplication("content"), "content"),
+        (LineDeduplication("content"), "content"),
+        (ExactDeduplication(survivor="best", score_field="rank"), "rank"),
+    ],
+)
+def test_a_field_that_no_document_has_fails_before_anything_is_removed(tmp_path, barrier, field, spooled):
+    write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": f"{n % 3} words"} for n in range(10)])
+    write_jsonl(tmp_path / "in" / "b.jsonl", [{"text": "other words"}])
+    front = [ScoreFilter(WordCountFilter(min_words=1))] if spooled else []
+    stages = [JsonlReader(str(tmp_path / "in")), *front, barrier, JsonlWriter(str(tmp_path / "out"))]
+    for _ in range(2):  # nor does the next run go on
+        with pytest.raises(PipelineError, match=f"no document has anything in the field '{field}'"):
+            execute(*stages)
+        assert written(tmp_path / "out") == {}
+
+
+def test_no_documents_at_all_are_no_error(tmp_path):
+    write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": "few words"}])
+    stages = [ScoreFilter(WordCountFilter(min_words=5)), LineDeduplication()]
+    execute(JsonlReader(str(tmp_path / "in")), *stages, JsonlWriter(str(tmp_path / "out")))
+    assert lines_of(tmp_path / "out") == []
 
 
 def test_keys_that_an_attempt_has_left_and_nobody_committed_count_for_nothing(tmp_path, monkeypatch):
