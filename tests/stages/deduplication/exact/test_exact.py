@@ -220,6 +220,8 @@ def test_the_workflow_counts_and_tells_where_things_are(tmp_path):
     assert (found.documents, found.duplicates, found.output) == (10, 7, str(tmp_path / "out"))
     assert found.records == str(tmp_path / "out/duplicates") and len(records_of(tmp_path / "out")) == 7
     assert "7 of 10 documents are duplicates, in 3 clusters, the largest of 4" in found.summary()
+    assert f"kept documents     {tmp_path}/out\n" in found.summary()
+    assert not any(name.startswith("excluded/") for name in written(tmp_path / "out"))
 
 
 def test_identification_leaves_the_documents_where_they_are_and_a_second_run_finds_it_done(tmp_path):
@@ -230,7 +232,17 @@ def test_identification_leaves_the_documents_where_they_are_and_a_second_run_fin
         assert (found.documents, found.duplicates, found.output) == (10, 7, None)
         assert [name for name in written(tmp_path / "out") if not name.startswith("duplicates/")] == []
         assert len(records_of(tmp_path / "out")) == 7
+        assert "kept documents" not in found.summary() and f"{tmp_path}/out/duplicates" in found.summary()
     assert found.run.ledger.resumed == 1
+
+
+def test_a_limit_that_even_the_least_is_above_is_warned_of_before_the_start(tmp_path, capsys):
+    write_jsonl(tmp_path / "in/a.jsonl", [{"text": f"{n % 3}"} for n in range(10)])
+    deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(memory_limit="50MB"))
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "above memory_limit" in line]
+    assert "raise it" in warning and "blocksize" in warning
+    deduplicate(tmp_path / "in", tmp_path / "out2", ExactDeduplication(memory_limit="50GB"))
+    assert "above memory_limit" not in capsys.readouterr().err
 
 
 def test_records_do_not_need_a_writer_of_the_same_kind(tmp_path):
