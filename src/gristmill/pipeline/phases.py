@@ -176,7 +176,8 @@ class _Phases:
         looked = look(cut.barrier, self.reader, self.blocks)
         if wants_gpu(cut.barrier, self.executor, looked, workers):
             stages[-1] = spool.with_(resources=Resources(gpus=GPU_SHARE))
-        for line in forecast(cut.barrier, looked, memory, workers, not cut.read_again):
+        cautions = [f"{cut.barrier.name}: {line}" for line in cut.barrier.cautions]
+        for line in (*cautions, *forecast(cut.barrier, looked, memory, workers, not cut.read_again)):
             say(line)
         before = len(self.records)
         loading = Thread(target=_import_all, args=(cut.barrier.decides_with,), daemon=True)
