@@ -66,7 +66,7 @@ def failures(record: RunRecord) -> str:
     if any(out_of_memory):
         more = "raise memory_limit (--memory-limit, or the executor's), or lower the blocksize of the reader"
         lines += ["", f"Where memory ran out: {more}."]
-    if not out_of_memory or not all(out_of_memory):
+    if not all(out_of_memory):
         lines += ["", "To set such parts aside and go on: --ignore-failures, or the executor's ignore_failures=True."]
     return "\n".join(lines)
 

@@ -85,9 +85,7 @@ class FuzzyDeduplication(BarrierStage):
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be a whole number above 0, not {value!r}.")
         if bands_per_iteration is not None and bands_per_iteration > num_bands:
-            raise ValueError(
-                f"bands_per_iteration is {bands_per_iteration}, and there are {num_bands} bands (num_bands)."
-            )
+            raise ValueError(f"bands_per_iteration is {bands_per_iteration}, more than the {num_bands} of num_bands.")
         if word_ngrams is not None and char_ngrams != CHAR_NGRAMS:
             raise ValueError("shingles are of characters or of words: give char_ngrams or word_ngrams.")
         if method not in ("fast", "classic"):
@@ -108,9 +106,7 @@ class FuzzyDeduplication(BarrierStage):
         self.verify = verify
         self.verify_sample = verify_sample
         if jaccard_threshold is not None and not verify:
-            self.cautions = [
-                "jaccard_threshold decides nothing, but what the summary calls chained; verify=True heeds it"
-            ]
+            self.cautions = ["jaccard_threshold decides only what the report calls chained: verify=True removes by it"]
         self.jaccard_threshold = jaccard_threshold or (1 / num_bands) ** (1 / minhashes_per_band)
         self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
         self.device = device
