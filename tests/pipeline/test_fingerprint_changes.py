@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gristmill.ledger.commits import differences
 from gristmill.pipeline.fingerprint import describe_stage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
@@ -231,6 +232,24 @@ def test_a_changed_list_of_words_is_seen(tmp_path: Path):
     assert describe_stage(ScoreFilter(BadWordsFilter(file=str(words)))) == before
     words.write_text("worse\n")
     assert describe_stage(stage) != before
+
+
+def test_a_changed_file_is_told_by_its_name_and_not_by_its_time():
+    def described(*files: list[object]) -> dict[str, object]:
+        filter_ = {"class": "BadWordsFilter", "arguments": {"files": "lists"}, "files": {"files": list(files)}}
+        return {"stages": [{"name": "words", "class": "ScoreFilter", "arguments": {"filter_obj": filter_}}]}
+
+    before = described(["lists/a.txt", 4, 1], ["lists/b.txt", 4, 1])
+    assert differences(before, before) == []
+    (change,) = differences(before, described(["lists/a.txt", 4, 2], ["lists/b.txt", 4, 1]))
+    assert change == "stage 1 'words', arguments.filter_obj: file lists/a.txt of files has changed"
+    found = differences(before, described(["lists/a.txt", 5, 1], ["lists/c.txt", 4, 1]))
+    assert [change.rpartition("lists/")[2] for change in found] == [
+        *("a.txt of files has changed", "b.txt of files is gone", "c.txt of files is new"),
+    ]
+    twice = described(["lists/a.txt", 4, 1], ["lists/a.txt", 4, 1])  # in two folders
+    assert len(differences(twice, described(["lists/a.txt", 4, 2], ["lists/a.txt", 4, 1]))) == 1
+    assert len(differences(twice, described(["lists/a.txt", 4, 1]))) == 1
 
 
 def test_a_description_is_what_json_makes_of_it():

@@ -131,6 +131,17 @@ def test_parts_of_tasks_that_failed_are_not_called_tasks(failures, tasks_failed,
     assert f"pipeline 'p': {words}." in result.failure_report()
 
 
+def test_who_runs_out_of_memory_is_told_to_give_more_not_to_go_on_without():
+    def report(*errors: str) -> str:
+        failures = [Failure(str(n), "s", error, "", (), 1) for n, error in enumerate(errors)]
+        return RunResult(record(failures=failures, failures_total=len(failures))).failure_report()
+
+    killed, raised = "worker ran out of memory (the run may use 0.1 GB)", "ValueError: no"
+    assert "memory_limit" in report(killed) and "blocksize" in report(killed)
+    assert "ignore-failures" not in report(killed) and "ignore-failures" in report(killed, raised)
+    assert "memory_limit" in report(killed, raised) and "memory_limit" not in report(raised)
+
+
 def test_a_run_of_nothing_has_a_summary_too():
     empty = record(steps=[StepStats("s", [StageStats("s")])], outputs=[], first_output_s=None, budget_bytes=0)
     result = RunResult(empty)

@@ -207,32 +207,52 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         found.append(f"it was made by gristmill {before.get('gristmill')}, this is {now.get('gristmill')}")
     old, new = before.get("stages", []), now.get("stages", [])
     for number, (a, b) in enumerate(zip(old, new, strict=False), 1):
-        found += [f"stage {number}{place} was {_short(x)}, now it is {_short(y)}" for place, x, y in _leaves(a, b)]
+        found += [f"stage {number}{change}" for change in _leaves(a, b)]
     if len(old) != len(new):
         found.append(f"it had {len(old)} stages, now there are {len(new)}")
-    then, today = dict(before.get("inputs", [])), dict(now.get("inputs", []))
-    found += [f"input {name} is gone" for name in then if name not in today]
-    found += [f"input {name} is new" for name in today if name not in then]
-    found += [f"input {name} has changed" for name in then if name in today and then[name] != today[name]]
+    inputs = dict(before.get("inputs", [])), dict(now.get("inputs", []))
+    found += [f"input {name} {change}" for name, change in _files(*inputs)]
     if not found and before.get("blocks") != now.get("blocks"):
         found.append("the input is cut into other blocks")
     return found
 
 
-def _leaves(a: Any, b: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Where two descriptions differ, as far down as both have something."""
+def _files(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names, and what became of them, of files that are not as they were."""
+    for name in dict.fromkeys([*then, *now]):
+        if then.get(name) != now.get(name):
+            yield name, "is gone" if name not in now else "is new" if name not in then else "has changed"
+
+
+def _by_name(stamps: list[list[Any]]) -> dict[str, list[Any]]:
+    """Files of two folders may have the same name."""
+    found: dict[str, list[Any]] = {}
+    for name, *stamp in stamps:
+        found.setdefault(name, []).append(stamp)
+    return found
+
+
+def _leaves(a: Any, b: Any, place: str = "") -> Iterator[str]:
+    """Where two descriptions differ, as far down as both have something, and how."""
     if a == b:
         return
     name = a.get("name") if isinstance(a, dict) else None
     if isinstance(a, dict) and isinstance(b, dict) and a.get("class") == b.get("class") and name == b.get("name"):
         here = f" {name!r}" if isinstance(name, str) and not place else ""
         for key in dict.fromkeys([*a, *b]):
+            if key == "files" and "arguments" in a:  # those that arguments name, by size and time
+                old, new = a.get(key, {}), b.get(key, {})
+                for argument in dict.fromkeys([*old, *new]):
+                    stamps = [_by_name(one.get(argument, [])) for one in (old, new)]
+                    for name, change in _files(*stamps):
+                        yield f"{place}{here}: file {name} of {argument} {change}"
+                continue
             yield from _leaves(a.get(key), b.get(key), f"{place}{here}{'.' if place else ', '}{key}")
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             yield from _leaves(x, y, f"{place}.{i}")
     else:
-        yield place, a, b
+        yield f"{place} was {_short(a)}, now it is {_short(b)}"
 
 
 def _short(value: Any) -> str:

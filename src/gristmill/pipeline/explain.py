@@ -12,16 +12,18 @@ from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
 from gristmill.ledger.commits import DECIDED
 from gristmill.ledger.sides import is_output
-from gristmill.pipeline.explain_duplicates import in_common, look_up
+from gristmill.pipeline.explain_duplicates import Found, in_common, look_up
 from gristmill.pipeline.phases import phase_folder, records_folder
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.text.filters.columns import texts_of
+from gristmill.stages.deduplication.exact.pieces import NOTHING_LEFT, PieceDeduplication, without
+from gristmill.stages.text.filters.columns import set_column, texts_of
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter
 from gristmill.stages.text.modifiers import DocumentModifier, Modify
 from gristmill.stages.text.recipes.stage import RecipeStage
 from gristmill.tasks import DocumentBatch, FileBlock, FileRange, Task
+from gristmill.tasks.arrow import string_array
 from gristmill.tasks.document import HIDDEN, ID
 
 Stage = ProcessingStage[Any, Any]
@@ -83,7 +85,8 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
             break
         if isinstance(stage, BarrierStage):
             barriers += 1
-            explanation.stages.append(_of_barrier(stage, barriers, stages, explanation.document, batch))
+            report, batch = _of_barrier(stage, barriers, stages, explanation.document, batch)
+            explanation.stages.append(report)
             continue
         report, batch = _replay(stage, batch)
         new = {name: value for name, value in report.features.items() if known.get(name) != value}
@@ -97,8 +100,8 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
 
 def _of_barrier(
     stage: BarrierStage, number: int, stages: Sequence[Stage], ident: str, batch: DocumentBatch
-) -> StageReport:
-    """What was decided of the document when all were there."""
+) -> tuple[StageReport, DocumentBatch]:
+    """What was decided of the document when all were there, and what was left of it."""
     writer = next(filter(is_output, stages), None)
     if writer is None or not phase_folder(writer.folder, number).exists(DECIDED):
         raise PipelineError(f"{stage.name!r} has not decided yet: run the pipeline first.")
@@ -107,12 +110,9 @@ def _of_barrier(
         report = StageReport(stage.name, "kept")
         if found.stood_for:
             report.counted["documents removed for which this one stays"] = found.stood_for
-        return report
-    if "piece" in found.record:
-        report = StageReport(stage.name, f"changed: {stage.key_columns[0]}")
-        report.counted["pieces removed that were there before"] = found.pieces
-        report.notes.append(f"the first of them was in {found.record['survivor']}")
-        return report
+        return report, batch
+    if isinstance(stage, PieceDeduplication):
+        return _less_pieces(stage, found, batch)
     survivor = found.record["survivor"]
     report = StageReport(stage.name, f"dropped: duplicate of {survivor}")
     report.notes.append(f"cluster of {found.record['cluster']}")
@@ -123,7 +123,24 @@ def _of_barrier(
     other = find(stages[0], survivor, ID).data
     if field in batch.data.column_names and field in other.column_names:
         report.notes += in_common(batch.data.column(field)[0].as_py() or "", other.column(field)[0].as_py() or "")
-    return report
+    return report, batch
+
+
+def _less_pieces(stage: PieceDeduplication, found: Found, batch: DocumentBatch) -> tuple[StageReport, DocumentBatch]:
+    assert found.record is not None
+    stage.preload()
+    field = stage.text_field
+    text = without(batch, field, stage.unit, np.zeros(len(found.pieces), int), np.array(found.pieces))[0]
+    report = StageReport(stage.name, f"changed: {field}")
+    report.counted[f"{stage.unit}s removed that were there before"] = len(found.pieces)
+    report.notes.append(f"the first of them was in {found.record['survivor']}")
+    if not text.strip():
+        report.verdict = f"dropped: {NOTHING_LEFT}"
+        return report, batch
+    report.changes = {field: (batch.data.column(field)[0].as_py(), text)}
+    left = DocumentBatch(batch.data, task_id=batch.task_id)
+    set_column(left, field, string_array([text]))
+    return report, left
 
 
 def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:

@@ -23,8 +23,8 @@ class Found:
     """Its own, if it was removed."""
     stood_for: int
     """Documents that were removed because this one stayed."""
-    pieces: int = 0
-    """Pieces of it that were removed, where pieces are."""
+    pieces: Sequence[int] = ()
+    """Which pieces of it were removed, where pieces are."""
 
 
 def look_up(records: Folder, ident: str) -> Found:
@@ -40,7 +40,8 @@ def look_up(records: Folder, ident: str) -> Found:
         ids, survivors = (table.column(column) for column in ("id", "survivor"))
         row = pc.index(ids, ident).as_py()
         if row >= 0:
-            pieces = pc.sum(pc.equal(ids, ident)).as_py()
+            own = table.filter(pc.equal(ids, ident))
+            pieces = own.column("piece").to_pylist() if "piece" in own.column_names else ()
             return Found(table.slice(row, 1).to_pylist()[0], 0, pieces)
         stood_for += pc.sum(pc.equal(survivors, ident)).as_py() or 0
     return Found(None, stood_for)

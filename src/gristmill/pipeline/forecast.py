@@ -23,11 +23,17 @@ def forecast(barrier: BarrierStage, looked: Looked | None, memory: int, workers:
 
 
 def _lines(name: str, told: Forecast, memory: int) -> list[str]:
-    return [
+    lines = [
         f"{name}: about {told.documents:,} documents, {size(told.text_bytes)} of text{told.words}",
         f"{name}: estimated memory {size(told.memory_bytes)} of {size(memory)}, "
         f"{size(told.disk_bytes)} of disk while it runs, {_time(told.seconds)}",
     ]
+    if told.memory_bytes > memory:
+        lines.append(
+            f"{name}: the estimate is above memory_limit: expect workers that run out of memory, and tasks that fail; "
+            "raise it, lower the blocksize of the reader, or take fewer workers"
+        )
+    return lines
 
 
 def look(barrier: BarrierStage, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> Looked | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
 from gristmill.backends.base import Executor, Plan, RunRecord, StageStats, StepStats
-from gristmill.errors import OutputChanged, PipelineFailed, PlanError
+from gristmill.errors import OutputChanged, PipelineError, PipelineFailed, PlanError
 from gristmill.ledger.commits import DECIDED, PHASES, RUN, CommitLog, phase_name
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE, Output, is_output, records_name
@@ -30,7 +30,7 @@ from gristmill.pipeline.result import RunResult
 from gristmill.stages.barrier import KEYS, BarrierStage, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.resources import Resources
-from gristmill.stages.spool import DOCUMENTS, Spool, SpoolReader, read_arrow
+from gristmill.stages.spool import DOCUMENTS, Spool, SpoolReader, is_empty, read_arrow
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
@@ -176,7 +176,8 @@ class _Phases:
         looked = look(cut.barrier, self.reader, self.blocks)
         if wants_gpu(cut.barrier, self.executor, looked, workers):
             stages[-1] = spool.with_(resources=Resources(gpus=GPU_SHARE))
-        for line in forecast(cut.barrier, looked, memory, workers, not cut.read_again):
+        cautions = [f"{cut.barrier.name}: {line}" for line in cut.barrier.cautions]
+        for line in (*cautions, *forecast(cut.barrier, looked, memory, workers, not cut.read_again)):
             say(line)
         before = len(self.records)
         loading = Thread(target=_import_all, args=(cut.barrier.decides_with,), daemon=True)
@@ -188,6 +189,7 @@ class _Phases:
         self.executor.ahead([*self.pipeline.stages, cut.barrier.behind(cut.folder, cut.records)])
         cut.documents = _committed(cut.folder)
         cut.parts = [(name, _files_of(name, blocks)) for name in _names(cut.folder)]
+        _check_fields(cut)
         ledger = self.records[before].ledger
         assert ledger is not None
         between = _Between(self, cut, head, blocks, memory, workers)
@@ -403,6 +405,17 @@ def wants_gpu(barrier: BarrierStage, executor: Executor, looked: Looked | None, 
     told = getattr(config, "num_gpus", None)
     gpus = len(machine.gpus()) if told is None else told
     return barrier.gpu_is_of_use and bool(gpus) and workers <= CPUS_AS_GOOD * gpus
+
+
+def _check_fields(cut: _Cut) -> None:
+    """A field that no document has is misspelt: nothing would be a duplicate of anything."""
+    parts = [name for name, count in cut.documents.items() if count]
+    for name in cut.barrier.key_columns if parts else ():
+        if all(is_empty(cut.folder, part, name) for part in parts):
+            raise PipelineError(
+                f"{cut.barrier.name!r}: no document has anything in the field {name!r}, so nothing was decided and "
+                "nothing written.\nName the field that is meant, and start over with --fresh, or run(fresh=True)."
+            )
 
 
 def _import_all(modules: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
 from gristmill.pipeline.funnel import funnel
+from gristmill.scheduling.events import Death
 
 SHOWN_FAILURES = 3
 HEAD = (
@@ -42,7 +43,8 @@ def documents(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
     else:
         folder = ledger.log.folder
         whole = ledger.total()
-        yield f"  kept documents     {folder.url}"
+        if folder.names():
+            yield f"  kept documents     {folder.url}"
         for what, there, name in (
             ("dropped documents", whole.dropped, EXCLUDED),
             ("what they repeat", whole.dropped, records_name(1)),
@@ -60,7 +62,12 @@ def failures(record: RunRecord) -> str:
         lines += ["", *_failure(failure)]
     if total > len(shown):
         lines += ["", f"and {total - len(shown)} more: see .result.failures of this error."]
-    lines += ["", "To set such parts aside and go on: --ignore-failures, or the executor's ignore_failures=True."]
+    out_of_memory = [Death.OUT_OF_MEMORY.value in failure.error for failure in shown]
+    if any(out_of_memory):
+        more = "raise memory_limit (--memory-limit, or the executor's), or lower the blocksize of the reader"
+        lines += ["", f"Where memory ran out: {more}."]
+    if not all(out_of_memory):
+        lines += ["", "To set such parts aside and go on: --ignore-failures, or the executor's ignore_failures=True."]
     return "\n".join(lines)
 
 

@@ -84,6 +84,8 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Files in its folder that stay when the run has ended: `behind` needs them to make a lost part again."""
     device: str | None = None
     """Where keys are made: "cpu", "cuda", or None for a GPU if one is there and is of use."""
+    cautions: Sequence[str] = ()
+    """What the user should know of its arguments before it starts, line by line."""
     decides_with: ClassVar[tuple[str, ...]] = ()
     """Modules that `decide` imports: they are loaded while the first half of the pipeline runs."""
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gristmill import fast_json
 from gristmill.stages.barrier import KEYS, BarrierStage
 from gristmill.stages.core import ProcessingStage
 from gristmill.storage import Folder
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 DOCUMENTS = ".docs"
 """How the names of files end that hold documents."""
+EMPTY = b"gristmill.empty"
+"""In the metadata of keys: the columns of which all of the part is null."""
 PART = "spool_part"
 """In the metadata of a batch: the part that it was."""
 
@@ -79,13 +82,26 @@ class Spool(ProcessingStage[DocumentBatch, FileGroupTask]):
         written = FileGroupTask(dataset_name=task.dataset_name)
         if self.with_documents:
             files.append((name + DOCUMENTS, in_arrow(task.data)))
-        files.append((name + KEYS, in_arrow(self.barrier.keys(task))))
+        files.append((name + KEYS, in_arrow(self._keys(task))))
         for n, (file, data) in enumerate(files):
             self.folder.write(file, data)
             written.data.append(self.folder.full_path(file))
             # the documents are counted once
             written.account.written.append(Written(file, 0 if n else task.num_items, data.size))
         return written
+
+    def _keys(self, task: DocumentBatch) -> pa.Table:
+        """The keys, and in their metadata the columns that hold nothing: of null texts some keys have no rows."""
+        keys = self.barrier.keys(task)
+        table = task.data
+        empty = [name for name in self.barrier.key_columns if table.column(name).null_count == table.num_rows]
+        return keys.replace_schema_metadata({EMPTY: fast_json.dumps(empty)})
+
+
+def is_empty(folder: Folder, part: str, column: str) -> bool:
+    """Whether no document of a part has anything in a column."""
+    told = read_arrow(folder, part + KEYS, []).schema.metadata[EMPTY]
+    return column in fast_json.loads(told)
 
 
 class SpoolReader(ProcessingStage[SpoolBlock, DocumentBatch]):

@@ -24,7 +24,7 @@ SIGNATURE = "signature"
 VERIFIED = "verified.npy"
 """Verified similarities: in one row the numbers of documents, in order, in the other millionths of Jaccard's index."""
 ROW, PIECE = "row", "piece"
-"""Which of the documents of a part, or of their pieces, is removed."""
+"""Which of the documents of a part is removed, or which piece of it."""
 ROWS_AT_ONCE = 100_000
 BYTES_EACH = 1200
 """Of memory, for each document that is written down at the same time as others."""
@@ -97,9 +97,10 @@ class PieceRecords(PartRecords):
     """Of lines, or paragraphs."""
 
     def _table(self, gone: Array, stays: Array, done: RecordTask) -> pa.Table:
-        mine = self.parts.take(gone, [IDENT, PIECE])
+        mine = self.parts.take(gone, [IDENT, PIECE, ROW])
         survivor = self.parts.take(stays, [IDENT]).column(IDENT)
-        return pa.table({"id": mine.column(IDENT), "survivor": survivor, PIECE: mine.column(PIECE)})
+        made = {"id": mine.column(IDENT), "survivor": survivor}
+        return pa.table({**made, PIECE: mine.column(PIECE), ROW: mine.column(ROW)})
 
 
 class DocumentRecords(PartRecords):

@@ -10,6 +10,7 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.spool import part_of
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
+from gristmill.tasks.document import ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +23,7 @@ UNKNOWN = -1
 
 
 class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Takes out what the records name. They are by place in the batch."""
+    """Takes out what the records name. They are by place in the batch, and ids are checked."""
 
     loads = ("pyarrow.parquet",)
     split_on_failure = False
@@ -53,14 +54,21 @@ class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from gristmill.tasks.arrow import int_array, numbers_of
+
         table = pq.ParquetFile(pa.BufferReader(self.records.read(f"{part}.parquet"))).read()
         if table.num_rows != count:
             raise ValueError(f"the records of {part} are not complete: start over with --fresh.")
+        rows = numbers_of(table.column("row"))
+        if rows[-1] >= documents:
+            raise ValueError(f"the records of {part} do not fit its documents: start over with --fresh.")
+        if task.data.column(ID).take(int_array(rows)).to_pylist() != table.column("id").to_pylist():
+            raise ValueError(f"the records of {part} are of other documents: start over with --fresh.")
         return table
 
 
 class RemoveDuplicates(Removal):
-    """Takes out documents, whose ids are checked."""
+    """Takes out documents."""
 
     def __init__(self, name: str, reason: str, folder: Folder, records: Folder) -> None:
         super().__init__(name, folder, records)
@@ -73,20 +81,13 @@ class RemoveDuplicates(Removal):
         return ["data"], []
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        from gristmill.tasks.arrow import int_array, numbers_of
-        from gristmill.tasks.document import ID
+        from gristmill.tasks.arrow import numbers_of
 
         table = self.records_of(task)
         if table is None:
             return task
-        rows = numbers_of(table.column("row"))
-        there = task.selection()[0].column(ID)
-        if rows[-1] >= task.num_items:
-            raise ValueError(f"the records of {part_of(task)} do not fit its documents: start over with --fresh.")
-        if there.take(int_array(rows)).to_pylist() != table.column("id").to_pylist():
-            raise ValueError(f"the records of {part_of(task)} are of other documents: start over with --fresh.")
         mask = np.ones(task.num_items, bool)
-        mask[rows] = False
+        mask[numbers_of(table.column("row"))] = False
         scores = None
         if "jaccard_verified" in table.column_names:
             estimated = table.column("jaccard_estimated").to_pylist()

@@ -24,12 +24,13 @@ from tests.stages.deduplication.corpora import (
 )
 from tests.stages.deduplication.in_process import InProcess
 
-from gristmill.errors import PlanError
-from gristmill.stages.deduplication.exact import ExactDeduplication
+from gristmill.errors import PipelineError, PlanError
+from gristmill.stages.deduplication.exact import ExactDeduplication, LineDeduplication
 from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.deduplication.remove import RemoveDuplicates
 from gristmill.stages.spool import Spool
+from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
@@ -222,6 +223,8 @@ def test_the_workflow_counts_and_tells_where_things_are(tmp_path):
     assert (found.documents, found.duplicates, found.output) == (10, 7, str(tmp_path / "out"))
     assert found.records == str(tmp_path / "out/duplicates") and len(records_of(tmp_path / "out")) == 7
     assert "7 of 10 documents are duplicates, in 3 clusters, the largest of 4" in found.summary()
+    assert f"kept documents     {tmp_path}/out\n" in found.summary()
+    assert not any(name.startswith("excluded/") for name in written(tmp_path / "out"))
 
 
 def test_identification_leaves_the_documents_where_they_are_and_a_second_run_finds_it_done(tmp_path):
@@ -232,7 +235,17 @@ def test_identification_leaves_the_documents_where_they_are_and_a_second_run_fin
         assert (found.documents, found.duplicates, found.output) == (10, 7, None)
         assert [name for name in written(tmp_path / "out") if not name.startswith("duplicates/")] == []
         assert len(records_of(tmp_path / "out")) == 7
+        assert "kept documents" not in found.summary() and f"{tmp_path}/out/duplicates" in found.summary()
     assert found.run.ledger.resumed == 1
+
+
+def test_a_limit_that_even_the_least_is_above_is_warned_of_before_the_start(tmp_path, capsys):
+    write_jsonl(tmp_path / "in/a.jsonl", [{"text": f"{n % 3}"} for n in range(10)])
+    deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(memory_limit="50MB"))
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "above memory_limit" in line]
+    assert "raise it" in warning and "blocksize" in warning
+    deduplicate(tmp_path / "in", tmp_path / "out2", ExactDeduplication(memory_limit="50GB"))
+    assert "above memory_limit" not in capsys.readouterr().err
 
 
 def test_records_do_not_need_a_writer_of_the_same_kind(tmp_path):
@@ -259,6 +272,34 @@ def test_documents_without_the_text_are_no_duplicates_of_each_other(tmp_path, ba
     execute(JsonlReader(str(tmp_path / "in")), barrier, JsonlWriter(str(tmp_path / "out")))
     left = [json.loads(line)["text"] for file in sorted((tmp_path / "out").glob("*.jsonl")) for line in file.open()]
     assert left == ["0", "1", "2", "4", "6", "8"]
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+@pytest.mark.parametrize(
+    ("barrier", "field"),
+    [
+        (ExactDeduplication("content"), "content"),
+        (FuzzyDeduplication("content"), "content"),
+        (LineDeduplication("content"), "content"),
+        (ExactDeduplication(survivor="best", score_field="rank"), "rank"),
+    ],
+)
+def test_a_field_that_no_document_has_fails_before_anything_is_removed(tmp_path, barrier, field, spooled):
+    write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": f"{n % 3} words"} for n in range(10)])
+    write_jsonl(tmp_path / "in" / "b.jsonl", [{"text": "other words"}])
+    front = [ScoreFilter(WordCountFilter(min_words=1))] if spooled else []
+    stages = [JsonlReader(str(tmp_path / "in")), *front, barrier, JsonlWriter(str(tmp_path / "out"))]
+    for _ in range(2):  # nor does the next run go on
+        with pytest.raises(PipelineError, match=f"no document has anything in the field '{field}'"):
+            execute(*stages)
+        assert written(tmp_path / "out") == {}
+
+
+def test_no_documents_at_all_are_no_error(tmp_path):
+    write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": "few words"}])
+    stages = [ScoreFilter(WordCountFilter(min_words=5)), LineDeduplication()]
+    execute(JsonlReader(str(tmp_path / "in")), *stages, JsonlWriter(str(tmp_path / "out")))
+    assert lines_of(tmp_path / "out") == []
 
 
 def test_keys_that_an_attempt_has_left_and_nobody_committed_count_for_nothing(tmp_path, monkeypatch):

@@ -228,6 +228,9 @@ def test_estimates_are_near_the_truth_on_texts_of_many_lengths(tmp_path):
         {"method": "slow"},
         {"jaccard_threshold": 1.2},
         {"bands_per_iteration": -3},
+        {"bands_per_iteration": 21},
+        {"bands_per_iteration": 6, "num_bands": 5},
+        {"word_ngrams": 5, "char_ngrams": 12},
         {"survivor": "best"},
     ],
 )
@@ -241,3 +244,13 @@ def test_no_near_duplicates_is_said_and_leaves_no_records(tmp_path):
     result = deduplicate(tmp_path / "in", tmp_path / "out", FuzzyDeduplication())
     assert "no duplicates among 9 documents" in result.summary()
     assert all(name.startswith("part-") for name in written(tmp_path / "out"))
+
+
+def test_a_threshold_that_decides_nothing_is_said_before_the_start(tmp_path, capsys):
+    put(tmp_path / "in", texts(4, 9))
+    for n, (arguments, said) in enumerate(
+        [({"jaccard_threshold": 0.9}, True), ({"jaccard_threshold": 0.9, "verify": True}, False), ({}, False)]
+    ):
+        deduplicate(tmp_path / "in", tmp_path / f"out{n}", FuzzyDeduplication(bands_per_iteration=20, **arguments))
+        lines = capsys.readouterr().err.splitlines()
+        assert [("verify=True" in line) for line in lines if "jaccard_threshold" in line] == [True] * said

@@ -45,18 +45,20 @@ class PieceDeduplication(BarrierStage):
         import pyarrow as pa
 
         from gristmill.stages.deduplication.parts import IDENT, SIZE
-        from gristmill.tasks.arrow import one_array
+        from gristmill.stages.deduplication.records import PIECE, ROW
+        from gristmill.tasks.arrow import number_array, one_array
         from gristmill.tasks.document import ID
 
         hashes, document, begin, end = pieces_of(batch, self.text_field, self.unit)
         long = np.flatnonzero(end - begin >= self.min_length)
         ids = one_array(batch.data.column(ID))
-        idents = pa.DictionaryArray.from_arrays(pa.array(document[long].astype(np.int32)), ids)
+        idents = pa.DictionaryArray.from_arrays(number_array(document[long].astype(np.int32)), ids)
         return pa.table(
             {
                 IDENT: idents,
-                SIZE: pa.array((end - begin)[long]),
-                "piece": pa.array(long),
+                SIZE: number_array((end - begin)[long]),
+                ROW: number_array(document[long].astype(np.int32)),
+                PIECE: number_array((long - np.searchsorted(document, document[long])).astype(np.int32)),
                 "h0": hashes[long, 0].copy(),
                 "h1": hashes[long, 1].copy(),
             }
@@ -87,10 +89,11 @@ class PieceDeduplication(BarrierStage):
 
 @register
 class LineDeduplication(PieceDeduplication):
-    """Removes lines from texts that were there before, in the same document or in one before it.
+    r"""Removes lines from texts that were there before, in the same document or in one before it.
 
-    Lines are compared without the white space around them; blank ones are left alone, and so are those of fewer than
-    ``min_length`` bytes. A document of which no line is left is dropped. What was removed is in ``duplicates/``.
+    Lines end in ``\n`` and are compared without the white space around them; blank ones are left alone, and so are
+    those of fewer than ``min_length`` bytes. A line goes with its end, and what stays is as it was. A document of which
+    no line is left is dropped. What was removed is in ``duplicates/``.
     """
 
     unit = "line"
@@ -98,7 +101,10 @@ class LineDeduplication(PieceDeduplication):
 
 @register
 class ParagraphDeduplication(PieceDeduplication):
-    """Removes paragraphs from texts that were there before: what stands between blank lines, as `LineDeduplication`."""
+    """Removes paragraphs from texts that were there before: what stands between blank lines, as `LineDeduplication`.
+
+    A paragraph goes with its lines and the blank ones behind it.
+    """
 
     unit = "paragraph"
 
@@ -109,6 +115,30 @@ def pieces_of(batch: DocumentBatch, text_field: str, unit: str) -> tuple[Any, An
     from gristmill.stages.text.filters.columns import texts_of
 
     return piece_hashes(texts_of(batch, text_field), unit)
+
+
+def without(batch: DocumentBatch, text_field: str, unit: str, rows: Any, pieces: Any) -> dict[int, str]:
+    """By row, the texts that are left when pieces go: of which row each, in order, and which one of that.
+
+    A line goes with its end, a paragraph with all up to the next one.
+    """
+    from gristmill.stages.text.filters.columns import texts_of
+
+    texts = texts_of(batch, text_field)
+    _, document, begin, end = pieces_of(batch, text_field, unit)
+    gone = np.searchsorted(document, rows) + pieces
+    if unit == "line":
+        stop = np.minimum(end + 1, texts.ends[document])
+    else:
+        is_last = np.append(document[1:] != document[:-1], True)
+        stop = np.where(is_last, texts.ends[document], np.append(begin[1:], 0))
+    left: dict[int, str] = {}
+    for row in np.unique(rows).tolist():
+        some = gone[slice(*np.searchsorted(rows, [row, row + 1]))]
+        edges = [texts.starts[row], *np.stack([begin[some], stop[some]], axis=1).ravel().tolist(), texts.ends[row]]
+        kept = [bytes(texts.data[i:j]) for i, j in zip(edges[::2], edges[1::2], strict=True)]
+        left[row] = b"".join(kept).decode()
+    return left
 
 
 class RemovePieces(Removal):
@@ -128,34 +158,20 @@ class RemovePieces(Removal):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         import pyarrow as pa
 
-        from gristmill.stages.text.filters.columns import set_column, texts_of
+        from gristmill.stages.deduplication.records import PIECE, ROW
+        from gristmill.stages.text.filters.columns import set_column
+        from gristmill.tasks.arrow import numbers_of
 
         table = self.records_of(task)
         if table is None:
             return task
-        gone = table.column("piece").to_numpy()
-        texts = texts_of(task, self.text_field)
-        _, document, begin, _ = pieces_of(task, self.text_field, self.unit)
+        rows, pieces = (numbers_of(table.column(name)) for name in (ROW, PIECE))
+        left = without(task, self.text_field, self.unit, rows, pieces)
+        task.account.counters[f"{self.unit}s removed"] += len(rows)
+        mask = np.ones(task.num_items, bool)
+        mask[[row for row, text in left.items() if not text.strip()]] = False
         strings = task.data.column(self.text_field).to_pylist()
-        stays = np.ones(len(document), bool)
-        stays[gone] = False
-        edges = np.searchsorted(document, np.arange(len(strings) + 1))
-        touched = np.unique(document[gone]).tolist()
-        for row in touched:
-            some = slice(edges[row], edges[row + 1])
-            strings[row] = self._without(texts.data, texts.starts[row], texts.ends[row], begin[some], stays[some])
-        set_column(task, self.text_field, pa.array(strings, pa.large_string()))
-        task.account.counters[f"{self.unit}s removed"] += len(gone)
-        left = np.ones(len(strings), bool)
-        left[[row for row in touched if not strings[row].strip()]] = False
-        return task.keep(left, reason=NOTHING_LEFT)
-
-    def _without(self, data: Any, first: int, last: int, begin: Any, stays: Any) -> str:
-        """A text, which stands from ``first`` to ``last``, less the pieces that go and what stands behind each."""
-        ends = [*begin[1:].tolist(), last]
-        kept = [bytes(data[first : begin[0]])]
-        for here, there, stay in zip(begin.tolist(), ends, stays.tolist(), strict=True):
-            if stay:
-                kept.append(bytes(data[here:there]))
-        text = b"".join(kept).decode()
-        return text if stays[-1] else text.rstrip("\n")
+        kept = [left.get(row, strings[row]) for row in np.flatnonzero(mask).tolist()]
+        task = task.keep(mask, reason=NOTHING_LEFT)  # before texts are others: what is dropped is shown as it was
+        set_column(task, self.text_field, pa.array(kept, pa.large_string()))
+        return task

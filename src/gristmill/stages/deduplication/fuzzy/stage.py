@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gristmill.stages.deduplication.parts import Parts
 
 REASON = "near duplicate"
+CHAR_NGRAMS = 24
 
 
 @register
@@ -39,7 +40,8 @@ class FuzzyDeduplication(BarrierStage):
     stays, the cluster and the similarity: estimated for all, and verified for ``verify_sample`` of them. With
     ``verify=True`` it is verified for all, and nothing is removed whose similarity to the one that stays is below
     ``jaccard_threshold`` (by default the similarity at which the odds of meeting turn, (1/b)^(1/r)): what hangs
-    together through others only is taken apart.
+    together through others only is taken apart. Without ``verify=True`` the threshold decides only what the summary
+    calls chained: which documents meet is up to ``num_bands`` and ``minhashes_per_band``.
 
     ``bands_per_iteration`` says how many bands are compared at the same time; None: as many as fit ``memory_limit``,
     or the executor's. ``method`` is "fast" (fast similarity sketching) or "classic" (one permutation for each
@@ -57,7 +59,7 @@ class FuzzyDeduplication(BarrierStage):
     def __init__(
         self,
         text_field: str = "text",
-        char_ngrams: int = 24,
+        char_ngrams: int = CHAR_NGRAMS,
         num_bands: int = 20,
         minhashes_per_band: int = 13,
         bands_per_iteration: int | None = None,
@@ -82,6 +84,10 @@ class FuzzyDeduplication(BarrierStage):
         ):
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be a whole number above 0, not {value!r}.")
+        if bands_per_iteration is not None and bands_per_iteration > num_bands:
+            raise ValueError(f"bands_per_iteration is {bands_per_iteration}, more than the {num_bands} of num_bands.")
+        if word_ngrams is not None and char_ngrams != CHAR_NGRAMS:
+            raise ValueError("shingles are of characters or of words: give char_ngrams or word_ngrams.")
         if method not in ("fast", "classic"):
             raise ValueError(f"method must be 'fast' or 'classic', not {method!r}.")
         if jaccard_threshold is not None and not 0 < jaccard_threshold <= 1:
@@ -99,6 +105,8 @@ class FuzzyDeduplication(BarrierStage):
         self.score_field = score_field
         self.verify = verify
         self.verify_sample = verify_sample
+        if jaccard_threshold is not None and not verify:
+            self.cautions = ["jaccard_threshold decides only what the report calls chained: verify=True removes by it"]
         self.jaccard_threshold = jaccard_threshold or (1 / num_bands) ** (1 / minhashes_per_band)
         self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
         self.device = device

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
+from gristmill.stages.deduplication.fuzzy.stage import CHAR_NGRAMS, FuzzyDeduplication
 from gristmill.stages.deduplication.policy import FIRST
 from gristmill.stages.deduplication.workflow import DeduplicationWorkflow, Paths
 
@@ -27,7 +27,7 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
         input_path: Paths,
         output_path: str | os.PathLike[str],
         text_field: str = "text",
-        char_ngrams: int = 24,
+        char_ngrams: int = CHAR_NGRAMS,
         num_bands: int = 20,
         minhashes_per_band: int = 13,
         bands_per_iteration: int | None = None,
