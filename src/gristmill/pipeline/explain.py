@@ -16,6 +16,8 @@ from gristmill.pipeline.explain_duplicates import in_common, look_up
 from gristmill.pipeline.phases import phase_folder, records_folder
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.semantic.embeddings import SOURCE
+from gristmill.stages.deduplication.semantic.removal import REASON, RemoveSemanticDuplicates
 from gristmill.stages.text.filters.columns import texts_of
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter
@@ -85,6 +87,9 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
             barriers += 1
             explanation.stages.append(_of_barrier(stage, barriers, stages, explanation.document, batch))
             continue
+        if isinstance(stage, RemoveSemanticDuplicates):
+            explanation.stages.append(_of_records(stage, explanation.document))
+            continue
         report, batch = _replay(stage, batch)
         new = {name: value for name, value in report.features.items() if known.get(name) != value}
         known.update(new)
@@ -123,6 +128,22 @@ def _of_barrier(
     other = find(stages[0], survivor, ID).data
     if field in batch.data.column_names and field in other.column_names:
         report.notes += in_common(batch.data.column(field)[0].as_py() or "", other.column(field)[0].as_py() or "")
+    return report
+
+
+def _of_records(stage: RemoveSemanticDuplicates, ident: str) -> StageReport:
+    """What a semantic deduplication has written down of the document."""
+    records = stage.records
+    if not records.exists():
+        raise PipelineError(f"{records.url} is not there, which has the records of {stage.name!r}: was it moved?")
+    found = look_up(records, ident, SOURCE, f"kept_{SOURCE}")
+    report = StageReport(stage.name, "kept")
+    if found.stood_for:
+        report.counted["documents removed for which this one stays"] = found.stood_for
+    if found.record is not None:
+        report.verdict = f"dropped: {REASON} of {found.record['kept_id']!r}, {found.record[f'kept_{SOURCE}']}"
+        report.findings.append(Finding("similarity", found.record["similarity"], "", False))
+        report.notes.append(f"most similar to {found.record['similar_id']!r}, in cluster {found.record['cluster']}")
     return report
 
 
