@@ -7,7 +7,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, takewhile
 from typing import Any
 
@@ -122,10 +122,10 @@ class CommitLog:
             os.close(self._held)
             self._held = None
 
-    def check_unused(self) -> None:
-        """Nothing may be there that would be taken for a part of the output."""
+    def check_unused(self, others: Sequence[str] = ()) -> None:
+        """Nothing may be there that would be taken for a part of the output, as ``others`` would that are there."""
         self.folder.remove(COMMITS)  # of a run that was being removed
-        parts = [name for name in self.folder.names() if block_of_file(name) is not None]
+        parts = [*(name for name in self.folder.names() if block_of_file(name) is not None), *others]
         if parts:
             raise OutputChanged(
                 f"{self.folder.url} holds {parts[0]}"

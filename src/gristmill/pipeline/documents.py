@@ -36,7 +36,7 @@ def with_ledger(
     output = output_of(plan)
     if output is None:
         return replace(plan, ledger=RunLedger()), list(blocks)
-    check_apart(output, blocks, getattr(stages[0], "file_paths", None))
+    check_apart(output.folder, blocks, getattr(stages[0], "file_paths", None))
     log = CommitLog(output.folder)
     ledger = RunLedger(log)
     made_of = {**fingerprint(plan, stages[0], blocks), "pipeline": text()}
@@ -66,9 +66,8 @@ def stages_of(plan: Plan) -> list[ProcessingStage[Any, Any]]:
     return [stage for step in plan.steps for stage in step.stages]
 
 
-def check_apart(output: Output, blocks: Sequence[Task[Any]], given: Any) -> None:
+def check_apart(folder: Folder, blocks: Sequence[Task[Any]], given: Any) -> None:
     """Refuse to write into a folder that is read from: the next run would take its own output for input."""
-    folder = output.folder
     root = folder.path().rstrip("/") + "/"
     words = "write to another folder than the input's."
     for block in blocks:
@@ -90,14 +89,21 @@ def same_storage(one: str, other: str) -> bool:
 
 def fingerprint(plan: Plan, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> dict[str, Any]:
     """What the output is a function of: stages, input files, and how they are cut."""
+    return fingerprint_of(plan.name, [describe_stage(stage) for stage in stages_of(plan)], reader, blocks)
+
+
+def fingerprint_of(
+    name: str, described: list[dict[str, Any]], reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]
+) -> dict[str, Any]:
+    """The same of stages that are described already."""
     versions = getattr(reader, "versions", list)
     cut = hashlib.blake2b(digest_size=16)
     for block in blocks:
         cut.update(repr(block.data).encode())
     return {
         "gristmill": __version__,
-        "name": plan.name,
-        "stages": [describe_stage(stage) for stage in stages_of(plan)],
+        "name": name,
+        "stages": described,
         "inputs": [list(pair) for pair in versions()],
         "blocks": cut.hexdigest(),
     }

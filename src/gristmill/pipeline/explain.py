@@ -17,6 +17,8 @@ from gristmill.pipeline.phases import phase_folder, records_folder
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.exact.pieces import NOTHING_LEFT, PieceDeduplication, without
+from gristmill.stages.deduplication.semantic.embeddings import SOURCE
+from gristmill.stages.deduplication.semantic.removal import REASON, RemoveSemanticDuplicates
 from gristmill.stages.text.filters.columns import set_column, texts_of
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter
@@ -88,6 +90,9 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
             report, batch = _of_barrier(stage, barriers, stages, explanation.document, batch)
             explanation.stages.append(report)
             continue
+        if isinstance(stage, RemoveSemanticDuplicates):
+            explanation.stages.append(_of_records(stage, explanation.document))
+            continue
         report, batch = _replay(stage, batch)
         new = {name: value for name, value in report.features.items() if known.get(name) != value}
         known.update(new)
@@ -141,6 +146,22 @@ def _less_pieces(stage: PieceDeduplication, found: Found, batch: DocumentBatch) 
     left = DocumentBatch(batch.data, task_id=batch.task_id)
     set_column(left, field, string_array([text]))
     return report, left
+
+
+def _of_records(stage: RemoveSemanticDuplicates, ident: str) -> StageReport:
+    """What a semantic deduplication has written down of the document."""
+    records = stage.records
+    if not records.exists():
+        raise PipelineError(f"{records.url} is not there, which has the records of {stage.name!r}: was it moved?")
+    found = look_up(records, ident, SOURCE, f"kept_{SOURCE}")
+    report = StageReport(stage.name, "kept")
+    if found.stood_for:
+        report.counted["documents removed for which this one stays"] = found.stood_for
+    if found.record is not None:
+        report.verdict = f"dropped: {REASON} of {found.record['kept_id']!r}, {found.record[f'kept_{SOURCE}']}"
+        report.findings.append(Finding("similarity", found.record["similarity"], "", False))
+        report.notes.append(f"most similar to {found.record['similar_id']!r}, in cluster {found.record['cluster']}")
+    return report
 
 
 def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:

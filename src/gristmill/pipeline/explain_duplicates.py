@@ -27,7 +27,7 @@ class Found:
     """Which pieces of it were removed, where pieces are."""
 
 
-def look_up(records: Folder, ident: str) -> Found:
+def look_up(records: Folder, ident: str, id_column: str = "id", survivor_column: str = "survivor") -> Found:
     """The record of a document by its id."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -37,7 +37,7 @@ def look_up(records: Folder, ident: str) -> Found:
     stood_for = 0
     for name in names:
         table = pq.ParquetFile(pa.BufferReader(records.read(name))).read()
-        ids, survivors = (table.column(column) for column in ("id", "survivor"))
+        ids, survivors = (table.column(column) for column in (id_column, survivor_column))
         row = pc.index(ids, ident).as_py()
         if row >= 0:
             own = table.filter(pc.equal(ids, ident))

@@ -95,7 +95,7 @@ class _Phases:
         """The steps of pieces that an earlier run has done."""
 
     def run(self, whole: list[Stage], source: Source, keep_outputs: bool | None) -> RunResult:
-        check_apart(self.writer, self.blocks, getattr(self.reader, "file_paths", None))
+        check_apart(self.writer.folder, self.blocks, getattr(self.reader, "file_paths", None))
         log = CommitLog(self.writer.folder)
         try:
             log.lock()

@@ -1,6 +1,10 @@
 """The same things computed in the plainest way, to compare with."""
 
+import json
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 
 def unit(vectors):
@@ -23,3 +27,28 @@ def planted(count, dim, copies, seed=0, groups=8, noise=0.05):
     vectors = centres[rng.integers(groups, size=count)] + 1.2 * rng.normal(size=(count, dim))
     vectors[count - copies :] = vectors[:copies] + noise * rng.normal(size=(copies, dim))
     return vectors.astype(np.float32)
+
+
+def write_jsonl(path, rows):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_parquet(path, vectors, first=0, row_group_size=100, **columns):
+    path.parent.mkdir(exist_ok=True)
+    table = pa.table(
+        {
+            "id": [f"doc-{first + i}" for i in range(len(vectors))],
+            "embeddings": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1]),
+            **columns,
+        }
+    )
+    pq.write_table(table, path, row_group_size=row_group_size)
+
+
+def records(out, name="duplicates"):
+    return pq.read_table(out / name).to_pylist()
+
+
+def ids_in(file):
+    return pq.read_table(file).column("id").to_pylist()

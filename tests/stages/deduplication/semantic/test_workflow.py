@@ -3,10 +3,8 @@
 import json
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from semantic_models import planted, unit
+from semantic_models import ids_in, planted, records, unit, write_jsonl, write_parquet
 
 from gristmill.backends.local.executor import LocalExecutor
 from gristmill.errors import PlanError
@@ -15,31 +13,10 @@ from gristmill.stages.deduplication.semantic.workflow import SemanticDeduplicati
 DIM = 32
 
 
-def write_jsonl(path, rows):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def write_parquet(path, vectors, first=0, row_group_size=100, **columns):
-    path.parent.mkdir(exist_ok=True)
-    table = pa.table(
-        {
-            "id": [f"doc-{first + i}" for i in range(len(vectors))],
-            "embeddings": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1]),
-            **columns,
-        }
-    )
-    pq.write_table(table, path, row_group_size=row_group_size)
-
-
 def run(source, out, workers=1, **options):
     arguments = {"n_clusters": 1, "eps": 0.05, "verbose": False, **options}
     executor = LocalExecutor({"num_cpus": workers, "view": "off"})
     return SemanticDeduplicationWorkflow(str(source), str(out), **arguments).run(executor)
-
-
-def records(out, name="duplicates"):
-    return pq.read_table(out / name).to_pylist()
 
 
 def content(out, *names):
@@ -115,10 +92,6 @@ def test_workers_blocks_batches_and_memory_do_not_change_a_byte(tmp_path):
     assert documents[0] == documents[1] == [f"doc-{i}" for i in range(1200) if f"doc-{i}" not in gone]
 
 
-def ids_in(file):
-    return pq.read_table(file).column("id").to_pylist()
-
-
 def test_without_eps_similarities_are_all_that_is_written(tmp_path):
     vectors = planted(50, DIM, copies=5)
     write_parquet(tmp_path / "in.parquet", vectors)
@@ -164,7 +137,7 @@ def test_a_folder_without_embeddings_is_told_before_anything_is_done(tmp_path):
 
 def test_an_input_that_would_be_overwritten_is_refused(tmp_path):
     write_parquet(tmp_path / "deduplicated" / "a.parquet", planted(10, DIM, copies=0))
-    with pytest.raises(PlanError, match="write to another output_path"):
+    with pytest.raises(PlanError, match="write to another folder than the input's"):
         run(tmp_path / "deduplicated", tmp_path)
     assert (tmp_path / "deduplicated" / "a.parquet").exists()
 

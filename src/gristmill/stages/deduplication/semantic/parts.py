@@ -13,6 +13,7 @@ from gristmill.stages.deduplication.semantic.store import Part, Store
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import DocumentBatch
+from gristmill.tasks.document import HIDDEN
 
 LOOKED_AT = 1000
 """Embeddings whose most frequent length is taken for that of all."""
@@ -39,11 +40,28 @@ def length_of_first(reader: FileReader, stage: StoreEmbeddingsStage) -> int:
     return Counter(lengths[:LOOKED_AT]).most_common(1)[0][0]
 
 
+def check_ids(reader: FileReader, stage: StoreEmbeddingsStage) -> None:
+    """`PlanError` if the documents of the first batch do not have the field of the ids."""
+    name = stage.id_field
+    first = next((batch for batch in _batches(reader, stage) if batch.num_items), None)
+    if name is None or first is None or first.to_pyarrow().column(name).null_count < first.num_items:
+        return
+    whole = next(batch for batch in _read(reader, reader) if batch.num_items)
+    there = [column for column in whole.to_pyarrow().column_names if column not in HIDDEN]
+    if name not in there:
+        raise PlanError(
+            f"the first documents of the input have no field {name!r} for their ids; they have: {', '.join(there)}.\n"
+            "    say id_field=... where ids are in another, or id_field=None to take <file>#<position>."
+        )
+
+
 def _batches(reader: FileReader, stage: StoreEmbeddingsStage) -> Iterator[DocumentBatch]:
-    blocks = reader.source() or []
-    linked = reader.linked([], [stage])
-    for block in blocks:
-        found: Any = linked.process(block)
+    yield from _read(reader, reader.linked([], [stage]))
+
+
+def _read(reader: FileReader, reading: FileReader) -> Iterator[DocumentBatch]:
+    for block in reader.source() or []:
+        found: Any = reading.process(block)
         yield from [found] if isinstance(found, DocumentBatch) else found
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 from gristmill import fast_json
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.semantic.store import Store
 from gristmill.stages.registry import register
+from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
 
@@ -41,10 +43,16 @@ def write_removed(store: Store, found: Iterable[tuple[Sequence[str], Sequence[fl
 
 @register
 class RemoveSemanticDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Drops the documents that were found to be duplicates, by where they were read; all else passes."""
+    """Drops the documents that were found to be duplicates, by where they were read; all else passes.
 
-    def __init__(self, store_path: str) -> None:
-        self.store = Store(store_path)
+    ``duplicates`` is the folder of their records, ``cache`` that of what `write_removed` made of them.
+    """
+
+    indifferent = ("cache",)
+
+    def __init__(self, duplicates: str, cache: str, storage_options: dict[str, Any] | None = None) -> None:
+        self.records = Folder(duplicates, storage_options)
+        self.store = Store(cache)
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], []

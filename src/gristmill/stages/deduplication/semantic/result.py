@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,34 @@ class SemanticDeduplicationResult:
     gpu_peak_bytes: int
     """The most that a worker's tensors took on a GPU."""
     seconds: dict[str, float] = field(default_factory=dict)
+    """By step; those that an earlier run had done are left out."""
     paths: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, done: Mapping[str, Any], seconds: dict[str, float], paths: dict[str, str]) -> Self:
+        """Put together what the steps have found, each by its name."""
+        read, fitted, assigned, found = (done.get(name, {}) for name in ("read", "kmeans", "assign", "pairwise"))
+        identified = "duplicates" in paths
+        return cls(
+            documents=read["rows"] + sum(read["bad"].values()) + read["unreadable"],
+            embedded=read["rows"],
+            quarantined=read["bad"],
+            unreadable=read["unreadable"],
+            dim=read["dim"],
+            clusters=assigned.get("clusters", 0),
+            largest_cluster=assigned.get("largest", 0),
+            fit_rows=fitted.get("fit_rows", 0),
+            fit_is_sample=fitted.get("fit_is_sample", False),
+            iterations=fitted.get("iterations", 0),
+            converged=fitted.get("converged", True),
+            duplicates=found.get("duplicates", 0) if identified else None,
+            chained=found.get("chained", 0) if identified else None,
+            kept=done.get("removal", {}).get("kept"),
+            device=fitted.get("device", "none"),
+            gpu_peak_bytes=max(fitted.get("gpu_peak", 0), found.get("gpu_peak", 0)),
+            seconds=seconds,
+            paths=paths,
+        )
 
     def summary(self) -> str:
         """A few lines for people."""
@@ -57,5 +86,6 @@ class SemanticDeduplicationResult:
             lines.append(f"{self.duplicates:,} duplicates, {self.chained:,} of them by way of another duplicate")
         if self.kept is not None:
             lines.append(f"{self.kept:,} documents written")
-        lines.append("seconds: " + ", ".join(f"{name} {spent:.1f}" for name, spent in self.seconds.items()))
+        times = ", ".join(f"{name} {spent:.1f}" for name, spent in self.seconds.items())
+        lines.append(f"seconds: {times}" if times else "all of it was done before")
         return "\n".join(lines)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -79,6 +80,17 @@ class Store:
     def load(self, name: str) -> np.ndarray:
         found: np.ndarray = np.load(self.file(name))
         return found
+
+    def own_files(self) -> list[str]:
+        """What is in it, but for the log of steps."""
+        return [name for name in os.listdir(self.path) if name != "_gristmill"]
+
+    def drop_unsorted(self) -> None:
+        """Remove what was of use only until all was sorted by cluster."""
+        for part in self.parts:
+            for kind in ("points", "labels", "distances", "scores", "starts"):
+                with suppress(FileNotFoundError):  # an earlier run may have been stopped here
+                    os.unlink(self.part_file(part.task_id, kind))
 
     def write_parts(self, parts: Sequence[Part], dim: int, as_text: Sequence[str]) -> None:
         """Settle which parts there are, in order, and which columns of the ids are not of one type in all."""

@@ -4,50 +4,56 @@ from __future__ import annotations
 
 import os
 import posixpath
-import shutil
-import sys
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gristmill.errors import PipelineFailed, PlanError
-from gristmill.lazy import np
 from gristmill.sizes import parse_size
-from gristmill.stages.core import ProcessingStage
-from gristmill.stages.deduplication.semantic.arithmetic import DEVICES, has_torch
-from gristmill.stages.deduplication.semantic.cluster import (
-    AssignClustersStage,
-    KMeansStage,
-    SortByClusterStage,
-    count_clusters,
-)
-from gristmill.stages.deduplication.semantic.embeddings import SOURCE, StoreEmbeddingsStage
+from gristmill.stages.deduplication.semantic.arithmetic import DEVICES
+from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.fixed_point import MAX_DIM
-from gristmill.stages.deduplication.semantic.identify import IdentifyDuplicatesStage
 from gristmill.stages.deduplication.semantic.kmeans import INITS
-from gristmill.stages.deduplication.semantic.pairwise_stage import PairwiseStage
-from gristmill.stages.deduplication.semantic.parts import cluster_ranges, length_of_first, settled
 from gristmill.stages.deduplication.semantic.ranking import POLICIES
-from gristmill.stages.deduplication.semantic.removal import RemoveSemanticDuplicates, write_removed
 from gristmill.stages.deduplication.semantic.result import SemanticDeduplicationResult
-from gristmill.stages.deduplication.semantic.store import Store
-from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
 from gristmill.stages.resources import Resources
+from gristmill.stages.secrets import public
 from gristmill.stages.text.io.reader import JsonlReader, ParquetReader
 from gristmill.stages.text.io.reader.base import FileReader, Paths
 from gristmill.stages.text.io.writer import JsonlWriter, ParquetWriter
-from gristmill.storage import Folder
-from gristmill.tasks import EmptyTask
+from gristmill.storage import TEMPORARY, Folder
 
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
-    from gristmill.pipeline.result import RunResult
 
-GPU_SHARE = 0.25
-"""Of a GPU, for a worker that compares: some read while others compute."""
-OWN = ("kmeans_results", "pairwise_results", "duplicates", "quarantine", "deduplicated")
+OWN = (
+    "pairwise_results",
+    "duplicates",
+    "quarantine",
+    "deduplicated",
+    "deduplicated/excluded",
+    "deduplicated/quarantine",
+)
+"""Folders of the output."""
+DECISIVE = (
+    "n_clusters",
+    "id_field",
+    "embedding_field",
+    "embedding_dim",
+    "metadata_fields",
+    "input_filetype",
+    "max_iter",
+    "tol",
+    "random_state",
+    "init",
+    "fit_data_fraction",
+    "distance_metric",
+    "which_to_keep",
+    "score_field",
+    "text_field",
+    "eps",
+    "perform_removal",
+    "memory_limit",
+)
+"""Arguments that results depend on: on the last by the size of a sample."""
 
 
 class SemanticDeduplicationWorkflow:
@@ -136,7 +142,7 @@ class SemanticDeduplicationWorkflow:
         self.storage_options = dict(self.write_kwargs.get("storage_options") or {})
         self.output = Folder(self.output_path, self.storage_options)
         cache = os.fspath(cache_path) if cache_path is not None else self.output_path
-        self.store = Store(posixpath.join(_local(cache), "kmeans_results"))
+        self.cache_path = posixpath.join(_local(cache), "kmeans_results")
         for problem in self._problems():
             raise ValueError(f"SemanticDeduplicationWorkflow: {problem}.")
 
@@ -169,9 +175,29 @@ class SemanticDeduplicationWorkflow:
         if not set(self.metadata_fields).isdisjoint({"id", SOURCE}):
             yield f"metadata_fields may not hold 'id' and {SOURCE!r}: records have columns of these names"
 
-    def run(self, executor: Executor | None = None) -> SemanticDeduplicationResult:
-        """Do all of it on an executor; None is this machine."""
-        return _Run(self, executor).all()
+    def run(self, executor: Executor | None = None, *, fresh: bool = False) -> SemanticDeduplicationResult:
+        """Do all of it on an executor; None is this machine.
+
+        A run that was stopped goes on behind the last step that it had done, one that had finished is left as it is;
+        ``fresh`` removes what is there and starts over. `OutputChanged` if the output is of other arguments or input.
+        """
+        from gristmill.stages.deduplication.semantic.run import Run
+
+        return Run(self, executor).all(fresh)
+
+    def decisive(self) -> dict[str, Any]:
+        """The arguments that results depend on, and the output."""
+        values = {name: getattr(self, name) for name in DECISIVE}
+        return values | {"output_path": self.output.full_path(), "write_kwargs": public(self.write_kwargs)}
+
+    def own_files(self) -> Iterator[str]:
+        """What a run has written to the output, by name."""
+        for place in OWN:
+            for name in self.output.names(place, unfinished=True):
+                if name.removeprefix(TEMPORARY).startswith(("part-", "clusters-")):
+                    yield f"{place}/{name}"
+        if self.output.exists("deduplicated/_gristmill"):
+            yield "deduplicated/_gristmill"
 
     def reader(self) -> FileReader:
         """What reads the input: the same blocks whenever it is called."""
@@ -195,216 +221,3 @@ def _local(path: str) -> str:
             f"not {path!r}: give cache_path=... beside an output elsewhere."
         )
     return os.path.abspath(folder.root)
-
-
-class _Run:
-    """One run: its steps, and what they found."""
-
-    def __init__(self, flow: SemanticDeduplicationWorkflow, executor: Executor | None) -> None:
-        from gristmill.backends.engine import machine
-        from gristmill.backends.local.executor import LocalExecutor
-
-        self.flow = flow
-        self.store = flow.store
-        self.executor = executor if executor is not None else LocalExecutor()
-        config = getattr(self.executor, "config", None)
-        cpus: float | None = getattr(config, "cpus", None)
-        self.fit_cpus = max(1.0, float(int(cpus or 1)))
-        """All of them where it is known how many there are: nothing else runs beside it."""
-        limit = flow.memory_limit or machine.memory_bytes() // 2
-        self.fit_room = limit // 2
-        self.pair_room = limit // 2 // max(1, int(cpus or machine.cpu_count()))
-        self.on_gpu = flow.device == "cuda" or (flow.device is None and bool(machine.gpus()) and has_torch())
-        self.device = "cuda" if self.on_gpu else "cpu"
-        self.seconds: dict[str, float] = {}
-
-    def all(self) -> SemanticDeduplicationResult:
-        flow, store = self.flow, self.store
-        self._clear()
-        with self._timed("read"):
-            dim = flow.embedding_dim or length_of_first(flow.reader(), self._stage(1))
-            parts, unreadable = self._read(dim)
-        bad: Counter[str] = Counter()
-        for part in parts:
-            bad.update(part.bad)
-        rows = sum(part.rows for part in parts)
-        fitted: dict[str, Any] = {}
-        edges = np.zeros(1, dtype=np.int64)
-        found: Counter[str] = Counter()
-        kept = None
-        if rows:
-            with self._timed("kmeans"):
-                fitted, clusters = self._fit()
-            with self._timed("assign"):
-                edges = self._assign(parts, clusters)
-            with self._timed("pairwise"):
-                found = self._compare(edges)
-        if flow.perform_removal:
-            with self._timed("removal"):
-                kept = self._remove()
-        sizes = np.diff(edges)
-        result = SemanticDeduplicationResult(
-            documents=rows + bad.total() + unreadable,
-            embedded=rows,
-            quarantined=dict(bad),
-            unreadable=unreadable,
-            dim=dim,
-            clusters=int((sizes > 0).sum()),
-            largest_cluster=int(sizes.max(initial=0)),
-            fit_rows=fitted.get("fit_rows", 0),
-            fit_is_sample=fitted.get("fit_is_sample", False),
-            iterations=fitted.get("iterations", 0),
-            converged=fitted.get("converged", True),
-            duplicates=None if flow.eps is None else found["duplicates"],
-            chained=None if flow.eps is None else found["chained"],
-            kept=kept,
-            device=fitted.get("device", "none"),
-            gpu_peak_bytes=max(fitted.get("gpu_peak", 0), found["gpu_peak"]),
-            seconds=self.seconds,
-            paths=self._paths(bool(bad)),
-        )
-        if not flow.keep_cache:
-            shutil.rmtree(store.path, ignore_errors=True)
-        if flow.verbose:
-            print(result.summary(), file=sys.stderr, flush=True)
-        return result
-
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - start
-
-    def _paths(self, bad: bool) -> dict[str, str]:
-        names = ["pairwise_results"]
-        names += ["duplicates"] if self.flow.eps is not None else []
-        names += ["deduplicated"] if self.flow.perform_removal else []
-        names += ["quarantine"] if bad else []
-        paths = {name: self.flow.place(name) for name in names}
-        return paths | ({"kmeans_results": self.store.path} if self.flow.keep_cache else {})
-
-    def _clear(self) -> None:
-        """Remove what an earlier run has left, unless that is the input."""
-        flow = self.flow
-        given = [flow.input_path] if isinstance(flow.input_path, str | os.PathLike) else list(flow.input_path)
-        for name in OWN:
-            place = flow.output.path(name).rstrip("/") + "/"
-            for path in given:
-                if (Folder(path, flow.read_kwargs.get("storage_options")).path().rstrip("/") + "/").startswith(place):
-                    raise PlanError(f"{path} is to be read, but {place} is written anew: write to another output_path.")
-            flow.output.remove(name)
-        shutil.rmtree(self.store.path, ignore_errors=True)
-        os.makedirs(os.path.join(self.store.path, "parts"))
-
-    def _pipeline(self, name: str, stages: Sequence[ProcessingStage[Any, Any]], tasks: Any = None) -> RunResult:
-        from gristmill.pipeline import Pipeline
-
-        pipeline = Pipeline(f"semantic deduplication: {name}", stages=stages)
-        result = pipeline.run(self.executor, tasks, keep_outputs=True)
-        if not result.ok:  # the executor ignores failures, but what comes next needs all of it
-            raise PipelineFailed(result.failure_report(), result)
-        return result
-
-    def _stage(self, dim: int) -> StoreEmbeddingsStage:
-        flow = self.flow
-        return StoreEmbeddingsStage(
-            self.store.path,
-            flow.place("quarantine"),
-            flow.embedding_field,
-            dim,
-            flow.id_field,
-            flow.metadata_fields,
-            flow.which_to_keep,
-            flow.score_field,
-            flow.text_field,
-            flow.random_state,
-            flow.storage_options,
-        )
-
-    def _read(self, dim: int) -> tuple[list[EmbeddingPart], int]:
-        result = self._pipeline("read", [self.flow.reader(), self._stage(dim)])
-        parts = settled(self.store, [task for task in result if isinstance(task, EmbeddingPart)], dim)
-        unreadable = 0 if result.ledger is None else result.ledger.total().errored.total()
-        return parts, unreadable
-
-    def _fit(self) -> tuple[dict[str, Any], int]:
-        flow = self.flow
-        stage = KMeansStage(
-            self.store.path,
-            flow.n_clusters,
-            self.fit_room,
-            flow.fit_data_fraction,
-            flow.max_iter,
-            flow.tol,
-            flow.random_state,
-            flow.init,
-            self.device,
-        )
-        plain = Resources(cpus=1, gpus=1) if self.on_gpu else Resources(cpus=self.fit_cpus)
-        stage = stage.with_(resources=flow.kmeans_resources or plain)
-        (task,) = self._pipeline("kmeans", [stage], [EmptyTask()])
-        assert isinstance(task, ClusterRange)
-        return task.found, task.data[1]
-
-    def _each(self) -> Resources:
-        """What a worker needs that compares."""
-        share = Resources(cpus=1, gpus=GPU_SHARE) if self.on_gpu else Resources(cpus=1)
-        return self.flow.pairwise_resources or share
-
-    def _assign(self, parts: list[EmbeddingPart], clusters: int) -> np.ndarray:
-        flow = self.flow
-        there = [EmbeddingPart(data=part.data, rows=part.rows) for part in parts]
-        assign = AssignClustersStage(self.store.path, flow.distance_metric, self.device)
-        self._pipeline("assign", [assign.with_(resources=self._each())], there)
-        edges = count_clusters(self.store, clusters)
-        self._pipeline("sort", [SortByClusterStage(self.store.path)], there)
-        for part in parts:
-            for kind in ("points", "labels", "distances", "scores", "starts"):
-                os.unlink(self.store.part_file(part.data, kind))
-        return edges
-
-    def _compare(self, edges: np.ndarray) -> Counter[str]:
-        flow = self.flow
-        pairwise = PairwiseStage(
-            self.store.path,
-            flow.place("pairwise_results"),
-            self.pair_room,
-            flow.which_to_keep,
-            flow.pairwise_batch_size,
-            self.device,
-            flow.storage_options,
-        )
-        stages: list[ProcessingStage[Any, Any]] = [pairwise.with_(resources=self._each())]
-        if flow.eps is not None:
-            places = (flow.place("pairwise_results"), flow.place("duplicates"))
-            stages.append(IdentifyDuplicatesStage(self.store.path, *places, flow.eps, flow.storage_options))
-        found: Counter[str] = Counter()
-        for task in self._pipeline("pairwise", stages, list(cluster_ranges(edges))):
-            assert isinstance(task, ClusterRange)
-            found["duplicates"] += task.found.get("duplicates", 0)
-            found["chained"] += task.found.get("chained", 0)
-            found["gpu_peak"] = max(found["gpu_peak"], task.found["gpu_peak"])
-        return found
-
-    def _remove(self) -> int:
-        import pyarrow.parquet as pq
-
-        folder = Folder(self.flow.place("duplicates"), self.flow.storage_options)
-
-        def pieces() -> Iterator[tuple[list[str], list[float]]]:
-            for name in folder.names():
-                with folder.fs.open(folder.path(name), "rb") as file:
-                    table = pq.ParquetFile(file).read(columns=[SOURCE, "similarity"])
-                yield table.column(SOURCE).to_pylist(), table.column("similarity").to_pylist()
-
-        write_removed(self.store, pieces())
-        from gristmill.pipeline import Pipeline
-
-        stages: list[ProcessingStage[Any, Any]] = [
-            self.flow.reader(),
-            RemoveSemanticDuplicates(self.store.path),
-            self.flow.writer(self.flow.place("deduplicated")),
-        ]
-        result = Pipeline("semantic deduplication: removal", stages=stages).run(self.executor, fresh=True)
-        assert result.ledger is not None
-        return result.ledger.total().kept

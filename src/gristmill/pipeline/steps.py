@@ -1,0 +1,87 @@
+"""Work in steps that is no pipeline: which of them are done is noted in the folder that they write to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from gristmill import fast_json
+from gristmill.errors import PlanError
+from gristmill.ledger.commits import RUN, CommitLog
+from gristmill.storage import Folder
+
+STEPS = "_gristmill/steps.json"
+
+
+class StepLog:
+    """The steps that are done, in their order, each with what it found. The folder is locked while this is open.
+
+        with StepLog(folder, own) as log:
+            log.check(made_of)
+            log.begin()
+            if "read" not in log.done:
+                log.add("read", {"documents": read()})
+
+    ``own`` gives the names of all that the steps have written to the folder.
+    """
+
+    def __init__(self, folder: Folder, own: Callable[[], Iterable[str]]) -> None:
+        self.folder = folder
+        self.done: dict[str, Any] = {}
+        self.is_resumed = False
+        """Whether a run with the same fingerprint was here."""
+        self._own = own
+        self._log = CommitLog(folder)
+        self._made_of: Mapping[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self._log.lock()
+        except OSError as error:
+            raise PlanError(f"{self.folder.url} cannot be written to: {error.strerror or error}") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log.close()
+
+    def check(self, made_of: Mapping[str, Any]) -> None:
+        """Look what is there, and touch nothing: `OutputChanged` if it was made by something else.
+
+        A step whose files have gone or changed their size counts as not done, and so do those behind it.
+        """
+        self._made_of = made_of
+        self.done = {}
+        self.is_resumed = self._log.is_of(made_of)
+        if not self.is_resumed:
+            self._log.check_unused(list(self._own()))
+        elif self.folder.exists(STEPS):
+            for name, found in fast_json.loads(self.folder.read(STEPS)).items():
+                if any(
+                    not sizes.items() <= self.folder.sizes(place).items() for place, sizes in found["files"].items()
+                ):
+                    break
+                self.done[name] = found
+
+    def begin(self) -> None:
+        """Note what the output is a function of, before anything is written."""
+        if not self.is_resumed:
+            self.folder.remove(STEPS)
+            self.folder.write(RUN, fast_json.dumps(self._made_of, option=fast_json.OPT_INDENT_2))
+
+    def add(self, name: str, found: Mapping[str, Any], *places: str) -> None:
+        """A step is done; ``places`` are the folders in this one that it has filled."""
+        own = set(self._own())
+        files = {
+            place: {file: size for file, size in self.folder.sizes(place).items() if f"{place}/{file}" in own}
+            for place in places
+        }
+        self.done[name] = {**found, "files": files}
+        self.folder.write(STEPS, fast_json.dumps(self.done))
+
+    def clear(self) -> None:
+        """Remove what an earlier run has written, and nothing else."""
+        if self.folder.exists(RUN):
+            for name in list(self._own()):
+                self.folder.remove(name)
+            self.folder.remove(STEPS)
+            self._log.clear()

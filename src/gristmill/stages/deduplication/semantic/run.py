@@ -1,0 +1,312 @@
+"""One run of a semantic deduplication: its steps, on an executor, and which of them an earlier run has done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gristmill.errors import PipelineFailed, PlanError
+from gristmill.lazy import np
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.semantic.arithmetic import has_torch
+from gristmill.stages.deduplication.semantic.cluster import (
+    AssignClustersStage,
+    KMeansStage,
+    SortByClusterStage,
+    count_clusters,
+)
+from gristmill.stages.deduplication.semantic.embeddings import SOURCE, StoreEmbeddingsStage
+from gristmill.stages.deduplication.semantic.identify import IdentifyDuplicatesStage
+from gristmill.stages.deduplication.semantic.pairwise_stage import PairwiseStage
+from gristmill.stages.deduplication.semantic.parts import check_ids, cluster_ranges, length_of_first, settled
+from gristmill.stages.deduplication.semantic.removal import RemoveSemanticDuplicates, write_removed
+from gristmill.stages.deduplication.semantic.result import SemanticDeduplicationResult
+from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
+from gristmill.stages.resources import Resources
+from gristmill.stages.text.io.reader.base import FileReader
+from gristmill.storage import Folder
+from gristmill.tasks import EmptyTask, FileBlock
+
+if TYPE_CHECKING:
+    from gristmill.backends.base import Executor
+    from gristmill.pipeline.result import RunResult
+    from gristmill.pipeline.steps import StepLog
+    from gristmill.stages.deduplication.semantic.workflow import SemanticDeduplicationWorkflow
+
+GPU_SHARE = 0.25
+"""Of a GPU, for a worker that compares: some read while others compute."""
+PAIRS = ("pairwise_results", "duplicates")
+NAME = "semantic deduplication"
+FEW = 10
+"""Documents in a cluster, on average, below which it is said that duplicates may be missed."""
+
+
+class Run:
+    """Does the steps that are not done yet."""
+
+    def __init__(self, flow: SemanticDeduplicationWorkflow, executor: Executor | None) -> None:
+        from gristmill.backends.engine import machine
+        from gristmill.backends.local.executor import LocalExecutor
+
+        self.flow = flow
+        self.store = Store(flow.cache_path)
+        self.executor = executor if executor is not None else LocalExecutor()
+        config = getattr(self.executor, "config", None)
+        cpus: float | None = getattr(config, "cpus", None)
+        self.fit_cpus = max(1.0, float(int(cpus or 1)))
+        """All of them where it is known how many there are: nothing else runs beside it."""
+        limit = flow.memory_limit or machine.memory_bytes() // 2
+        self.fit_room = limit // 2
+        self.pair_room = limit // 2 // max(1, int(cpus or machine.cpu_count()))
+        self.on_gpu = flow.device == "cuda" or (flow.device is None and bool(machine.gpus()) and has_torch())
+        self.device = "cuda" if self.on_gpu else "cpu"
+        self.seconds: dict[str, float] = {}
+
+    def all(self, fresh: bool) -> SemanticDeduplicationResult:
+        from gristmill.pipeline.documents import check_apart
+        from gristmill.pipeline.steps import StepLog
+
+        flow = self.flow
+        reader = flow.reader()
+        blocks = reader.source() or []
+        cached = Folder(self.store.path)
+        for folder in (flow.output, cached):
+            check_apart(folder, blocks, flow.input_path)
+        made_of = self._made_of(reader, blocks)
+        with StepLog(flow.output, flow.own_files) as log:
+            if not fresh:
+                log.check(made_of)
+            if fresh or not self._is_finished(log):
+                with StepLog(cached, self.store.own_files) as cache:
+                    if fresh:
+                        log.clear()
+                        cache.clear()
+                        log.check(made_of)
+                    cache.check(made_of)
+                    if cache.is_resumed and not log.is_resumed:  # the output that it was made for has gone
+                        cache.clear()
+                        cache.check(made_of)
+                    self._steps(log, cache)
+                    if not flow.keep_cache:
+                        shutil.rmtree(self.store.path, ignore_errors=True)
+            return SemanticDeduplicationResult.of(log.done, self.seconds, self._paths(log))
+
+    def _made_of(self, reader: FileReader, blocks: Sequence[FileBlock]) -> dict[str, Any]:
+        """What the output is a function of, and the pipeline by which its documents are explained."""
+        from gristmill.pipeline import Pipeline
+        from gristmill.pipeline.documents import fingerprint_of
+
+        flow = self.flow
+        stages: list[ProcessingStage[Any, Any]] = [reader]
+        if flow.eps is not None:
+            stages.append(self._remover())
+        described = [{"name": NAME, "arguments": flow.decisive()}]
+        text = Pipeline(NAME, stages=stages)._as_yaml()
+        return {**fingerprint_of(NAME, described, reader, blocks), "pipeline": text}
+
+    def _is_finished(self, log: StepLog) -> bool:
+        return ("removal" if self.flow.perform_removal else "pairwise") in log.done
+
+    def _steps(self, log: StepLog, cache: StepLog) -> None:
+        """Do what is not done: up to pairwise it lies in the cache, from there on in the output."""
+        flow = self.flow
+        is_compared = "pairwise" in log.done
+        done = log.done if is_compared else cache.done
+        if done:
+            self._say(f"{NAME}: {', '.join(done)} were done before, and are not repeated")
+        dim = 0 if is_compared or "read" in done else self._look()
+        log.begin()
+        cache.begin()
+        if not is_compared:
+            if "read" not in done:
+                with self._timed("read"):
+                    cache.add("read", self._read(dim))
+            if done["read"]["rows"]:
+                self._check_clusters(done["read"]["rows"], log)
+                self._cluster(cache)
+            with self._timed("pairwise"):
+                found = self._compare() if done["read"]["rows"] else {}
+            log.done = dict(done)
+            log.add("pairwise", found, *PAIRS)
+        if flow.perform_removal and "removal" not in log.done:
+            with self._timed("removal"):
+                kept = self._remove()
+            log.add("removal", {"kept": kept}, "deduplicated")
+
+    def _check_clusters(self, rows: int, log: StepLog) -> None:
+        clusters = self.flow.n_clusters
+        if clusters > rows:
+            log.clear()
+            shutil.rmtree(self.store.path, ignore_errors=True)
+            raise PlanError(
+                f"n_clusters is {clusters:,}, but the input has {rows:,} embeddings: documents are compared inside a "
+                f"cluster only. Say n_clusters={max(1, rows // 1000):,} or so: some hundreds to thousands for each."
+            )
+        if clusters > 1 and rows < FEW * clusters:
+            self._say(
+                f"{NAME}: {rows:,} embeddings in n_clusters={clusters:,} are {rows / clusters:.1f} for each; documents "
+                "are compared inside a cluster only, so duplicates may be missed. Fewer clusters find more."
+            )
+
+    def _cluster(self, cache: StepLog) -> None:
+        if "kmeans" not in cache.done:
+            with self._timed("kmeans"):
+                found = self._fit()
+            cache.add("kmeans", found)
+        parts = [EmbeddingPart(data=part.task_id, rows=part.rows) for part in self.store.parts]
+        if "assign" not in cache.done:
+            with self._timed("assign"):
+                sizes = np.diff(self._assign(parts, cache.done["kmeans"]["centroids"]))
+            cache.add("assign", {"clusters": int((sizes > 0).sum()), "largest": int(sizes.max(initial=0))})
+        self.store.drop_unsorted()
+
+    def _say(self, line: str) -> None:
+        if self.flow.verbose:
+            print(f"gristmill: {line}", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+    def _paths(self, log: StepLog) -> dict[str, str]:
+        names = ["pairwise_results"]
+        names += ["duplicates"] if self.flow.eps is not None else []
+        names += ["deduplicated"] if self.flow.perform_removal else []
+        names += ["quarantine"] if log.done["read"]["bad"] else []
+        paths = {name: self.flow.place(name) for name in names}
+        return paths | ({"kmeans_results": self.store.path} if self.flow.keep_cache else {})
+
+    def _pipeline(self, name: str, stages: Sequence[ProcessingStage[Any, Any]], tasks: Any = None) -> RunResult:
+        from gristmill.pipeline import Pipeline
+
+        pipeline = Pipeline(f"semantic deduplication: {name}", stages=stages)
+        result = pipeline.run(self.executor, tasks, keep_outputs=True)
+        if not result.ok:  # the executor ignores failures, but what comes next needs all of it
+            raise PipelineFailed(result.failure_report(), result)
+        return result
+
+    def _stage(self, dim: int) -> StoreEmbeddingsStage:
+        flow = self.flow
+        return StoreEmbeddingsStage(
+            self.store.path,
+            flow.place("quarantine"),
+            flow.embedding_field,
+            dim,
+            flow.id_field,
+            flow.metadata_fields,
+            flow.which_to_keep,
+            flow.score_field,
+            flow.text_field,
+            flow.random_state,
+            flow.storage_options,
+        )
+
+    def _look(self) -> int:
+        """Check the fields of the first documents; gives how long embeddings are."""
+        check_ids(self.flow.reader(), self._stage(1))
+        return self.flow.embedding_dim or length_of_first(self.flow.reader(), self._stage(1))
+
+    def _read(self, dim: int) -> dict[str, Any]:
+        shutil.rmtree(self.store.file("parts"), ignore_errors=True)
+        os.makedirs(self.store.file("parts"))
+        result = self._pipeline("read", [self.flow.reader(), self._stage(dim)])
+        parts = settled(self.store, [task for task in result if isinstance(task, EmbeddingPart)], dim)
+        unreadable = 0 if result.ledger is None else result.ledger.total().errored.total()
+        bad: Counter[str] = Counter()
+        for part in parts:
+            bad.update(part.bad)
+        return {"dim": dim, "rows": sum(part.rows for part in parts), "bad": dict(bad), "unreadable": unreadable}
+
+    def _fit(self) -> dict[str, Any]:
+        flow = self.flow
+        stage = KMeansStage(
+            self.store.path,
+            flow.n_clusters,
+            self.fit_room,
+            flow.fit_data_fraction,
+            flow.max_iter,
+            flow.tol,
+            flow.random_state,
+            flow.init,
+            self.device,
+        )
+        plain = Resources(cpus=1, gpus=1) if self.on_gpu else Resources(cpus=self.fit_cpus)
+        stage = stage.with_(resources=flow.kmeans_resources or plain)
+        (task,) = self._pipeline("kmeans", [stage], [EmptyTask()])
+        assert isinstance(task, ClusterRange)
+        return {**task.found, "centroids": task.data[1]}
+
+    def _each(self) -> Resources:
+        """What a worker needs that compares."""
+        share = Resources(cpus=1, gpus=GPU_SHARE) if self.on_gpu else Resources(cpus=1)
+        return self.flow.pairwise_resources or share
+
+    def _assign(self, parts: list[EmbeddingPart], clusters: int) -> np.ndarray:
+        assign = AssignClustersStage(self.store.path, self.flow.distance_metric, self.device)
+        self._pipeline("assign", [assign.with_(resources=self._each())], parts)
+        edges = count_clusters(self.store, clusters)
+        self._pipeline("sort", [SortByClusterStage(self.store.path)], parts)
+        return edges
+
+    def _compare(self) -> dict[str, int]:
+        flow = self.flow
+        for name in list(flow.own_files()):
+            if name.startswith(PAIRS):
+                flow.output.remove(name)
+        if flow.eps is not None and flow.output.is_local:
+            os.makedirs(flow.place("duplicates"), exist_ok=True)  # be it empty: that none were found is a result too
+        pairwise = PairwiseStage(
+            self.store.path,
+            flow.place("pairwise_results"),
+            self.pair_room,
+            flow.which_to_keep,
+            flow.pairwise_batch_size,
+            self.device,
+            flow.storage_options,
+        )
+        stages: list[ProcessingStage[Any, Any]] = [pairwise.with_(resources=self._each())]
+        if flow.eps is not None:
+            places = (flow.place("pairwise_results"), flow.place("duplicates"))
+            stages.append(IdentifyDuplicatesStage(self.store.path, *places, flow.eps, flow.storage_options))
+        found: Counter[str] = Counter()
+        for task in self._pipeline("pairwise", stages, list(cluster_ranges(self.store.load("clusters.npy")))):
+            assert isinstance(task, ClusterRange)
+            found["duplicates"] += task.found.get("duplicates", 0)
+            found["chained"] += task.found.get("chained", 0)
+            found["gpu_peak"] = max(found["gpu_peak"], task.found["gpu_peak"])
+        return dict(found)
+
+    def _remover(self) -> RemoveSemanticDuplicates:
+        return RemoveSemanticDuplicates(self.flow.place("duplicates"), self.store.path, self.flow.storage_options)
+
+    def _remove(self) -> int:
+        import pyarrow.parquet as pq
+
+        folder = Folder(self.flow.place("duplicates"), self.flow.storage_options)
+
+        def pieces() -> Iterator[tuple[list[str], list[float]]]:
+            for name in folder.names():
+                with folder.fs.open(folder.path(name), "rb") as file:
+                    table = pq.ParquetFile(file).read(columns=[SOURCE, "similarity"])
+                yield table.column(SOURCE).to_pylist(), table.column("similarity").to_pylist()
+
+        write_removed(self.store, pieces())
+        from gristmill.pipeline import Pipeline
+
+        stages: list[ProcessingStage[Any, Any]] = [
+            self.flow.reader(),
+            self._remover(),
+            self.flow.writer(self.flow.place("deduplicated")),
+        ]
+        result = Pipeline("semantic deduplication: removal", stages=stages).run(self.executor)
+        assert result.ledger is not None
+        return result.ledger.total().kept
