@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,29 @@ def test_what_is_written_in_pieces_is_whole(tmp_path, size):
     for n, data in enumerate([content, bytearray(content), pa.py_buffer(content), np.frombuffer(content, np.uint8)]):
         folder.write(f"{n}", data)
         assert folder.read(f"{n}") == content
+
+
+def test_a_file_that_goes_while_a_folder_is_listed_takes_no_other_with_it(tmp_path, monkeypatch):
+    class Gone:
+        name = "gone"
+
+        def is_file(self):
+            return True
+
+        def stat(self):
+            raise FileNotFoundError
+
+    def with_one_more(path):
+        return closing(iter([*scandir(path), Gone()]))
+
+    @contextmanager
+    def closing(entries):
+        yield entries
+
+    scandir = os.scandir
+    (tmp_path / "a").write_bytes(b"12")
+    monkeypatch.setattr(os, "scandir", with_one_more)
+    assert Folder(tmp_path).sizes() == {"a": 2}
 
 
 def test_a_plain_path_is_used_without_fsspec(tmp_path):

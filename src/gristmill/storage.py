@@ -6,6 +6,7 @@ import os
 import posixpath
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 TEMPORARY = ".tmp-"
@@ -115,8 +116,7 @@ class Folder:
         """The size of each file directly in a folder within this one, by name."""
         try:
             if self.is_local:
-                with os.scandir(self.path(folder)) as entries:
-                    return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+                return _local_sizes(self.path(folder))
             found = self.fs.ls(self.path(folder), detail=True, refresh=True)
         except (FileNotFoundError, NotADirectoryError):
             return {}
@@ -134,3 +134,13 @@ class Folder:
                 self.fs.rm(path, recursive=True)
         except FileNotFoundError:
             pass
+
+
+def _local_sizes(folder: str) -> dict[str, int]:
+    found = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # it has gone since it was listed, or got its final name
+                if entry.is_file():
+                    found[entry.name] = entry.stat().st_size
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -29,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 1 if the pipeline failed, 2 for wrong usage, 130 after Ctrl-C."""
     args = _parser().parse_args(argv)
     try:
-        return _COMMANDS[args.command](args)
+        status = _COMMANDS[args.command](args)
+        sys.stdout.flush()
+        return status
     except UsageError as error:
         if error.has_place:  # of a file: as compilers say it
             print(error, file=sys.stderr)
@@ -38,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED)
     except BrokenPipeError:
+        if _has_reader():  # it was another pipe
+            raise
         return _reader_has_gone()
 
 
@@ -72,6 +77,13 @@ def _print(lines: Sequence[str]) -> int:
     except BrokenPipeError:
         return _reader_has_gone()
     return OK
+
+
+def _has_reader() -> bool:
+    """Whether anybody still reads what is printed."""
+    looks = select.poll()
+    looks.register(sys.stdout.fileno(), 0)
+    return not any(event & select.POLLERR for _, event in looks.poll(0))
 
 
 def _reader_has_gone() -> int:

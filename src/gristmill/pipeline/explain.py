@@ -151,7 +151,7 @@ def _less_pieces(stage: PieceDeduplication, found: Found, batch: DocumentBatch) 
 def _of_records(stage: RemoveSemanticDuplicates, ident: str) -> StageReport:
     """What a semantic deduplication has written down of the document."""
     records = stage.records
-    if not records.exists():
+    if records.is_local and not records.exists():
         raise PipelineError(f"{records.url} is not there, which has the records of {stage.name!r}: was it moved?")
     found = look_up(records, ident, SOURCE, f"kept_{SOURCE}")
     report = StageReport(stage.name, "kept")

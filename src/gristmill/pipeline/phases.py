@@ -165,7 +165,7 @@ class _Phases:
         if decided is not None:
             CommitLog(cut.folder).is_of(made_of)
             cut.parts = [(name, files) for name, files in decided["parts"]]
-            cut.documents = decided["documents"]
+            cut.documents = decided.get("documents", {})
             cut.is_cleared = decided.get("cleared", False)
             self.notes += decided["notes"]
             self.done_before += _steps_of(plan)

@@ -84,4 +84,4 @@ class StepLog:
             for name in list(self._own()):
                 self.folder.remove(name)
             self.folder.remove(STEPS)
-            self._log.clear()
+            self.folder.remove(RUN)

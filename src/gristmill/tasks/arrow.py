@@ -130,11 +130,12 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> Any:
     import numpy as np
 
     array = one_array(column)
-    data = array.buffers()[1]
+    if array.null_count or not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        return array.to_numpy(zero_copy_only=False)
     kind = np.dtype(array.type.to_pandas_dtype())
-    if not len(array) or array.null_count:
-        return np.zeros(0, kind) if not len(array) else array.to_numpy(zero_copy_only=False)
-    return np.frombuffer(data, kind, count=len(array), offset=array.offset * kind.itemsize)
+    if not len(array):  # its buffers may be missing
+        return np.zeros(0, kind)
+    return np.frombuffer(array.buffers()[1], kind, count=len(array), offset=array.offset * kind.itemsize)
 
 
 def string_array(values: Sequence[str]) -> pa.Array:

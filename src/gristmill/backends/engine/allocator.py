@@ -21,16 +21,15 @@ def reuse_freed_memory() -> None:
     again, one by one and each filled with zeros, which can take as long as the work on them. Arrow is to take its
     memory from there too. What users have set by environment variables stays.
     """
-    if ARROW_POOL not in os.environ:
-        os.environ[ARROW_POOL] = "system"  # read when it is loaded
-        if "pyarrow" in sys.modules:
-            arrow = sys.modules["pyarrow"]
-            arrow.set_memory_pool(arrow.system_memory_pool())
     if any(name in os.environ for name in SET_BY_USERS):
         return
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library
         return
-    mallopt(_MMAP_THRESHOLD, MAPPED_FROM)
-    mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
+    done = mallopt(_MMAP_THRESHOLD, MAPPED_FROM) and mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
+    if done and ARROW_POOL not in os.environ:
+        os.environ[ARROW_POOL] = "system"  # read when it is loaded
+        if "pyarrow" in sys.modules:
+            arrow = sys.modules["pyarrow"]
+            arrow.set_memory_pool(arrow.system_memory_pool())

@@ -98,6 +98,8 @@ def test_fresh_starts_over_and_leaves_what_is_not_ours(source, tmp_path):
     for file in others:
         found.pop(str(file.relative_to(out)), None)
     assert found == documents(tmp_path / "other")
+    run(source, out, fresh=True)  # with removal, which takes only its own records for records
+    assert [file.read_text() for file in others] == ["mine"] * 3
 
 
 def test_files_that_no_log_tells_of_are_refused(source, tmp_path):

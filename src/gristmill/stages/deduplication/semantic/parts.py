@@ -43,8 +43,10 @@ def length_of_first(reader: FileReader, stage: StoreEmbeddingsStage) -> int:
 def check_ids(reader: FileReader, stage: StoreEmbeddingsStage) -> None:
     """`PlanError` if the documents of the first batch do not have the field of the ids."""
     name = stage.id_field
+    if name is None:
+        return
     first = next((batch for batch in _batches(reader, stage) if batch.num_items), None)
-    if name is None or first is None or first.to_pyarrow().column(name).null_count < first.num_items:
+    if first is None or first.to_pyarrow().column(name).null_count < first.num_items:
         return
     whole = next(batch for batch in _read(reader, reader) if batch.num_items)
     there = [column for column in whole.to_pyarrow().column_names if column not in HIDDEN]

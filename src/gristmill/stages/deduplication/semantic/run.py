@@ -133,11 +133,13 @@ class Run:
                 self._cluster(cache)
             with self._timed("pairwise"):
                 found = self._compare() if done["read"]["rows"] else {}
+            if flow.eps is not None and flow.output.is_local:
+                os.makedirs(flow.place("duplicates"), exist_ok=True)  # be it empty: that there are none is a result too
             log.done = dict(done)
             log.add("pairwise", found, *PAIRS)
         if flow.perform_removal and "removal" not in log.done:
             with self._timed("removal"):
-                kept = self._remove()
+                kept = self._remove(fresh=not is_compared)
             log.add("removal", {"kept": kept}, "deduplicated")
 
     def _check_clusters(self, rows: int, log: StepLog) -> None:
@@ -262,8 +264,6 @@ class Run:
         for name in list(flow.own_files()):
             if name.startswith(PAIRS):
                 flow.output.remove(name)
-        if flow.eps is not None and flow.output.is_local:
-            os.makedirs(flow.place("duplicates"), exist_ok=True)  # be it empty: that none were found is a result too
         pairwise = PairwiseStage(
             self.store.path,
             flow.place("pairwise_results"),
@@ -288,13 +288,16 @@ class Run:
     def _remover(self) -> RemoveSemanticDuplicates:
         return RemoveSemanticDuplicates(self.flow.place("duplicates"), self.store.path, self.flow.storage_options)
 
-    def _remove(self) -> int:
+    def _remove(self, fresh: bool) -> int:
+        """``fresh``: the records are new, so that what was removed by others does not count."""
         import pyarrow.parquet as pq
 
         folder = Folder(self.flow.place("duplicates"), self.flow.storage_options)
 
         def pieces() -> Iterator[tuple[list[str], list[float]]]:
             for name in folder.names():
+                if not (name.startswith("clusters-") and name.endswith(".parquet")):
+                    continue  # somebody else's
                 with folder.fs.open(folder.path(name), "rb") as file:
                     table = pq.ParquetFile(file).read(columns=[SOURCE, "similarity"])
                 yield table.column(SOURCE).to_pylist(), table.column("similarity").to_pylist()
@@ -307,6 +310,8 @@ class Run:
             self._remover(),
             self.flow.writer(self.flow.place("deduplicated")),
         ]
-        result = Pipeline("semantic deduplication: removal", stages=stages).run(self.executor)
+        result = Pipeline("semantic deduplication: removal", stages=stages).run(self.executor, fresh=fresh)
+        if not result.ok:  # with failures ignored: it would count as done, with documents missing
+            raise PipelineFailed(result.failure_report(), result)
         assert result.ledger is not None
         return result.ledger.total().kept
