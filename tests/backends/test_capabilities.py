@@ -181,5 +181,5 @@ for executor in executors:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, timeout=60)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
-    assert first.startswith("PipelineError RayDataExecutor needs Ray") and "pip install 'gristmill[ray]'" in first
+    assert first.startswith("PipelineError RayDataExecutor needs Ray") and "pip install 'gristmill[ray-data]'" in first
     assert second.startswith("PipelineError XennaExecutor needs cosmos-xenna") and "gristmill[xenna]" in second
