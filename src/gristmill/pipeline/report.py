@@ -8,7 +8,6 @@ from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
 from gristmill.pipeline.funnel import funnel
-from gristmill.scheduling.events import Death
 
 SHOWN_FAILURES = 3
 HEAD = (
@@ -62,6 +61,8 @@ def failures(record: RunRecord) -> str:
         lines += ["", *_failure(failure)]
     if total > len(shown):
         lines += ["", f"and {total - len(shown)} more: see .result.failures of this error."]
+    from gristmill.scheduling.events import Death  # a run that goes well need not load it so early
+
     out_of_memory = [Death.OUT_OF_MEMORY.value in failure.error for failure in shown]
     if any(out_of_memory):
         more = "raise memory_limit (--memory-limit, or the executor's), or lower the blocksize of the reader"

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +99,28 @@ class Run(threading.Thread):
 
 @pytest.mark.timeout(300)
 def test_setup_on_node_runs_once_per_node_also_on_one_that_joins(cluster: Any, tmp_path: Path) -> None:
-    run = Run(Pipeline("once", stages=[OncePerNode(str(tmp_path), 0.1)]), initial_tasks=traces(400))
+    joined: list[str] = []
+    given: list[Trace] = []
+
+    def until_it_is_used() -> Iterator[Trace]:
+        """Tasks until the node that joins is set up, however long that takes on a busy machine, and some more."""
+        more = 200
+        while more and len(given) < 10_000:
+            more -= bool(joined) and (tmp_path / joined[0]).exists()
+            given.append(Trace())
+            yield given[-1]
+
+    run = Run(
+        Pipeline("once", stages=[OncePerNode(str(tmp_path), 0.1)]), initial_tasks=until_it_is_used(), keep_outputs=True
+    )
     while not list(tmp_path.iterdir()):
         time.sleep(0.1)
     added = cluster.add_node(**NODE, num_cpus=2)
+    joined.append(added.node_id)
     result = run.result()
     cluster.remove_node(added)
     notes = {file.name: file.read_text() for file in tmp_path.iterdir()}
-    assert len(result) == 400
+    assert len(result) == len(given)
     assert set(notes.values()) == {"x"}
     used = {node for task in result for _, node, _ in task.data}
     assert added.node_id in used, "the node that joined was not used"

@@ -63,7 +63,13 @@ def all_came(job: subprocess.Popen[str], tasks: int) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_run_from_outside_the_cluster(at: tuple[str, str], tmp_path: Path) -> None:
-    all_came(start(tmp_path, at[1], 30, 0.01, 1.0), 30)
+    for _ in range(3):
+        job = start(tmp_path, at[1], 30, 0.01, 1.0)
+        said, _ = job.communicate()
+        if "Starting Ray client server failed" not in said:  # Ray gives its own server little time on a busy machine
+            break
+    assert job.returncode == 0, said
+    assert "DONE 30 connected False" in said
 
 
 @pytest.mark.timeout(300)
