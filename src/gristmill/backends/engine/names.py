@@ -109,7 +109,7 @@ def unimportable() -> Iterator[ModuleType]:
     paths = sysconfig.get_paths()
     installed = tuple(paths[name] + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     found: dict[str, ModuleSpec | None] = {}
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # another thread may be importing
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or file.startswith(installed) or getattr(module, "__name__", None) != name:
             continue
