@@ -72,10 +72,7 @@ def _stages(args: argparse.Namespace) -> int:
 
 
 def _print(lines: Sequence[str]) -> int:
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:
-        return _reader_has_gone()
+    print("\n".join(lines))
     return OK
 
 

@@ -12,9 +12,10 @@ import numpy as np
 from gristmill.kernels.groups import MOST_KEYS
 from gristmill.kernels.signatures import first_equal
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.deduplication.parts import Parts, as_array
+from gristmill.stages.deduplication.parts import Parts
 from gristmill.storage import Folder
 from gristmill.tasks import Task
+from gristmill.tasks.arrow import numbers_of
 
 Array = np.ndarray[Any, Any]
 
@@ -67,17 +68,17 @@ class Match(ProcessingStage[MatchTask, MatchTask]):
             for part in range(len(parts)):
                 table = parts.table(part, task.columns)
                 for n in range(len(task.columns)):
-                    keys[parts.starts[part] : parts.starts[part + 1], n] = as_array(table.column(n))
+                    keys[parts.starts[part] : parts.starts[part + 1], n] = numbers_of(table.column(n))
             return _plain(keys), None
         chosen: list[Array] = []
         numbers: list[Array] = []
         for part in range(len(parts)):
             table = parts.table(part, task.columns)
-            leading = as_array(table.column(0))
+            leading = numbers_of(table.column(0))
             # by the low half: keys of equal documents are in the same turn, and all turns are about the same size
             turns = ((leading & np.uint64(0xFFFFFFFF)) * np.uint64(task.passes)) >> np.uint64(32)
             mine = np.flatnonzero(turns == task.turn)
-            keys = np.stack([as_array(table.column(n))[mine] for n in range(len(task.columns))], axis=1)
+            keys = np.stack([numbers_of(table.column(n))[mine] for n in range(len(task.columns))], axis=1)
             first = first_equal(_plain(keys))
             alone = first == np.arange(len(first))
             mine += parts.starts[part]

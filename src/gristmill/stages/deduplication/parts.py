@@ -52,7 +52,8 @@ class Parts:
 
     def numbers(self, part: int, column: str) -> Array:
         """A column of numbers of one part."""
-        return as_array(self.table(part, [column]).column(0))
+        found: Array = numbers_of(self.table(part, [column]).column(0))
+        return found
 
     def all_numbers(self, column: str) -> Iterator[tuple[int, Array]]:
         """A column of numbers, part by part, each with the number of its first document."""
@@ -91,12 +92,6 @@ def _decoded(table: pa.Table) -> pa.Table:
 def _rows(folder: Folder, name: str) -> int:
     rows: int = read_arrow(folder, name + KEYS, [SIZE]).num_rows
     return rows
-
-
-def as_array(column: Any) -> Array:
-    """A column without nulls as an array, which nobody writes to."""
-    found: Array = numbers_of(column)
-    return found
 
 
 def common_columns(batch: DocumentBatch, text_field: str, score_field: str | None) -> dict[str, Any]:

@@ -51,13 +51,13 @@ class PieceDeduplication(BarrierStage):
 
         hashes, document, begin, end = pieces_of(batch, self.text_field, self.unit)
         long = np.flatnonzero(end - begin >= self.min_length)
-        ids = one_array(batch.data.column(ID))
-        idents = pa.DictionaryArray.from_arrays(number_array(document[long].astype(np.int32)), ids)
+        rows = number_array(document[long].astype(np.int32))
+        idents = pa.DictionaryArray.from_arrays(rows, one_array(batch.data.column(ID)))
         return pa.table(
             {
                 IDENT: idents,
                 SIZE: number_array((end - begin)[long]),
-                ROW: number_array(document[long].astype(np.int32)),
+                ROW: rows,
                 PIECE: number_array((long - np.searchsorted(document, document[long])).astype(np.int32)),
                 "h0": hashes[long, 0].copy(),
                 "h1": hashes[long, 1].copy(),
