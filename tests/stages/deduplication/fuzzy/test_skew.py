@@ -25,8 +25,8 @@ from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
 
-GENEROUS = 9.0
-"""How many times as long four times as much may take. Were it quadratic, it would be sixteen."""
+GENEROUS = 60.0
+"""How many times as long sixteen times as much may take. Were it quadratic, it would be 256."""
 
 
 class Here:
@@ -74,7 +74,7 @@ def cpu(action, *arguments) -> float:
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-def test_a_million_equal_keys_take_four_times_a_quarter_of_them(columns):
+def test_a_million_equal_keys_take_time_in_proportion(columns):
     def match(count: int) -> None:
         keys = np.full((count, columns), 12345, np.uint64)
         first = first_equal(keys if columns == 2 else keys[:, 0])
@@ -83,7 +83,7 @@ def test_a_million_equal_keys_take_four_times_a_quarter_of_them(columns):
         union_edges(parent, first[1:], np.arange(1, count))
         assert not labels(parent).any()
 
-    assert cpu(match, 1_000_000) < GENEROUS * max(cpu(match, 250_000), 0.005)
+    assert cpu(match, 1_000_000) < GENEROUS * max(cpu(match, 62_500), 0.002)
 
 
 def test_a_chain_of_a_million_pairs_is_united_in_either_direction():
@@ -94,7 +94,7 @@ def test_a_chain_of_a_million_pairs_is_united_in_either_direction():
         assert not labels(parent).any()
 
     for step in (1, -1):
-        assert cpu(unite, 1_000_000, step) < GENEROUS * max(cpu(unite, 250_000, step), 0.005)
+        assert cpu(unite, 1_000_000, step) < GENEROUS * max(cpu(unite, 62_500, step), 0.002)
 
 
 BOILERPLATE = "All rights reserved. No part of this page may be reproduced without the permission of the miller. "
@@ -104,12 +104,12 @@ def boilerplate(count: int) -> list[str]:
     return [f"{BOILERPLATE}{n}" for n in range(count)]
 
 
-def test_fifty_thousand_documents_of_one_boilerplate_take_time_in_proportion(tmp_path):
+def test_forty_thousand_documents_of_one_boilerplate_take_time_in_proportion(tmp_path):
     def decide(count: int) -> None:
         between = decided(tmp_path, FuzzyDeduplication(verify_sample=100), boilerplate(count))
         assert between.notes[0].endswith(f"in 1 clusters, the largest of {count:,} (with file#0)")
 
-    assert cpu(decide, 40_000) < GENEROUS * cpu(decide, 10_000)
+    assert cpu(decide, 40_000) < GENEROUS * cpu(decide, 2_500)
 
 
 def test_fifty_thousand_empty_texts_take_time_in_proportion(tmp_path):
@@ -117,7 +117,7 @@ def test_fifty_thousand_empty_texts_take_time_in_proportion(tmp_path):
         between = decided(tmp_path, FuzzyDeduplication(verify=True), [""] * count)
         assert f"{count - 1:,} of {count:,} documents are duplicates" in between.notes[0]
 
-    assert cpu(decide, 50_000) < GENEROUS * cpu(decide, 12_500)
+    assert cpu(decide, 50_000) < GENEROUS * cpu(decide, 3_125)
 
 
 def test_a_large_cluster_of_documents_that_are_not_alike_is_split_with_few_comparisons_each(tmp_path, monkeypatch):
