@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import np
@@ -71,17 +72,16 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
         self.device = device
 
     def process(self, task: ClusterRange) -> ClusterRange:
-
         edges = self.store.load("clusters.npy")
-        held: list[pa.Table] = []
+        held: list[_Ranked] = []
         files: list[str] = []
         for cluster in range(*task.data):
             start, stop = int(edges[cluster]), int(edges[cluster + 1])
             if stop == start:
                 continue
-            for table in self._cluster(cluster, start, stop):
-                held.append(table)
-                if sum(one.num_rows for one in held) >= ROWS_PER_FILE:
+            for piece in self._cluster(cluster, start, stop):
+                held.append(piece)
+                if sum(len(one.rows) for one in held) >= ROWS_PER_FILE:
                     files.append(self._write(task, len(files), held))
                     held = []
         if held:
@@ -89,17 +89,12 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
         found = {"gpu_peak": self.arithmetic.peak_bytes()}
         return ClusterRange(data=task.data, dataset_name=task.dataset_name, rows=task.rows, files=files, found=found)
 
-    def _write(self, task: ClusterRange, number: int, tables: list[pa.Table]) -> str:
-        import pyarrow as pa
-
+    def _write(self, task: ClusterRange, number: int, pieces: list[_Ranked]) -> str:
         name = file_name(task, number)
-        whole = pa.concat_tables(tables, promote_options="permissive")
-        self.output.write(name, parquet_bytes(whole))
+        self.output.write(name, parquet_bytes(self._table(_together(pieces))))
         return name
 
-    def _cluster(self, cluster: int, start: int, stop: int) -> Iterator[pa.Table]:
-        import pyarrow as pa
-
+    def _cluster(self, cluster: int, start: int, stop: int) -> Iterator[_Ranked]:
         count = stop - start
         keys = np.fromfile(self.store.file("keys.bin"), KEY, count, offset=start * KEY_BYTES)
         order = ranked(self.which_to_keep, keys["row"], keys["distance"], keys["score"])
@@ -109,25 +104,40 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
                 rows, count, self.store.dim, self.pairwise_batch_size, self.room, self.arithmetic
             )
         for a in range(0, count, ROWS_PER_FILE):
-            part = slice(a, a + ROWS_PER_FILE)
-            names = self.store.names.take(keys["row"][part])
-            has_one = best[part] >= 0
-            others = self.store.names.take(keys["row"][np.where(has_one, best[part], 0)])
-            nothing = pa.array(~has_one)
-            yield pa.table(
-                {
-                    "id": names.column("id"),
-                    "max_id": _blank(others.column("id"), nothing),
-                    "cosine_sim_score": pa.array(similarity[part], mask=~has_one),
-                    "cluster": np.full(len(has_one), cluster, dtype=np.int32),
-                    "rank": np.arange(a, a + len(has_one)),
-                    "max_rank": pa.array(best[part], mask=~has_one),
-                    "distance": keys["distance"][part],
-                    "row": keys["row"][part],
-                    SOURCE: names.column(SOURCE),
-                    **{name: names.column(name) for name in names.column_names if name not in ("id", SOURCE)},
-                }
+            part = slice(a, min(a + ROWS_PER_FILE, count))
+            yield _Ranked(
+                cluster=np.full(part.stop - a, cluster, dtype=np.int32),
+                ranks=np.arange(a, part.stop),
+                rows=keys["row"][part],
+                distances=keys["distance"][part],
+                best=best[part],
+                best_rows=np.where(best[part] >= 0, keys["row"][best[part]], -1),
+                similarity=similarity[part],
             )
+
+    def _table(self, found: _Ranked) -> pa.Table:
+        import pyarrow as pa
+
+        has_one = found.best_rows >= 0
+        # ids are looked up for many clusters at a time: the documents of each are in all parts
+        wanted = np.unique(np.concatenate([found.rows, found.best_rows[has_one]]))
+        known = self.store.names.take(wanted)
+        names = known.take(pa.array(np.searchsorted(wanted, found.rows)))
+        others = np.searchsorted(wanted, np.where(has_one, found.best_rows, wanted[0]))
+        return pa.table(
+            {
+                "id": names.column("id"),
+                "max_id": known.column("id").take(pa.array(others, mask=~has_one)),
+                "cosine_sim_score": pa.array(found.similarity, mask=~has_one),
+                "cluster": found.cluster,
+                "rank": found.ranks,
+                "max_rank": pa.array(found.best, mask=~has_one),
+                "distance": found.distances,
+                "row": found.rows,
+                SOURCE: names.column(SOURCE),
+                **{name: names.column(name) for name in names.column_names if name not in ("id", SOURCE)},
+            }
+        )
 
     @contextmanager
     def _ranked_points(self, start: int, stop: int, order: np.ndarray) -> Iterator[Rows]:
@@ -150,8 +160,19 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
             os.unlink(scratch)
 
 
-def _blank(column: pa.ChunkedArray, where: pa.Array) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    """Documents of clusters by rank, each with the one before it that is most like it."""
 
-    return pc.if_else(where, pa.scalar(None, column.type), column)
+    cluster: np.ndarray
+    ranks: np.ndarray
+    rows: np.ndarray
+    distances: np.ndarray
+    best: np.ndarray
+    """Its rank; -1 for none."""
+    best_rows: np.ndarray
+    similarity: np.ndarray
+
+
+def _together(pieces: list[_Ranked]) -> _Ranked:
+    return _Ranked(*(np.concatenate([getattr(piece, one.name) for piece in pieces]) for one in fields(_Ranked)))
