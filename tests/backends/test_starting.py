@@ -1,6 +1,7 @@
 """What is started while a run is still planned."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -8,8 +9,9 @@ import pytest
 
 from gristmill.backends.local import LocalExecutor
 from gristmill.backends.local.executor import modules_of
-from gristmill.errors import PlanError
+from gristmill.errors import PipelineError, PlanError
 from gristmill.pipeline import Pipeline
+from gristmill.pipeline.planner import Source, plan_of
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io import JsonlReader
 from gristmill.tasks import Task
@@ -20,6 +22,11 @@ class Mine(ProcessingStage[Task, Task]):
 
     def process(self, task):
         return task
+
+
+class NoSetup(Mine):
+    def setup(self, worker_metadata=None):
+        raise RuntimeError("cannot be set up")
 
 
 def is_running(pid: int) -> bool:
@@ -45,6 +52,53 @@ def test_one_executor_runs_several_pipelines_at_once():
         assert all(map(is_running, pids)) and pids[0] != pids[1]
     result = Pipeline("p", stages=[Mine()]).run(executor, [Task(data=1)])
     assert [task.data for task in result] == [1]
+
+
+class Report(ProcessingStage[Task, Task]):
+    """Who forked the worker, and a program that outlives the run."""
+
+    def __init__(self, leaves: bool) -> None:
+        self.leaves = leaves
+
+    def process(self, task):
+        left = subprocess.Popen(["sleep", "600"]).pid if self.leaves else 0
+        return Task(data=(os.getppid(), left))
+
+
+def test_plans_that_follow_each_other_share_the_supervisor_and_nothing_else():
+    with LocalExecutor({"num_cpus": 2, "view": "off"}).starting([]) as executor:
+        with executor.several():
+            found = []
+            for leaves in (True, False):
+                plan = plan_of("p", [Report(leaves)], Source(Task()))
+                record = executor.execute(plan, [Task(data=n, task_id=str(n)) for n in range(4)], True)
+                found += [task.data for task in record.outputs]
+                assert not executor._processes.workers and not executor._processes.arenas
+            supervisor, programs = {pid for pid, _ in found}, [pid for _, pid in found if pid]
+            assert len(found) == 8 and len(programs) == 4
+            assert supervisor == {executor._processes.process.pid}
+            assert not any(map(is_running, programs))
+        assert not is_running(*supervisor)
+
+
+def test_a_plan_behind_one_that_failed_has_a_supervisor_of_its_own():
+    with LocalExecutor({"num_cpus": 1, "view": "off"}).starting([]) as executor, executor.several():
+        first = executor._processes.process.pid
+        with pytest.raises(PipelineError, match="cannot be set up"):
+            executor.execute(plan_of("p", [NoSetup()], Source(Task())), [Task()], None)
+        assert not is_running(first)
+        record = executor.execute(plan_of("p", [Report(False)], Source(Task())), [Task()], True)
+        assert [pid for pid, _ in (task.data for task in record.outputs)] == [executor._processes.process.pid]
+
+
+def test_a_supervisor_that_is_killed_between_two_plans_is_replaced():
+    with LocalExecutor({"num_cpus": 1, "view": "off"}).starting([]) as executor, executor.several():
+        pids = []
+        for _ in range(2):
+            record = executor.execute(plan_of("p", [Report(False)], Source(Task())), [Task()], True)
+            pids += [task.data[0] for task in record.outputs]
+            os.kill(executor._processes.process.pid, signal.SIGKILL)
+        assert len(set(pids)) == 2
 
 
 def test_only_modules_of_our_own_are_imported_ahead():

@@ -28,7 +28,8 @@ class LocalExecutor(Executor):
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = LocalConfig.of(config)
         self._processes: Processes | None = None
-        """Those of the run that `starting` is about."""
+        """Those of the run that `starting` is about, or of the next of `several`."""
+        self._several = False
 
     @property
     def ignore_failures(self) -> bool:
@@ -47,6 +48,19 @@ class LocalExecutor(Executor):
     def ahead(self, stages: Sequence[ProcessingStage[Any, Any]]) -> None:
         if self._processes is None:
             self._processes = Processes(modules_of(stages))
+        else:
+            self._processes.ahead(modules_of(stages))
+
+    @contextmanager
+    def several(self) -> Iterator[None]:
+        self._several = True
+        try:
+            yield
+        finally:
+            self._several = False
+            if self._processes is not None:
+                self._processes.close()
+                self._processes = None
 
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         # The scheduler is imported while the supervisor, which was started before, imports what workers need.
@@ -54,9 +68,12 @@ class LocalExecutor(Executor):
 
         processes, self._processes = self._processes or Processes(), None
         try:
-            return run(self.config, processes, plan, initial_tasks, keep_outputs)
+            return run(self.config, processes, plan, initial_tasks, keep_outputs, is_last=not self._several)
         finally:
-            processes.close()
+            if processes.is_clear and self._several:
+                self._processes = processes
+            else:
+                processes.close()
 
 
 def modules_of(stages: Sequence[ProcessingStage[Any, Any]]) -> list[str]:

@@ -59,13 +59,16 @@ class WorkerProcess:
 class Processes:
     """Starts and ends processes; knows nothing of tasks.
 
-    The supervisor is started at once and imports ``modules``; the stages come with `load`.
+    The supervisor is started at once and imports ``modules``; the stages come with `load`. It can serve several runs,
+    one after the other: each ends with `clear`, the last with `close`.
     """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
         self.mark = f"{os.getpid()}-{uuid.uuid4().hex}"
         self.on_disk = False
         self.closed = False
+        self.is_clear = True
+        """Whether it waits for a run."""
         self._modules = list(modules)
         self.workers: dict[int, WorkerProcess] = {}
         self.arenas: dict[int, int] = {}
@@ -82,9 +85,14 @@ class Processes:
             os.close(self._slots_fd)
             raise PipelineError(f"a process cannot be started: {error}") from error
 
+    def ahead(self, modules: Sequence[str]) -> None:
+        """Have the supervisor import what the next run needs."""
+        self.control.send([(ToSupervisor.IMPORT, list(modules))])
+
     def load(self, on_disk: bool, steps: bytes, limits: Limits) -> None:
         """Have the supervisor load the stages. Payloads are then ``on_disk`` or in memory."""
         self.on_disk = on_disk
+        self.is_clear = False
         self._path = [str(p) for p in sys.path]
         self._init = (ToSupervisor.INIT, self._path, steps, astuple(limits))
         self.control.send([self._init])
@@ -208,20 +216,33 @@ class Processes:
                 w.arenas.discard(ident)
                 w.outbox.append((ToWorker.FORGET, ident))
 
+    def clear(self) -> None:
+        """End a run that has come to its end: whatever it left goes, and the supervisor waits for the next one."""
+        if self.closed or self.workers or self.control.fileno() < 0:
+            self.close()  # not at its end
+            return
+        self.control.send([(ToSupervisor.CLEAR,)])
+        self._drop_arenas()
+        self.is_clear = True
+
+    def _drop_arenas(self) -> None:
+        for fd in self.arenas.values():
+            os.close(fd)
+        self.arenas.clear()
+
     def close(self) -> None:
         """End everything, once. The supervisor kills what is left; if it is gone itself, the driver does."""
         if self.closed:
             return
         self.closed = True
+        self.is_clear = False
         if self.control.fileno() >= 0:
             self.control.send([(ToSupervisor.QUIT,)])
             self.end_supervisor()
         for w in self.workers.values():
             w.channel.close()
         self.workers.clear()
-        for fd in self.arenas.values():
-            os.close(fd)
-        self.arenas.clear()
+        self._drop_arenas()
         self.slots.close()
         os.close(self._slots_fd)
 

@@ -17,6 +17,10 @@ class ToSupervisor:
     SET_UP_NODE = 2
     """worker, step; beside it: socket"""
     QUIT = 3
+    IMPORT = 4
+    """modules that the next run needs"""
+    CLEAR = 5
+    """a run has ended, and another may begin"""
 
 
 class FromSupervisor:

@@ -38,8 +38,9 @@ def run(
     plan: Plan,
     initial_tasks: Iterable[Task[Any]] | None,
     keep_outputs: bool | None,
+    is_last: bool = True,
 ) -> RunRecord:
-    """Run a plan to its end. ``processes`` are those of this run, and are closed then."""
+    """Run a plan to its end. ``processes`` are closed then, or, if it came to its end and others follow, cleared."""
     if plan.ledger is not None:
         plan.ledger.ignore_failures = config.ignore_failures
     specs = specs_of(plan, config)
@@ -67,7 +68,7 @@ def run(
         stack.callback(lambda: view.close(record))
         scheduler = RecordingScheduler(specs, scheduler_config, log) if log else Scheduler(specs, scheduler_config)
         processes.load(on_disk, steps, limits)
-        stack.callback(processes.close)
+        stack.callback(lambda: processes.close() if is_last or record is None else processes.clear())
         stack.callback(setattr, interrupts, "closing", True)
         store = LocalStore(processes, limits)
         source = source_of(tasks, total)

@@ -101,6 +101,11 @@ class Supervisor:
             sock.close()
         elif kind == ToSupervisor.INIT:
             self.load(*message[1:])
+        elif kind == ToSupervisor.IMPORT:
+            import_ahead(message[1])
+        elif kind == ToSupervisor.CLEAR:
+            kill_descendants()
+            self.steps, self.documents = [], []
         elif kind == ToSupervisor.QUIT:
             self.quitting = True
 

@@ -53,7 +53,8 @@ def _rows_at_once(between: Between) -> int:
 
 
 def _tasks(between: Between, parts: Parts) -> list[records.RecordTask]:
-    return records.tasks_for(parts, 4 * between.workers)
+    enough = -(-parts.documents // records.ROWS_AT_ONCE)
+    return records.tasks_for(parts, min(4 * between.workers, enough))
 
 
 def write_counts(

@@ -120,8 +120,10 @@ class DocumentRecords(PartRecords):
         made: dict[str, Any] = {
             "id": mine.column(IDENT),
             "survivor": theirs.column(IDENT),
-            "cluster": parts.take(labels, [IDENT]).column(IDENT),
         }
+        # whoever stays is the first of its cluster, unless a policy says otherwise
+        same = np.array_equal(labels, stays)
+        made["cluster"] = made["survivor"] if same else parts.take(labels, [IDENT]).column(IDENT)
         if not self.exact:
             from gristmill.kernels.signatures import estimated_jaccard
 
