@@ -29,6 +29,20 @@ class NoSetup(Mine):
         raise RuntimeError("cannot be set up")
 
 
+class Say(Mine):
+    """Its last word is no whole line."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+
+    def process(self, task):
+        print(self.words)
+        return task
+
+    def teardown(self):
+        print(f"{self.words}, torn down", end="", flush=True)
+
+
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -79,6 +93,53 @@ def test_plans_that_follow_each_other_share_the_supervisor_and_nothing_else():
             assert supervisor == {executor._processes.process.pid}
             assert not any(map(is_running, programs))
         assert not is_running(*supervisor)
+
+
+def test_what_is_printed_in_a_run_is_shown_before_the_next_begins(capfd):
+    with LocalExecutor({"num_cpus": 1, "view": "off"}).starting([]) as executor, executor.several():
+        for n in range(2):
+            executor.execute(plan_of("p", [Say(f"run {n}")], Source(Task())), [Task()], None)
+            assert capfd.readouterr().out.split("\n") == [f"run {n}", f"run {n}, torn down", ""]
+
+
+def test_a_plan_with_nothing_to_do_leaves_nothing_to_the_next():
+    with LocalExecutor({"num_cpus": 1, "view": "off"}).starting([]) as executor, executor.several():
+        for tasks in ([], [Task()], []):
+            record = executor.execute(plan_of("p", [Report(False)], Source(Task())), tasks, True)
+            assert len(record.outputs) == len(tasks)
+
+
+def test_a_run_that_is_told_to_end_has_ended_before_the_process_does(tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text(
+        """
+import sys, time
+from gristmill import LocalExecutor, ProcessingStage, Task
+from gristmill.pipeline.planner import Source, plan_of
+
+class Slow(ProcessingStage[Task, Task]):
+    def process(self, task):
+        print("works", flush=True)
+        time.sleep(30)
+        return task
+    def teardown(self):
+        print("torn down", flush=True)
+
+with LocalExecutor({"view": "off", "num_cpus": 1}).starting([]) as executor, executor.several():
+    print(executor._processes.process.pid, flush=True)
+    executor.execute(plan_of("p", [Slow()], Source(Task())), [Task()], None)
+"""
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    try:
+        supervisor = int(process.stdout.readline())
+        assert process.stdout.readline() == "works\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
+        assert process.stdout.readline() == "torn down\n"
+        assert not is_running(supervisor)
+    finally:
+        process.kill()
 
 
 def test_a_plan_behind_one_that_failed_has_a_supervisor_of_its_own():

@@ -38,6 +38,7 @@ class LocalExecutor(Executor):
     @contextmanager
     def starting(self, stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[Executor]:
         executor = copy.copy(self)
+        executor._processes, executor._several = None, False
         executor.ahead(stages)
         try:
             yield executor
@@ -68,7 +69,7 @@ class LocalExecutor(Executor):
 
         processes, self._processes = self._processes or Processes(), None
         try:
-            return run(self.config, processes, plan, initial_tasks, keep_outputs, is_last=not self._several)
+            return run(self.config, processes, plan, initial_tasks, keep_outputs, self._several)
         finally:
             if processes.is_clear and self._several:
                 self._processes = processes

@@ -41,12 +41,17 @@ class Printer:
             self._show(lines.removesuffix(b"\n").decode(errors="replace"))
         return bool(data)
 
-    def finish(self) -> None:
-        """Show what is left and close the stream."""
+    def flush(self) -> None:
+        """Show what is left, be it a line or not."""
         while self.forward() and _readable(self.stream):
             pass
         if self._rest:
             self._show(self._rest.decode(errors="replace"))
+            self._rest = b""
+
+    def finish(self) -> None:
+        """Show what is left and close the stream."""
+        self.flush()
         self.stream.close()
 
     def _show(self, text: str) -> None:

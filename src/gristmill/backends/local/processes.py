@@ -222,6 +222,8 @@ class Processes:
             self.close()  # not at its end
             return
         self.control.send([(ToSupervisor.CLEAR,)])
+        for printer in self.printers:
+            printer.flush()
         self._drop_arenas()
         self.is_clear = True
 

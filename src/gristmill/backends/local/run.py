@@ -38,9 +38,9 @@ def run(
     plan: Plan,
     initial_tasks: Iterable[Task[Any]] | None,
     keep_outputs: bool | None,
-    is_last: bool = True,
+    others_follow: bool = False,
 ) -> RunRecord:
-    """Run a plan to its end. ``processes`` are closed then, or, if it came to its end and others follow, cleared."""
+    """Run a plan to its end. ``processes`` are closed then; if nothing went amiss and others follow, cleared."""
     if plan.ledger is not None:
         plan.ledger.ignore_failures = config.ignore_failures
     specs = specs_of(plan, config)
@@ -57,6 +57,7 @@ def run(
     on_disk = config.execution_mode == "batch"
     limits = _limits(scheduler_config.budget, config.cpus + len(devices), outputs.wanted, on_disk)
     record: RunRecord | None = None
+    goes_on = False
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
         local = LocalNames()
@@ -68,7 +69,7 @@ def run(
         stack.callback(lambda: view.close(record))
         scheduler = RecordingScheduler(specs, scheduler_config, log) if log else Scheduler(specs, scheduler_config)
         processes.load(on_disk, steps, limits)
-        stack.callback(lambda: processes.close() if is_last or record is None else processes.clear())
+        stack.callback(lambda: processes.clear() if goes_on else processes.close())
         stack.callback(setattr, interrupts, "closing", True)
         store = LocalStore(processes, limits)
         source = source_of(tasks, total)
@@ -77,6 +78,8 @@ def run(
         driver = LocalDriver(plan, scheduler, processes, node, names, source, store, outputs, view, local, interrupts)
         stack.callback(driver.close)
         record = driver.run()
+        # a supervisor that has yet to say that it loaded these stages would say so in the middle of the next run
+        goes_on = others_follow and driver.talk.loaded and not interrupts.count
         if isinstance(scheduler, RecordingScheduler):
             record.event_hash = scheduler.event_hash()
     if interrupts.terminated:

@@ -104,10 +104,17 @@ class Supervisor:
         elif kind == ToSupervisor.IMPORT:
             import_ahead(message[1])
         elif kind == ToSupervisor.CLEAR:
-            kill_descendants()
-            self.steps, self.documents = [], []
+            self.clear()
         elif kind == ToSupervisor.QUIT:
             self.quitting = True
+
+    def clear(self) -> None:
+        """Forget a run, as if the next one were the first."""
+        kill_descendants()
+        self.steps, self.documents = [], []
+        gc.unfreeze()  # it may be in a cycle
+        self.unnamed = {}
+        self.worker_ended = self.node_setup_ended = -math.inf
 
     def load(self, path: list[str], steps: bytes, limits: tuple[int, int, bool, int]) -> None:
         sys.path[:] = path

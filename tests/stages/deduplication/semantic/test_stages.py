@@ -14,6 +14,7 @@ from gristmill.stages.deduplication.semantic import (
     SortByClusterStage,
     StoreEmbeddingsStage,
     cluster,
+    pairwise_stage,
 )
 from gristmill.stages.deduplication.semantic.cluster import count_clusters, sampled
 from gristmill.stages.deduplication.semantic.fixed_point import to_grid
@@ -101,6 +102,24 @@ def test_duplicates_of_duplicates_lead_to_one_that_stays(tmp_path):
     vectors[:, 0], vectors[:, 1] = np.cos(angles), np.sin(angles)
     stored(tmp_path, vectors, "first")
     assert duplicates(tmp_path, "first", eps=0.02) == {1: 0, 2: 0}
+
+
+def test_a_cluster_of_several_files_gives_the_same_as_one_of_one(tmp_path, monkeypatch):
+    found = []
+    for rows in (pairwise_stage.ROWS_PER_FILE, 7):
+        monkeypatch.setattr(pairwise_stage, "ROWS_PER_FILE", rows)
+        folder = tmp_path / str(rows)
+        stored(folder, planted(60, DIM, copies=20, noise=0.01), "first")
+        gone = duplicates(folder, "first", clusters=2)
+        pairs = pa.concat_tables([pq.read_table(path) for path in sorted((folder / "pairs").iterdir())])
+        found.append((gone, pairs))
+    assert len(list((tmp_path / "7" / "pairs").iterdir())) > 5
+    assert found[0][0] == found[1][0] == {i + 40: i for i in range(20)}
+    assert found[0][1].equals(found[1][1])
+    whole = found[0][1].to_pylist()
+    first = [row for row in whole if row["rank"] == 0]
+    assert len(first) == 2 and all(row["max_id"] is row["max_rank"] is row["cosine_sim_score"] is None for row in first)
+    assert all(row["max_id"] is not None for row in whole if row["rank"])
 
 
 def test_only_those_of_one_cluster_are_compared(tmp_path):
