@@ -20,6 +20,7 @@ from tests.backends.ray.stages import Fatal, Noted, OncePerNode, OneBuffer, Slow
 from gristmill import Pipeline, Resources
 from gristmill.backends.local import LocalExecutor
 from gristmill.backends.ray import RayExecutor
+from gristmill.backends.ray.cluster import NodeWatch, nodes_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 
@@ -55,6 +56,27 @@ def test_gpu_stages_run_only_where_gpus_are_and_share_them(cluster: Any) -> None
     assert set(devices) <= {"0", "1"} and all(
         device == "" for task in result for name, _, device in task.data if name == "cpu"
     )
+
+
+@pytest.mark.timeout(300)
+def test_what_a_run_has_reserved_is_known_before_it_is_seen_to_be_taken(cluster: Any) -> None:
+    """Else the run believes that others have taken it, and stops its own workers."""
+    import ray
+
+    whole = sum(node.free_cpus for node in nodes_of(ray))
+    granted = threading.Event()
+    seen: list[tuple[float, bool]] = []
+    watch = NodeWatch(ray, lambda nodes: seen.append((sum(node.free_cpus for node in nodes), granted.is_set())))
+    group = ray.util.placement_group([{"CPU": 1.0}])
+    try:
+        watch.await_group(group, granted.set)
+        until = time.monotonic() + 60
+        while sum(free < whole for free, _ in seen) < 3 and time.monotonic() < until:
+            time.sleep(0.1)
+    finally:
+        watch.close()
+        ray.util.remove_placement_group(group)
+    assert [known for free, known in seen if free < whole][:3] == [True] * 3
 
 
 @pytest.mark.timeout(300)

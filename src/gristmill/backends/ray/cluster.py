@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+_GRANTED, _REMOVED = ("PREPARED", "CREATED"), "REMOVED"
+"""States of a placement group, in Ray's words. From the first of them on its resources are not free."""
 NODES_S = 1.0
 """How often to look which nodes there are."""
 
@@ -72,11 +74,11 @@ class NodeWatch:
         while not self._stop.wait(NODES_S):
             try:
                 nodes = nodes_of(self._ray)
+                self._look_at_groups()  # behind it: what a group has taken of a node must not count as taken by others
             except Exception:  # the cluster does not answer: if that lasts, calls to workers fail too
                 continue
             if self._stop.is_set():
                 return
-            self._look_at_groups()
             if nodes:  # none at all: it is Ray that is not there
                 self._tell(nodes)
 
@@ -86,12 +88,13 @@ class NodeWatch:
 
     def _look_at_groups(self) -> None:
         for _ in range(len(self._asked)):
-            group, granted = self._asked.popleft()
-            with contextlib.suppress(Exception):  # it was removed meanwhile
-                if group.wait(0.01):
-                    granted()
-                    continue
-            self._asked.append((group, granted))
+            group, granted = self._asked[0]
+            state = self._ray.util.placement_group_table(group).get("state", _REMOVED)
+            self._asked.popleft()
+            if state in _GRANTED:
+                granted()
+            elif state != _REMOVED:
+                self._asked.append((group, granted))
 
     def close(self) -> None:
         self._stop.set()
