@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Noted(ProcessingStage[Trace, Trace]):
 
 
 class OncePerNode(Noted):
-    """Notes in a folder on which nodes it was prepared."""
+    """Notes in a folder on which nodes it was prepared, and where it has worked."""
 
     def __init__(self, folder: str, seconds: float = 0.0) -> None:
         super().__init__("once", Resources(cpus=0.5), seconds)
@@ -70,6 +71,11 @@ class OncePerNode(Noted):
     def setup_on_node(self, info: NodeInfo | None = None, worker: WorkerMetadata | None = None) -> None:
         with open(os.path.join(self.folder, node()), "a") as file:
             file.write("x")
+
+    def process(self, task: Trace) -> Trace:
+        done = super().process(task)
+        Path(self.folder, "used", node()).touch()
+        return done
 
 
 class Fatal(Noted):

@@ -63,14 +63,16 @@ def test_what_a_run_has_reserved_is_known_before_it_is_seen_to_be_taken(cluster:
     """Else the run believes that others have taken it, and stops its own workers."""
     import ray
 
-    whole = sum(node.free_cpus for node in nodes_of(ray))
+    whole = sum(node.cpus for node in nodes_of(ray))
+    until = time.monotonic() + 60
+    while sum(node.free_cpus for node in nodes_of(ray)) < whole and time.monotonic() < until:
+        time.sleep(0.1)  # what the run before this one had is on its way back
     granted = threading.Event()
     seen: list[tuple[float, bool]] = []
     watch = NodeWatch(ray, lambda nodes: seen.append((sum(node.free_cpus for node in nodes), granted.is_set())))
     group = ray.util.placement_group([{"CPU": 1.0}])
     try:
         watch.await_group(group, granted.set)
-        until = time.monotonic() + 60
         while sum(free < whole for free, _ in seen) < 3 and time.monotonic() < until:
             time.sleep(0.1)
     finally:
@@ -125,23 +127,22 @@ def test_setup_on_node_runs_once_per_node_also_on_one_that_joins(cluster: Any, t
     given: list[Trace] = []
 
     def until_it_is_used() -> Iterator[Trace]:
-        """Tasks until the node that joins is set up, however long that takes on a busy machine, and some more."""
-        more = 200
-        while more and len(given) < 10_000:
-            more -= bool(joined) and (tmp_path / joined[0]).exists()
+        """Tasks until the node that joins has done one, however long that takes on a busy machine."""
+        while not (joined and (tmp_path / "used" / joined[0]).exists()) and len(given) < 10_000:
             given.append(Trace())
             yield given[-1]
 
+    (tmp_path / "used").mkdir()
     run = Run(
         Pipeline("once", stages=[OncePerNode(str(tmp_path), 0.1)]), initial_tasks=until_it_is_used(), keep_outputs=True
     )
-    while not list(tmp_path.iterdir()):
+    while not list((tmp_path / "used").iterdir()):
         time.sleep(0.1)
     added = cluster.add_node(**NODE, num_cpus=2)
     joined.append(added.node_id)
     result = run.result()
     cluster.remove_node(added)
-    notes = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    notes = {file.name: file.read_text() for file in tmp_path.iterdir() if file.is_file()}
     assert len(result) == len(given)
     assert set(notes.values()) == {"x"}
     used = {node for task in result for _, node, _ in task.data}
