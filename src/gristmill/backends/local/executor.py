@@ -43,8 +43,7 @@ class LocalExecutor(Executor):
         try:
             yield executor
         finally:
-            if executor._processes is not None:
-                executor._processes.close()
+            executor._end()
 
     def ahead(self, stages: Sequence[ProcessingStage[Any, Any]]) -> None:
         if self._processes is None:
@@ -59,9 +58,13 @@ class LocalExecutor(Executor):
             yield
         finally:
             self._several = False
-            if self._processes is not None:
-                self._processes.close()
-                self._processes = None
+            self._end()
+
+    def _end(self) -> None:
+        """End the processes that no run has taken."""
+        if self._processes is not None:
+            self._processes.close()
+            self._processes = None
 
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         # The scheduler is imported while the supervisor, which was started before, imports what workers need.

@@ -118,20 +118,22 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
     def _table(self, found: _Ranked) -> pa.Table:
         import pyarrow as pa
 
+        from gristmill.tasks.arrow import int_array, number_array
+
         has_one = found.best_rows >= 0
         # ids are looked up for many clusters at a time: the documents of each are in all parts
         wanted = np.unique(np.concatenate([found.rows, found.best_rows[has_one]]))
         known = self.store.names.take(wanted)
-        names = known.take(pa.array(np.searchsorted(wanted, found.rows)))
-        others = np.searchsorted(wanted, np.where(has_one, found.best_rows, wanted[0]))
+        names = known.take(int_array(np.searchsorted(wanted, found.rows)))
+        others = number_array(np.searchsorted(wanted, found.best_rows), has_one)
         return pa.table(
             {
                 "id": names.column("id"),
-                "max_id": known.column("id").take(pa.array(others, mask=~has_one)),
-                "cosine_sim_score": pa.array(found.similarity, mask=~has_one),
+                "max_id": known.column("id").take(others),
+                "cosine_sim_score": number_array(found.similarity, has_one),
                 "cluster": found.cluster,
                 "rank": found.ranks,
-                "max_rank": pa.array(found.best, mask=~has_one),
+                "max_rank": number_array(found.best, has_one),
                 "distance": found.distances,
                 "row": found.rows,
                 SOURCE: names.column(SOURCE),
