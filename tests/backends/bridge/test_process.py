@@ -112,7 +112,7 @@ def test_what_fails_before_any_work_stops_the_run_with_its_reason(tmp_path, what
         process.set_up(WORKER)
     assert f"OSError: {what} is broken" in clerk.news().fatal
     assert not list(Path(tempfile.gettempdir()).glob(f"{process.clerk.name}-*"))
-    assert not clerk.begin_setup(0)
+    assert not clerk.begin_setup(0, "w")
 
 
 def test_a_teardown_that_fails_is_told(tmp_path):

@@ -256,15 +256,24 @@ def test_what_the_clerk_says_of_a_task(standing):
 
 def test_no_worker_sets_up_when_the_run_is_over():
     clerk = clerk_for()
-    assert clerk.begin_setup(0)
+    assert clerk.begin_setup(0, "a")
     clerk.close()
-    assert not clerk.begin_setup(0)
+    assert not clerk.begin_setup(0, "b")
 
 
 def test_workers_that_die_in_their_setup_end_the_run():
     clerk = clerk_for()
-    assert [clerk.begin_setup(0) for _ in range(4)] == [True, True, True, False]
+    assert [clerk.begin_setup(0, "a") for _ in range(4)] == [True, True, True, False]
     assert "3 workers died in setup()" in clerk.news().fatal
+
+
+def test_workers_that_set_up_at_the_same_time_are_not_taken_for_dead():
+    clerk = clerk_for()
+    assert all(clerk.begin_setup(0, f"worker {n}") for n in range(20))
+    for n in range(20):
+        clerk.set_up(0, f"worker {n}")
+    assert clerk.begin_setup(0, "worker 0")
+    assert not clerk.news().fatal
 
 
 def test_a_worker_that_starts_again_under_its_name_is_one_worker():

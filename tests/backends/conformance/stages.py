@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -85,6 +86,21 @@ class Batched(ProcessingStage[Number, Number]):
         assert self.ready
         note(self.folder, "batch", str(len(tasks)))
         return [Number(data=-task.data, trail=task.trail) for task in tasks]
+
+
+class SlowStart(ProcessingStage[Number, Number]):
+    """Takes its time to set up, as a model does, in six workers at once."""
+
+    resources = LIGHT
+
+    def num_workers(self) -> int:
+        return 6
+
+    def setup(self, worker_metadata: Any) -> None:
+        time.sleep(2.0)
+
+    def process(self, task: Number) -> Number:
+        return task
 
 
 class Fragile(ProcessingStage[Task[Any], Task[Any]]):

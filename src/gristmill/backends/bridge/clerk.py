@@ -62,7 +62,10 @@ class Clerk:
     _tasks: dict[tuple[int, str], _Begun] = field(default_factory=dict)
     _nodes: set[tuple[int, str]] = field(default_factory=set)
     _workers: dict[str, int] = field(default_factory=dict)
-    _setups_begun: dict[int, int] = field(default_factory=dict)
+    _in_setup: set[str] = field(default_factory=set)
+    """Workers that began with their setup and have not ended it."""
+    _setup_deaths: dict[int, int] = field(default_factory=dict)
+    """How often a worker of a step died in its setup, since one has come through."""
     _reports: list[Report] = field(default_factory=list)
     _setups: list[int] = field(default_factory=list)
     _teardowns: list[int] = field(default_factory=list)
@@ -76,19 +79,24 @@ class Clerk:
 
     # Workers and nodes ------------------------------------------------------------------------------------------
 
-    def begin_setup(self, step: int) -> bool:
-        """Whether a worker may set a step up: not if the run is over, or too many died in their setup."""
+    def begin_setup(self, step: int, worker: str) -> bool:
+        """Whether a worker may set a step up: not if the run is over, or too many died in their setup.
+
+        One that died is known by its name, under which Ray starts it again. Others may be at it at the same time.
+        """
         if self._closed or self._fatal:
             return False
-        begun = self._setups_begun.get(step, 0)
-        if begun >= _SETUP_DEATHS:
-            self._fatal = f"{begun} workers died in setup() of step {step + 1}"
-            return False
-        self._setups_begun[step] = begun + 1
+        if worker in self._in_setup:
+            self._setup_deaths[step] = deaths = self._setup_deaths.get(step, 0) + 1
+            if deaths >= _SETUP_DEATHS:
+                self._fatal = f"{deaths} workers died in setup() of step {step + 1}"
+                return False
+        self._in_setup.add(worker)
         return True
 
     def set_up(self, step: int, worker: str) -> None:
-        self._setups_begun[step] = 0
+        self._in_setup.discard(worker)
+        self._setup_deaths[step] = 0
         self._workers[worker] = step
         self._setups.append(step)
 

@@ -121,7 +121,7 @@ class StepProcess:
 
     def set_up(self, worker: WorkerMetadata) -> None:
         """Set the stages up, unless the run is over."""
-        if not self.clerk.call("begin_setup", self.step):
+        if not self.clerk.call("begin_setup", self.step, self.worker):
             raise StoppedError("the run is over")
         try:
             self.runner.setup(worker)
