@@ -25,7 +25,9 @@ def stage(i, seconds):
 
 def main():
     load, n = sys.argv[1], int(sys.argv[3])
-    ray.init(num_cpus=8, include_dashboard=False, logging_level="error", _temp_dir=os.path.abspath("bench-work/ray"))
+    # a cluster of its own, whatever another run has left in that folder
+    folder = os.path.abspath("bench-work/ray")
+    ray.init("local", num_cpus=8, include_dashboard=False, logging_level="error", _temp_dir=folder)
     ray.data.DataContext.get_current().enable_progress_bars = False
     used = resource.getrusage(resource.RUSAGE_SELF)
     before = used.ru_utime + used.ru_stime

@@ -13,6 +13,11 @@ class PlanError(PipelineError):
     """The pipeline cannot run as it is written. Nothing was started."""
 
 
+def not_writable(url: str, error: OSError) -> PlanError:
+    """What is said of a folder that cannot be written to."""
+    return PlanError(f"{url} cannot be written to: {error.strerror or error}")
+
+
 class PipelineFileError(PlanError):
     """A pipeline's YAML is wrong; the message has a line for each thing that is, with file and line."""
 

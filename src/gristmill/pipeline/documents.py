@@ -10,7 +10,7 @@ from typing import Any
 
 from gristmill import __version__, fast_json
 from gristmill.backends.base import Plan
-from gristmill.errors import PlanError
+from gristmill.errors import PlanError, not_writable
 from gristmill.ledger.commits import RUN, CommitLog
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.run import RunLedger
@@ -51,7 +51,7 @@ def _opened(log: CommitLog, made_of: dict[str, Any], fresh: bool) -> Iterator[tu
         yield from log.open(made_of, fresh)
     except OSError as error:
         log.close()
-        raise PlanError(f"{log.folder.url} cannot be written to: {error.strerror or error}") from error
+        raise not_writable(log.folder.url, error) from error
     except BaseException:
         log.close()
         raise

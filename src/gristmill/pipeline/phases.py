@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
 from gristmill.backends.base import Executor, Plan, RunRecord, StageStats, StepStats
-from gristmill.errors import OutputChanged, PipelineError, PipelineFailed, PlanError
+from gristmill.errors import OutputChanged, PipelineError, PipelineFailed, PlanError, not_writable
 from gristmill.ledger.commits import DECIDED, PHASES, RUN, CommitLog, phase_name
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE, Output, is_output, records_name
@@ -100,7 +100,7 @@ class _Phases:
         try:
             log.lock()
         except OSError as error:
-            raise PlanError(f"{log.folder.url} cannot be written to: {error.strerror or error}") from error
+            raise not_writable(log.folder.url, error) from error
         try:
             if self.fresh:
                 log.clear()

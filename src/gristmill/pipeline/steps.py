@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from gristmill import fast_json
-from gristmill.errors import PlanError
+from gristmill.errors import not_writable
 from gristmill.ledger.commits import RUN, CommitLog
 from gristmill.storage import Folder
 
@@ -38,7 +38,7 @@ class StepLog:
         try:
             self._log.lock()
         except OSError as error:
-            raise PlanError(f"{self.folder.url} cannot be written to: {error.strerror or error}") from error
+            raise not_writable(self.folder.url, error) from error
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -177,12 +177,12 @@ def test_a_setup_that_fails_ends_the_run_with_its_reason(kind):
         run(kind, [CannotSetUp()], [Number(data=1)])
 
 
-# Planning -------------------------------------------------------------------------------------------------------
-
-
 def test_workers_that_take_long_to_set_up_at_the_same_time_are_waited_for(kind):
     result = run(kind, [SlowStart()], [Number(data=n) for n in range(12)], **kind.other)
     assert [task.data for task in result] == list(range(12))
+
+
+# Planning -------------------------------------------------------------------------------------------------------
 
 
 def test_a_stage_that_fits_nowhere_is_refused_before_anything_starts(kind):
