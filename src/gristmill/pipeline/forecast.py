@@ -9,9 +9,9 @@ from typing import Any
 from gristmill.metrics.format import size
 from gristmill.stages.barrier import BarrierStage, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
-from gristmill.tasks import FileBlock, FileRange, Task
-
-_SAMPLE_BYTES = 1 << 20
+from gristmill.stages.text.io.reader.base import FileReader
+from gristmill.stages.text.io.reader.sample import BYTES
+from gristmill.tasks import FileBlock, Task
 
 
 def forecast(barrier: BarrierStage, looked: Looked | None, memory: int, workers: int, stored: bool) -> list[str]:
@@ -38,32 +38,27 @@ def _lines(name: str, told: Forecast, memory: int) -> list[str]:
 
 def look(barrier: BarrierStage, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> Looked | None:
     """How many documents there are, by what some are like, and how long they take."""
-    reading_for = getattr(reader, "reading_for", None)
-    parts = [part for block in blocks if isinstance(block, FileBlock) for part in block.data]
-    if reading_for is None or not parts or any(part.stop < 0 for part in parts):
-        return None
-    middle = parts[len(parts) // 2]
-    whole = sum(part.stop - part.start for part in parts)
-    near = FileRange(middle.path, middle.start, min(middle.stop, middle.start + _SAMPLE_BYTES))
-    if middle.path.endswith((".parquet", ".pq")):
+    if not isinstance(reader, FileReader):
         return None
     try:
+        some = reader.reading_for([barrier]).some([block for block in blocks if isinstance(block, FileBlock)], BYTES)
+        if some is None:
+            return None
         reader.preload()
         barrier.preload()
         for _ in range(2):  # the first time what is slow to load is loaded
             began = time.perf_counter()
-            batch = reading_for([barrier]).process(FileBlock([near], task_id="0"))
+            batch = some.read()
             keys = barrier.keys(batch)
             seconds = time.perf_counter() - began
+        times = some.times(batch)
     except Exception:
         return None  # what is wrong is said by those who run into it
     rows = batch.num_items
     if not rows:
         return None
-    sampled = near.stop - near.start
     texts = int(sum(keys.column("size").to_pylist()))
-    scale = whole / sampled
-    return Looked(round(scale * rows), round(scale * texts), seconds / rows, round(scale * keys.num_rows))
+    return Looked(round(times * rows), round(times * texts), seconds / rows, round(times * keys.num_rows))
 
 
 def _time(seconds: float) -> str:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gristmill.stages.barrier import Forecast, Looked
-from gristmill.stages.deduplication import link, match
+from gristmill.stages.deduplication import match
+from gristmill.stages.deduplication.records import groups_for, rows_at_once
 
 ID_BYTES = 72
 """Of the identity of a document, as it is stored."""
-WORKER_BYTES = 110 << 20
-"""Of a worker that reads, on top of what every process of the run shares."""
-PROCESS_BYTES = 140 << 20
+PROCESS_BYTES = 195 << 20
 """Of the driver and the process that workers are made from."""
+WORKER_BYTES = 50 << 20
+"""Of a worker that writes records, before there are any."""
+LABEL_BYTES = 16
+"""Of the driver, for each document: its cluster, and who stays."""
+RECORD_BYTES = 850
+"""Of a worker, for each record that it makes at the same time."""
+REMOVED = 3
+"""One document in so many is taken to be removed: nobody knows before."""
 MATCH_S = 1.6e-7
 """To compare a key with all others."""
 RECORD_S = 2.0e-6
@@ -35,6 +42,12 @@ class Cost:
     """Whether documents are put aside, too."""
     key_bytes: int
     """Of the keys of a document."""
+    reading_bytes: int = 90 << 20
+    """Of a worker that reads and makes keys, on top of what every process of the run shares."""
+    match_bytes: int = 46
+    """Of memory, for each document whose keys are compared with those of all others."""
+    verify_bytes: int = 0
+    """Of the driver, to look at texts again."""
     bands: int = 1
     per_iteration: int | None = None
 
@@ -44,11 +57,13 @@ class Cost:
 
     @property
     def peak_bytes(self) -> int:
-        reading = self.workers * WORKER_BYTES
-        busy = min(self.workers, self.at_once, self.bands)
-        matching = busy * min(self.looked.documents * (match.BYTES_EACH + 8), self.memory // (2 * busy))
-        matching += self.looked.documents * link.BYTES_EACH
-        return PROCESS_BYTES + max(reading, matching)
+        documents, workers = self.looked.documents, self.workers
+        reading = workers * self.reading_bytes
+        busy = min(workers, self.at_once, self.bands)
+        matching = busy * min(documents * self.match_bytes, self.memory // (2 * busy))
+        rows = min(rows_at_once(self.memory, workers), documents // REMOVED // groups_for(documents, workers))
+        recording = workers * (WORKER_BYTES + rows * RECORD_BYTES) + self.verify_bytes
+        return PROCESS_BYTES + max(reading, documents * LABEL_BYTES + max(matching, recording))
 
     @property
     def disk_bytes(self) -> int:

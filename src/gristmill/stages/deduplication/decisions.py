@@ -32,29 +32,24 @@ def equal_keys(between: Between, parts: Parts) -> np.ndarray:  # type: ignore[ty
     return link.clusters_of(parent)
 
 
-def write_records(between: Between, parts: Parts, exact: bool, threshold: float = 0.0) -> records.RecordTask:
+def write_records(
+    between: Between, parts: Parts, own_ids: bool, exact: bool, threshold: float = 0.0
+) -> records.RecordTask:
     """Write down which documents are removed, by part; gives the sum of it."""
-    stage = records.DocumentRecords(parts, between.records, _rows_at_once(between), exact, threshold)
-    done = between.run("records", stage, _tasks(between, parts), parts.documents * (100 if exact else 400))
+    rows = records.rows_at_once(between.memory, between.workers)
+    stage = records.DocumentRecords(parts, between.records, rows, own_ids, exact, threshold)
+    tasks = records.tasks_for(parts, between.workers)
+    done = between.run("records", stage, tasks, parts.documents * (100 if exact else 400))
     below = sum(task.below for task in done)
     return records.RecordTask(removed=write_counts(between, parts, done), below=below)
 
 
-def write_piece_records(between: Between, parts: Parts) -> int:
+def write_piece_records(between: Between, parts: Parts, own_ids: bool) -> int:
     """Write down which pieces are removed, by part; gives how many."""
-    stage = records.PieceRecords(parts, between.records, _rows_at_once(between))
-    done = between.run("records", stage, _tasks(between, parts), parts.documents * 100)
+    rows = records.rows_at_once(between.memory, between.workers)
+    stage = records.PieceRecords(parts, between.records, rows, own_ids)
+    done = between.run("records", stage, records.tasks_for(parts, between.workers), parts.documents * 100)
     return sum(write_counts(between, parts, done, of_documents=False).values())
-
-
-def _rows_at_once(between: Between) -> int:
-    # each look may go to all parts: the more at a time, the fewer looks
-    return max(records.ROWS_AT_ONCE, between.memory // (4 * between.workers * records.BYTES_EACH))
-
-
-def _tasks(between: Between, parts: Parts) -> list[records.RecordTask]:
-    enough = -(-parts.documents // records.ROWS_AT_ONCE)
-    return records.tasks_for(parts, min(4 * between.workers, enough))
 
 
 def write_counts(

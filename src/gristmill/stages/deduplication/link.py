@@ -18,8 +18,6 @@ Array = np.ndarray[Any, Any]
 LABELS, STAYS = "labels.npy", "stays.npy"
 """For each document the first one of its cluster, and the one that stays of it."""
 _PAIRS_AT_ONCE = 1 << 22
-BYTES_EACH = 40
-"""Of memory, for each document, while clusters are made and survivors chosen."""
 
 
 def unite(parent: Array, folder: Folder, files: Iterable[str]) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 IDENT, SIZE, SCORE = "id", "size", "score"
 """Columns that all keys have: who it is, how long its text is, and what a policy goes by."""
+OWN_ID = "document_id"
+"""What a document has in the field that a user names for its id, if one is named."""
 
 Array = np.ndarray[Any, Any]
 
@@ -94,7 +96,9 @@ def _rows(folder: Folder, name: str) -> int:
     return rows
 
 
-def common_columns(batch: DocumentBatch, text_field: str, score_field: str | None) -> dict[str, Any]:
+def common_columns(
+    batch: DocumentBatch, text_field: str, score_field: str | None, id_field: str | None
+) -> dict[str, Any]:
     """The columns that all keys have, of a batch."""
     from gristmill.stages.text.filters.columns import column_of, texts_of
     from gristmill.tasks.document import ID
@@ -103,7 +107,20 @@ def common_columns(batch: DocumentBatch, text_field: str, score_field: str | Non
     columns: dict[str, Any] = {IDENT: batch.data.column(ID), SIZE: int_array(texts.ends - texts.starts)}
     if score_field is not None:
         columns[SCORE] = _scores(batch.data.schema.field(score_field), column_of(batch, score_field))
+    if id_field is not None:
+        columns[OWN_ID] = own_ids(batch, id_field)
     return columns
+
+
+def own_ids(batch: DocumentBatch, id_field: str) -> pa.ChunkedArray:
+    """What documents have in a field, as text: the type of the column may be another in each batch."""
+    from gristmill.stages.text.io.json_columns import plain_strings
+
+    column = plain_strings(batch.data, id_field)
+    try:
+        return column.cast(pa.large_string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        raise TypeError(f"column {id_field!r} holds {column.type}, which is no id.") from None
 
 
 def without_text(batch: DocumentBatch, text_field: str) -> tuple[Array, Array]:

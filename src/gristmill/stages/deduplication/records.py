@@ -12,7 +12,7 @@ import pyarrow as pa
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.link import LABELS, STAYS
 from gristmill.stages.deduplication.match import read_array
-from gristmill.stages.deduplication.parts import IDENT, Parts
+from gristmill.stages.deduplication.parts import IDENT, OWN_ID, Parts
 from gristmill.storage import Folder
 from gristmill.tasks import Task
 from gristmill.tasks.arrow import int_array, number_array, one_array
@@ -44,11 +44,12 @@ class RecordTask(Task[list[int]]):
 class PartRecords(ProcessingStage[RecordTask, RecordTask]):
     """Writes a Parquet file for each part of which something is removed: documents, or pieces of them."""
 
-    def __init__(self, parts: Parts, records: Folder, rows_at_once: int) -> None:
+    def __init__(self, parts: Parts, records: Folder, rows_at_once: int, own_ids: bool) -> None:
         self.name = "records"
         self.parts = parts
         self.records = records
         self.rows_at_once = rows_at_once
+        self.idents = [IDENT, OWN_ID] if own_ids else [IDENT]
 
     def process(self, task: RecordTask) -> RecordTask:
         parts = self.parts
@@ -92,35 +93,40 @@ class PartRecords(ProcessingStage[RecordTask, RecordTask]):
         """The records of what is removed, each with what stays in its place."""
         raise NotImplementedError
 
+    def _who(self, mine: pa.Table, theirs: pa.Table) -> dict[str, Any]:
+        """Who goes and who stays: first columns of all records."""
+        made = {"id": mine.column(IDENT), "survivor": theirs.column(IDENT)}
+        if OWN_ID in self.idents:
+            made |= {OWN_ID: mine.column(OWN_ID), f"survivor_{OWN_ID}": theirs.column(OWN_ID)}
+        return made
+
 
 class PieceRecords(PartRecords):
     """Of lines, or paragraphs."""
 
     def _table(self, gone: Array, stays: Array, done: RecordTask) -> pa.Table:
-        mine = self.parts.take(gone, [IDENT, PIECE, ROW])
-        survivor = self.parts.take(stays, [IDENT]).column(IDENT)
-        made = {"id": mine.column(IDENT), "survivor": survivor}
-        return pa.table({**made, PIECE: mine.column(PIECE), ROW: mine.column(ROW)})
+        mine = self.parts.take(gone, [*self.idents, PIECE, ROW])
+        theirs = self.parts.take(stays, self.idents)
+        return pa.table({**self._who(mine, theirs), PIECE: mine.column(PIECE), ROW: mine.column(ROW)})
 
 
 class DocumentRecords(PartRecords):
     """Of documents; with similarities, unless they are equal."""
 
-    def __init__(self, parts: Parts, records: Folder, rows_at_once: int, exact: bool, threshold: float) -> None:
-        super().__init__(parts, records, rows_at_once)
+    def __init__(
+        self, parts: Parts, records: Folder, rows_at_once: int, own_ids: bool, exact: bool, threshold: float
+    ) -> None:
+        super().__init__(parts, records, rows_at_once, own_ids)
         self.exact = exact
         self.threshold = threshold
 
     def _table(self, gone: Array, stays: Array, done: RecordTask) -> pa.Table:
         parts = self.parts
         labels = np.asarray(read_array(parts.folder, LABELS)[gone])
-        columns = [IDENT] if self.exact else [IDENT, SIGNATURE]
+        columns = self.idents if self.exact else [*self.idents, SIGNATURE]
         mine = parts.take(gone, columns)
         theirs = parts.take(stays, columns)
-        made: dict[str, Any] = {
-            "id": mine.column(IDENT),
-            "survivor": theirs.column(IDENT),
-        }
+        made = self._who(mine, theirs)
         # whoever stays is the first of its cluster, unless a policy says otherwise
         same = np.array_equal(labels, stays)
         made["cluster"] = made["survivor"] if same else parts.take(labels, [IDENT]).column(IDENT)
@@ -151,10 +157,20 @@ def _bytes(table: pa.Table) -> Array:
     return flat.reshape(len(array), width)
 
 
-def tasks_for(parts: Parts, count: int) -> list[RecordTask]:
-    """The parts in about ``count`` groups."""
+def rows_at_once(memory: int, workers: int) -> int:
+    """How many records each of some workers makes at a time: each look may go to all parts, so the more the better."""
+    return max(ROWS_AT_ONCE, memory // (4 * workers * BYTES_EACH))
+
+
+def groups_for(documents: int, workers: int) -> int:
+    """In how many groups parts are looked at."""
+    return max(1, min(4 * workers, -(-documents // ROWS_AT_ONCE)))
+
+
+def tasks_for(parts: Parts, workers: int) -> list[RecordTask]:
+    """The parts in groups."""
     numbers = list(range(len(parts)))
-    size = max(1, -(-len(numbers) // max(1, count)))
+    size = max(1, -(-len(numbers) // groups_for(parts.documents, workers)))
     return [RecordTask(numbers[i : i + size]) for i in range(0, len(numbers), size)]
 
 

@@ -67,6 +67,32 @@ def check_records(source, out, survivors):
     assert found == expected
 
 
+@pytest.mark.parametrize("stage", [ExactDeduplication, FuzzyDeduplication, LineDeduplication])
+def test_records_have_the_ids_that_users_know_documents_by_as_text(tmp_path, stage):
+    # whole numbers in one block, strings in another, both in a third, and one that is missing
+    one, two = "the first of two texts, long enough for a shingle", "another text that has nothing in common with it"
+    blocks = [[(7, one), (8, two)], [("a", one), ("b", one)], [(9, two), ("c", one), (None, two)]]
+    for n, block in enumerate(blocks):
+        rows = [{"url": own, "text": text} if own is not None else {"text": text} for own, text in block]
+        write_jsonl(tmp_path / f"in/{n}.jsonl", rows)
+    deduplicate(tmp_path / "in", tmp_path / "out", stage(id_field="url"))
+    ids = dict(zip(places(tmp_path / "in"), [own for block in blocks for own, _ in block], strict=True))
+    found = records_of(tmp_path / "out")
+    assert [row["document_id"] for row in found] == ["a", "b", "9", "c", None]
+    assert [row["survivor_document_id"] for row in found] == ["7", "7", "8", "7", "8"]
+    assert all(str(ids[row["survivor"]]) == row["survivor_document_id"] for row in found)
+
+
+def test_without_a_field_for_ids_records_have_none_and_one_of_lists_is_refused(tmp_path):
+    write_jsonl(tmp_path / "in/a.jsonl", [{"url": ["x"], "text": "same"}] * 2)
+    deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication())
+    assert not {"document_id", "survivor_document_id"} & set(records_of(tmp_path / "out")[0])
+    with pytest.raises(PipelineError, match=r"column 'url' holds list.*no id"):
+        deduplicate(tmp_path / "in", tmp_path / "other", ExactDeduplication(id_field="url"))
+    with pytest.raises(PipelineError, match=r"needs the field 'uri'.*Did you mean 'url'"):
+        deduplicate(tmp_path / "in", tmp_path / "third", ExactDeduplication(id_field="uri"))
+
+
 def test_what_stays_is_what_a_dict_of_texts_says_however_odd_the_texts(tmp_path):
     documents = [{"n": n, "text": text} for n, text in enumerate(ADVERSARIAL)]
     write_jsonl(tmp_path / "in/a.jsonl", documents[:60])

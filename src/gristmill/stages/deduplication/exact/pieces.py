@@ -25,13 +25,20 @@ class PieceDeduplication(BarrierStage):
     stays = (REMOVED,)
     unit: ClassVar[str] = ""
 
-    def __init__(self, text_field: str = "text", min_length: int = 1, memory_limit: int | str | None = None) -> None:
+    def __init__(
+        self,
+        text_field: str = "text",
+        min_length: int = 1,
+        memory_limit: int | str | None = None,
+        id_field: str | None = None,
+    ) -> None:
         if type(min_length) is not int or min_length < 1:
             raise ValueError(f"min_length must be a whole number above 0, not {min_length!r}.")
         self.text_field = text_field
         self.min_length = min_length
         self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
-        self.key_columns = [text_field]
+        self.id_field = id_field
+        self.key_columns = [text_field, *([id_field] if id_field else [])]
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field]
@@ -44,7 +51,7 @@ class PieceDeduplication(BarrierStage):
     def keys(self, batch: DocumentBatch) -> pa.Table:
         import pyarrow as pa
 
-        from gristmill.stages.deduplication.parts import IDENT, SIZE
+        from gristmill.stages.deduplication.parts import IDENT, OWN_ID, SIZE, own_ids
         from gristmill.stages.deduplication.records import PIECE, ROW
         from gristmill.tasks.arrow import number_array, one_array
         from gristmill.tasks.document import ID
@@ -52,10 +59,12 @@ class PieceDeduplication(BarrierStage):
         hashes, document, begin, end = pieces_of(batch, self.text_field, self.unit)
         long = np.flatnonzero(end - begin >= self.min_length)
         rows = number_array(document[long].astype(np.int32))
-        idents = pa.DictionaryArray.from_arrays(rows, one_array(batch.data.column(ID)))
+        idents = {IDENT: batch.data.column(ID)}
+        if self.id_field is not None:
+            idents[OWN_ID] = own_ids(batch, self.id_field)
         return pa.table(
             {
-                IDENT: idents,
+                **{name: pa.DictionaryArray.from_arrays(rows, one_array(ids)) for name, ids in idents.items()},
                 SIZE: number_array((end - begin)[long]),
                 ROW: rows,
                 PIECE: number_array((long - np.searchsorted(document, document[long])).astype(np.int32)),
@@ -73,7 +82,7 @@ class PieceDeduplication(BarrierStage):
             decisions.write_counts(between, parts, of_documents=False)
             return
         match.write_array(between.folder, link.STAYS, decisions.equal_keys(between, parts))
-        removed = decisions.write_piece_records(between, parts)
+        removed = decisions.write_piece_records(between, parts, self.id_field is not None)
         between.notes.append(f"{self.name}: {removed:,} of {parts.documents:,} {self.unit}s were there before")
 
     def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
@@ -93,7 +102,7 @@ class LineDeduplication(PieceDeduplication):
 
     Lines end in ``\n`` and are compared without the white space around them; blank ones are left alone, and so are
     those of fewer than ``min_length`` bytes. A line goes with its end, and what stays is as it was. A document of which
-    no line is left is dropped. What was removed is in ``duplicates/``.
+    no line is left is dropped. What was removed is in ``duplicates/``, with what documents have in ``id_field``.
     """
 
     unit = "line"

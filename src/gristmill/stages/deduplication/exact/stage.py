@@ -25,7 +25,8 @@ class ExactDeduplication(BarrierStage):
 
     Texts are compared by a hash of 128 bits. Of equals the first in the order of the source stays, or the one with
     the highest number in ``score_field`` (``survivor="best"``). What is removed is written down beside the output, in
-    ``duplicates/``, with the document that stays. ``memory_limit`` is for the work between the two halves of the
+    ``duplicates/``, with the document that stays; what both have in ``id_field``, too, if that is given.
+    ``memory_limit`` is for the work between the two halves of the
     pipeline; without it the executor's counts. Hashes are made on the CPU, which takes less time for it than to send
     the texts elsewhere; ``device="cuda"`` makes them on a GPU all the same.
     """
@@ -44,6 +45,7 @@ class ExactDeduplication(BarrierStage):
         score_field: str | None = None,
         memory_limit: int | str | None = None,
         device: str | None = None,
+        id_field: str | None = None,
     ) -> None:
         check_device(device)
         check_policy(survivor, score_field)
@@ -53,7 +55,8 @@ class ExactDeduplication(BarrierStage):
         self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
         self.device = device
         self._on_gpu = False
-        self.key_columns = [text_field, *([score_field] if score_field else [])]
+        self.id_field = id_field
+        self.key_columns = [text_field, *(name for name in (score_field, id_field) if name)]
 
     def preload(self) -> None:
         from gristmill.kernels import signatures
@@ -78,7 +81,7 @@ class ExactDeduplication(BarrierStage):
         from gristmill.stages.text.filters.columns import texts_of
         from gristmill.tasks.arrow import number_array
 
-        columns = common_columns(batch, self.text_field, self.score_field)
+        columns = common_columns(batch, self.text_field, self.score_field, self.id_field)
         texts = texts_of(batch, self.text_field)
         hashes = gpu_signatures.exact_hashes(texts) if self._on_gpu else exact_hashes(texts)
         silent, own = without_text(batch, self.text_field)
@@ -96,7 +99,7 @@ class ExactDeduplication(BarrierStage):
         labels = decisions.equal_keys(between, parts)
         sizes = link.Sizes.of(labels)
         decisions.write_clusters(between, parts, labels, self.survivor)
-        removed = decisions.write_records(between, parts, exact=True)
+        removed = decisions.write_records(between, parts, self.id_field is not None, exact=True)
         between.notes.append(decisions.told(self.name, parts, sizes, sum(removed.removed.values())))
 
     def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:

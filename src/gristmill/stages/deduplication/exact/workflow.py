@@ -35,6 +35,7 @@ class ExactDeduplicationWorkflow(DeduplicationWorkflow):
         score_field: str | None = None,
         memory_limit: int | str | None = None,
         device: str | None = None,
+        id_field: str | None = None,
         read_kwargs: dict[str, Any] | None = None,
         write_kwargs: dict[str, Any] | None = None,
     ) -> None:
@@ -50,7 +51,7 @@ class ExactDeduplicationWorkflow(DeduplicationWorkflow):
             write_kwargs,
             memory_limit,
         )
-        self._stage = ExactDeduplication(text_field, survivor, score_field, memory_limit, device)
+        self._stage = ExactDeduplication(text_field, survivor, score_field, memory_limit, device, id_field)
 
     def stage(self) -> ExactDeduplication:
         return self._stage

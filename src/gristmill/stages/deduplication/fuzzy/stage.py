@@ -41,7 +41,8 @@ class FuzzyDeduplication(BarrierStage):
     ``verify=True`` it is verified for all, and nothing is removed whose similarity to the one that stays is below
     ``jaccard_threshold`` (by default the similarity at which the odds of meeting turn, (1/b)^(1/r)): what hangs
     together through others only is taken apart. Without ``verify=True`` the threshold decides only what the summary
-    calls chained: which documents meet is up to ``num_bands`` and ``minhashes_per_band``.
+    calls chained: which documents meet is up to ``num_bands`` and ``minhashes_per_band``. What documents have in
+    ``id_field``, if that is given, is written down beside the places where they stand.
 
     ``bands_per_iteration`` says how many bands are compared at the same time; None: as many as fit ``memory_limit``,
     or the executor's. ``method`` is "fast" (fast similarity sketching) or "classic" (one permutation for each
@@ -75,6 +76,7 @@ class FuzzyDeduplication(BarrierStage):
         memory_limit: int | str | None = None,
         device: str | None = None,
         normalize: bool = True,
+        id_field: str | None = None,
     ) -> None:
         check_device(device)
         check_policy(survivor, score_field)
@@ -115,7 +117,8 @@ class FuzzyDeduplication(BarrierStage):
         if type(verify_sample) is not int or verify_sample < 0:
             raise ValueError(f"verify_sample must be a whole number, 0 for none, not {verify_sample!r}.")
         _ = self.sketcher  # which says what is wrong with its arguments
-        self.key_columns = [text_field, *([score_field] if score_field else [])]
+        self.id_field = id_field
+        self.key_columns = [text_field, *(name for name in (score_field, id_field) if name)]
 
     @property
     def gpu_is_of_use(self) -> bool:
@@ -164,7 +167,7 @@ class FuzzyDeduplication(BarrierStage):
         from gristmill.stages.text.filters.columns import texts_of
         from gristmill.tasks.arrow import number_array
 
-        columns = common_columns(batch, self.text_field, self.score_field)
+        columns = common_columns(batch, self.text_field, self.score_field, self.id_field)
         texts = texts_of(batch, self.text_field)
         if self.normalize:
             from gristmill.kernels.folding import folded
@@ -202,7 +205,7 @@ class FuzzyDeduplication(BarrierStage):
         elif sizes.clusters and self.verify_sample:
             between.notes += verified_sample(between, parts, self, labels, stays)
         far = max(0.0, self.jaccard_threshold - 3 * (0.25 / (self.num_bands * self.minhashes_per_band)) ** 0.5)
-        removed = decisions.write_records(between, parts, exact=False, threshold=far)
+        removed = decisions.write_records(between, parts, self.id_field is not None, exact=False, threshold=far)
         between.notes.insert(0, decisions.told(self.name, parts, sizes, sum(removed.removed.values())))
         if removed.below and not self.verify:
             between.notes.append(
@@ -239,7 +242,14 @@ class FuzzyDeduplication(BarrierStage):
         from gristmill.stages.deduplication.cost import Cost
 
         key_bytes = 8 * self.num_bands + self.num_bands * self.minhashes_per_band + 8
-        cost = Cost(looked, memory, workers, stored, key_bytes, self.num_bands, self.bands_per_iteration)
+        cost = Cost(
+            *(looked, memory, workers, stored, key_bytes),
+            reading_bytes=150 << 20,
+            match_bytes=30,
+            verify_bytes=120 << 20,
+            bands=self.num_bands,
+            per_iteration=self.bands_per_iteration,
+        )
         return cost.forecast()
 
 

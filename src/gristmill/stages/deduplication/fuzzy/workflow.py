@@ -47,6 +47,7 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
         memory_limit: int | str | None = None,
         device: str | None = None,
         normalize: bool = True,
+        id_field: str | None = None,
         read_kwargs: dict[str, Any] | None = None,
         write_kwargs: dict[str, Any] | None = None,
     ) -> None:
@@ -80,6 +81,7 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
             memory_limit,
             device,
             normalize,
+            id_field,
         )
 
     def stage(self) -> FuzzyDeduplication:

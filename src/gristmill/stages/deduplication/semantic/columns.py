@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill import fast_json
-from gristmill.tasks.arrow import NOTES, one_array
+from gristmill.stages.text.io.json_columns import is_json
+from gristmill.tasks.arrow import one_array
 
 NULL = "null"
 LENGTH = "wrong length"
@@ -88,12 +89,11 @@ def _matrix(lists: pa.Array, dim: int) -> np.ndarray | None:
 
 def _parsed(field: pa.Field, array: pa.Array, bad: dict[int, tuple[str, str]]) -> pa.Array:
     """The lists in a column of JSON text, which is what fields of JSONL become that are not of one kind."""
-    is_json = (field.metadata or {}).get(NOTES.encode()) == b"json"
     lists: list[list[float] | None] = []
     for row, value in enumerate(array.to_pylist()):
-        numbers = _numbers(value) if is_json else None
-        if numbers is None and value is not None and not (is_json and value == "null"):
-            bad[row] = (NO_NUMBERS, f"{value!r:.60}" if is_json else f"of type {array.type}")
+        numbers = _numbers(value) if is_json(field) else None
+        if numbers is None and value is not None and not (is_json(field) and value == "null"):
+            bad[row] = (NO_NUMBERS, f"{value!r:.60}" if is_json(field) else f"of type {array.type}")
         lists.append(numbers)
     return pa.array(lists, pa.list_(pa.float64()))
 

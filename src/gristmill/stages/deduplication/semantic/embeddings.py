@@ -99,9 +99,11 @@ class StoreEmbeddingsStage(ProcessingStage[DocumentBatch, EmbeddingPart]):
         )
 
     def _ids(self, table: pa.Table) -> pa.Table:
+        from gristmill.stages.text.io.json_columns import plain_strings
+
         source = table.column(ID)
-        columns = {"id": source if self.id_field is None else _plain(table, self.id_field), SOURCE: source}
-        return _table(columns | {name: _plain(table, name) for name in self.metadata_fields})
+        columns = {"id": source if self.id_field is None else plain_strings(table, self.id_field), SOURCE: source}
+        return _table(columns | {name: plain_strings(table, name) for name in self.metadata_fields})
 
     def _write_points(self, task_id: str, vectors: np.ndarray) -> None:
         points = np.empty(vectors.shape, dtype=np.int32)
@@ -141,21 +143,6 @@ def _hashes(ids: list[Any], seed: int) -> np.ndarray:
     key = str(seed).encode()[:64]
     whole = [int.from_bytes(blake2b(str(one).encode(), digest_size=6, key=key).digest(), "big") for one in ids]
     return np.array(whole, dtype=np.float64)
-
-
-def _plain(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column; strings of one that is JSON text, because its values are of several kinds, without their quotes."""
-    import pyarrow as pa
-
-    from gristmill import fast_json
-    from gristmill.tasks.arrow import NOTES
-
-    column = table.column(name)
-    if (table.schema.field(name).metadata or {}).get(NOTES.encode()) != b"json":
-        return column
-    read = (None if text is None else fast_json.loads(text) for text in column.to_pylist())
-    texts = [None if x is None else x if isinstance(x, str) else fast_json.dumps(x).decode() for x in read]
-    return pa.chunked_array([pa.array(texts, pa.large_string())])
 
 
 def _table(columns: dict[str, Any]) -> pa.Table:

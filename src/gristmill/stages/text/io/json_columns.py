@@ -27,6 +27,16 @@ def is_json(field: pa.Field) -> bool:
     return bool(field.metadata) and field.metadata.get(b"gristmill") == b"json"
 
 
+def plain_strings(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column; if it is JSON text, because its values are of several kinds, strings without their quotes."""
+    found = table.column(name)
+    if not is_json(table.schema.field(name)):
+        return found
+    read = (None if text is None else fast_json.loads(text) for text in found.to_pylist())
+    texts = [None if x is None else x if isinstance(x, str) else fast_json.dumps(x).decode() for x in read]
+    return pa.chunked_array([pa.array(texts, pa.large_string())])
+
+
 def was_read(field: pa.Field) -> bool:
     """Whether a reader made the column. Others may have set its values since, if they kept its field."""
     return bool(field.metadata) and b"gristmill" in field.metadata

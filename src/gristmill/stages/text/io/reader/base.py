@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, bytes_of, numbered
 from gristmill.stages.text.io.listing import File, list_files
-from gristmill.stages.text.io.reader.sample import check
+from gristmill.stages.text.io.reader.sample import Some, check
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -65,18 +65,17 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         files = list_files(self.file_paths, self.extensions, self.options)
         blocks = numbered(self._groups(files))
         self.__dict__["_listed"] = blocks
-        self.__dict__["_versions"] = [
-            (file.path, f"{'?' if file.size is None else file.size} bytes, {file.version}") for file in files
-        ]
+        self.__dict__["_files"] = files
         return blocks
 
     def versions(self) -> list[tuple[str, str]]:
         """The files that `source` has found, each with what changes when its content does."""
-        return list(self.__dict__.get("_versions", ()))
+        files: list[File] = self.__dict__.get("_files", [])
+        return [(file.path, f"{'?' if file.size is None else file.size} bytes, {file.version}") for file in files]
 
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         clone = copy.copy(self)
-        clone.__dict__.pop("_versions", None)
+        clone.__dict__.pop("_files", None)
         clone.columns, clone.if_there = self._needed(after)
         listed = self.__dict__.pop("_listed", None)  # what `source` found is of use once: files come and go
         if not before:
@@ -94,6 +93,18 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         clone = copy.copy(self)
         clone.columns, clone.if_there = self._needed(after)
         return clone
+
+    def some(self, blocks: Sequence[FileBlock], size: int) -> Some | None:
+        """About ``size`` bytes from the middle of what `source` has found; None if it cannot be told how much it is."""
+        files: list[File] = self.__dict__.get("_files", [])
+        sizes = {file.path: file.size for file in files if file.size is not None}
+        parts = [part for block in blocks for part in block.data]
+        if not parts or any(part.path not in sizes for part in parts):
+            return None
+        return self._some(parts, sizes, size)
+
+    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
+        raise NotImplementedError
 
     def _needed(self, after: Sequence[ProcessingStage[Any, Any]]) -> tuple[list[str] | None, tuple[str, ...]]:
         """The columns that stages behind this one take from the documents, up to the one that writes them.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
@@ -16,6 +16,8 @@ from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 ASKED_AT_ONCE = 16
+STREAM_TIMES = 4
+"""Of compressed files more is looked at: how much of one that was is known in steps."""
 _PLAIN = (".jsonl", ".ndjson", ".json")
 
 
@@ -100,6 +102,52 @@ class JsonlReader(FileReader):
         except OSError:  # it is said when the file is read
             return set()
         return sample.fields_of(head)
+
+    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> sample.Some:
+        from gristmill.stages.text.io.reader.files import is_compressed
+
+        paths = dict.fromkeys(part.path for part in parts)
+        whole = sum(sizes[path] for path in paths)
+        middle = parts[len(parts) // 2]
+        if is_compressed(middle.path, self.options):
+            return self._some_of_stream(middle, whole, size * STREAM_TIMES)
+        stop = sizes[middle.path] if middle.stop < 0 else middle.stop
+        near = FileRange(middle.path, middle.start, min(stop, middle.start + size))
+
+        def read() -> DocumentBatch:
+            found = self.process(FileBlock([near], task_id="0"))
+            assert isinstance(found, DocumentBatch)
+            return found
+
+        return sample.Some(read, lambda _: whole / max(1, near.stop - near.start))
+
+    def _some_of_stream(self, part: FileRange, whole: int, size: int) -> sample.Some:
+        from gristmill.stages.text.io.compression import decompressed
+        from gristmill.stages.text.io.reader.files import opened
+        from gristmill.stages.text.io.reader.lines import add_stream
+
+        taken = 0
+
+        def some(file: sample.Counted) -> Iterator[bytes]:
+            left = size
+            for piece in decompressed(cast(BinaryIO, file)):
+                yield piece
+                left -= len(piece)
+                if left <= 0:
+                    break
+
+        def read() -> DocumentBatch:
+            nonlocal taken
+            records = self._records()
+            with opened(part.path, self.options) as file:
+                counted = sample.Counted(file)
+                for _ in add_stream(records, part.path, some(counted), 2 * size):
+                    pass
+                taken = counted.taken
+            batch: DocumentBatch = records.batch()
+            return batch
+
+        return sample.Some(read, lambda _: whole / max(1, taken))
 
     def _groups(self, files: list[File]) -> list[list[FileRange]]:
         if self.files_per_partition:

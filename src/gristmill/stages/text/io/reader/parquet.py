@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from gristmill.stages.registry import register
 from gristmill.stages.text.io.blocks import pack
 from gristmill.stages.text.io.listing import File
 from gristmill.stages.text.io.reader.base import FileReader
+from gristmill.stages.text.io.reader.sample import FOOTERS, Some
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 if TYPE_CHECKING:
@@ -75,6 +77,24 @@ class ParquetReader(FileReader):
                 parts.append([FileRange(file.path, group[0].start, group[-1].stop)])
                 sizes.append(sum(inside[group[0].start : group[-1].stop]))
         return parts if self.blocksize is None else pack(parts, sizes, limit)
+
+    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
+        from gristmill.stages.text.io.reader.row_groups import row_count
+
+        middle = parts[len(parts) // 2]
+        first = FileRange(middle.path, middle.start, middle.start + 1)
+        few = copy.copy(self)
+        few.blocksize = size // LARGE
+
+        def times(batch: DocumentBatch) -> float:
+            paths = list(dict.fromkeys(part.path for part in parts))
+            some = paths[:: -(-len(paths) // FOOTERS)]
+            with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+                rows = sum(pool.map(lambda path: row_count(path, self.options), some))
+            whole = rows * sum(sizes[path] for path in paths) / max(1, sum(sizes[path] for path in some))
+            return whole / max(1, batch.num_items)
+
+        return Some(lambda: next(few._rows().batches([first])), times)
 
     def _inside(self, files: list[File]) -> list[list[int] | None]:
         """The sizes of the row groups of each file; None where they do not matter or cannot be told."""

@@ -53,6 +53,15 @@ def row_group_sizes(path: str, options: Mapping[str, Any]) -> list[int] | None:
         return None
 
 
+def row_count(path: str, options: Mapping[str, Any]) -> int:
+    """The rows of a file; 0 if it cannot be told."""
+    try:
+        with opened_parquet(path, options) as (file, _):
+            return int(file.metadata.num_rows)
+    except Unreadable:
+        return 0
+
+
 @dataclass
 class _Piece:
     path: str

@@ -1,18 +1,49 @@
-"""A look at the first records before anything starts: do they have the fields that stages want?"""
+"""A look at some records before anything starts: do they have the fields that stages want, and what will they take?"""
 
 from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
 
 from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.stages.core import ProcessingStage
+from gristmill.tasks import DocumentBatch
 
 BYTES = 1 << 20
+FOOTERS = 32
+"""Parquet files of which it is asked how many rows they have; the others are taken to be like them."""
+
+
+@dataclass(frozen=True)
+class Some:
+    """Some documents of the input."""
+
+    read: Callable[[], DocumentBatch]
+    times: Callable[[DocumentBatch], float]
+    """How many times as much all of the input is as a batch that was read."""
+
+
 RECORDS = 1000
+
+
+class Counted:
+    """A file, and how much of it was read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.taken = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self.taken += len(data)
+        return data
 
 
 def fields_of(lines: bytes) -> set[str]:
