@@ -100,10 +100,10 @@ def common_columns(
     batch: DocumentBatch, text_field: str, score_field: str | None, id_field: str | None
 ) -> dict[str, Any]:
     """The columns that all keys have, of a batch."""
-    from gristmill.stages.text.filters.columns import column_of, texts_of
+    from gristmill.stages.text.filters.columns import column_of, only_texts_of
     from gristmill.tasks.document import ID
 
-    texts = texts_of(batch, text_field)
+    texts = only_texts_of(batch, text_field)
     columns: dict[str, Any] = {IDENT: batch.data.column(ID), SIZE: int_array(texts.ends - texts.starts)}
     if score_field is not None:
         columns[SCORE] = _scores(batch.data.schema.field(score_field), column_of(batch, score_field))

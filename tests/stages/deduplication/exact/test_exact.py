@@ -83,6 +83,21 @@ def test_records_have_the_ids_that_users_know_documents_by_as_text(tmp_path, sta
     assert all(str(ids[row["survivor"]]) == row["survivor_document_id"] for row in found)
 
 
+@pytest.mark.parametrize("stage", [ExactDeduplication, FuzzyDeduplication, LineDeduplication])
+@pytest.mark.parametrize("blocksize", [None, 200])
+def test_a_field_that_is_text_in_some_documents_only_is_refused_however_they_are_read(tmp_path, stage, blocksize):
+    text = "a text of two\nlines that says enough for a shingle"
+    bodies = [text, *(f"another text, the {n}th of them, long enough" for n in range(9)), {"a": 1}, text]
+    write_jsonl(tmp_path / "in/a.jsonl", [{"text": "x", "body": body} for body in bodies])
+    with pytest.raises(PipelineError, match=r"column 'body' holds \{\"a\": 1\}, which is not text"):
+        deduplicate(tmp_path / "in", tmp_path / "out", stage(text_field="body"), blocksize=blocksize)
+    # without that document in front of the stage, the others are what they say
+    few = ScoreFilter(WordCountFilter(min_words=5), text_field="body")
+    reader = JsonlReader(str(tmp_path / "in"), blocksize=blocksize)
+    execute(reader, few, stage(text_field="body"), JsonlWriter(str(tmp_path / "left")))
+    assert [d["body"] for d in lines_of(tmp_path / "left")] == bodies[:-2]
+
+
 def test_without_a_field_for_ids_records_have_none_and_one_of_lists_is_refused(tmp_path):
     write_jsonl(tmp_path / "in/a.jsonl", [{"url": ["x"], "text": "same"}] * 2)
     deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication())

@@ -15,9 +15,9 @@ import pytest
 from gristmill.kernels.groups import first_equal, labels, union_edges
 from gristmill.stages.barrier import KEYS
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication, verify
-from gristmill.stages.deduplication.fuzzy.verify import MOST_SPLITS
-from gristmill.stages.deduplication.link import unite
-from gristmill.stages.deduplication.match import Match, tasks_for, write_array
+from gristmill.stages.deduplication.fuzzy.verify import MOST_COMPARED
+from gristmill.stages.deduplication.link import STAYS, unite
+from gristmill.stages.deduplication.match import Match, read_array, tasks_for, write_array
 from gristmill.stages.deduplication.parts import Parts
 from gristmill.stages.deduplication.records import ROW
 from gristmill.stages.spool import PART, in_arrow
@@ -135,7 +135,24 @@ def test_a_large_cluster_of_documents_that_are_not_alike_is_split_with_few_compa
     between = decided(tmp_path, stage, documents)
     stay = int(re.search(r"all similarities verified; ([\d,]+) documents stay", between.notes[1])[1].replace(",", ""))
     assert 1400 <= stay <= 1499  # few share no band with any other
-    assert stay <= sum(counted) <= len(documents) * MOST_SPLITS
+    assert stay <= sum(counted) <= len(documents) * (MOST_COMPARED + 1)
+
+
+@pytest.mark.parametrize(("held", "most"), [(verify.HELD_BYTES, 60), (100_000, 240)])
+def test_of_equal_documents_one_stays_however_many_of_a_cluster_stay(tmp_path, monkeypatch, held, most):
+    monkeypatch.setattr(verify, "HELD_BYTES", held)
+    words = [f"w{n * 7919 % 100_003}" for n in range(2600)]
+    windows = [" ".join(words[k * 10 : k * 10 + 200]) for k in range(240)]
+    stage = FuzzyDeduplication(verify=True, num_bands=40, minhashes_per_band=5)
+    between = decided(tmp_path, stage, windows * 3)
+    stays = read_array(between.folder, STAYS)
+    left = np.flatnonzero(stays == np.arange(len(stays)))
+    assert 16 < len(left) < most
+    assert len({(windows * 3)[n] for n in left}) == len(left)
+    sets = [{text[i : i + 24] for i in range(len(text) - 23)} for text in windows]
+    for n in np.flatnonzero(stays != np.arange(len(stays))).tolist():
+        mine, theirs = sets[n % 240], sets[int(stays[n]) % 240]
+        assert stays[stays[n]] == stays[n] and len(mine & theirs) / len(mine | theirs) >= stage.jaccard_threshold
 
 
 def test_records_of_a_large_cluster_name_each_document_once(tmp_path):

@@ -121,9 +121,9 @@ class ParagraphDeduplication(PieceDeduplication):
 def pieces_of(batch: DocumentBatch, text_field: str, unit: str) -> tuple[Any, Any, Any, Any]:
     """Hashes of the pieces of all texts, the documents that they are of, and where they stand in the buffer."""
     from gristmill.kernels.signatures import piece_hashes
-    from gristmill.stages.text.filters.columns import texts_of
+    from gristmill.stages.text.filters.columns import only_texts_of
 
-    return piece_hashes(texts_of(batch, text_field), unit)
+    return piece_hashes(only_texts_of(batch, text_field), unit)
 
 
 def without(batch: DocumentBatch, text_field: str, unit: str, rows: Any, pieces: Any) -> dict[int, str]:
@@ -131,9 +131,9 @@ def without(batch: DocumentBatch, text_field: str, unit: str, rows: Any, pieces:
 
     A line goes with its end, a paragraph with all up to the next one.
     """
-    from gristmill.stages.text.filters.columns import texts_of
+    from gristmill.stages.text.filters.columns import only_texts_of
 
-    texts = texts_of(batch, text_field)
+    texts = only_texts_of(batch, text_field)
     _, document, begin, end = pieces_of(batch, text_field, unit)
     gone = np.searchsorted(document, rows) + pieces
     if unit == "line":

@@ -78,11 +78,11 @@ class ExactDeduplication(BarrierStage):
         from gristmill.kernels import gpu_signatures
         from gristmill.kernels.signatures import exact_hashes
         from gristmill.stages.deduplication.parts import common_columns, without_text
-        from gristmill.stages.text.filters.columns import texts_of
+        from gristmill.stages.text.filters.columns import only_texts_of
         from gristmill.tasks.arrow import number_array
 
         columns = common_columns(batch, self.text_field, self.score_field, self.id_field)
-        texts = texts_of(batch, self.text_field)
+        texts = only_texts_of(batch, self.text_field)
         hashes = gpu_signatures.exact_hashes(texts) if self._on_gpu else exact_hashes(texts)
         silent, own = without_text(batch, self.text_field)
         hashes[silent] = own

@@ -164,11 +164,11 @@ class FuzzyDeduplication(BarrierStage):
 
         from gristmill.stages.deduplication.parts import common_columns, without_text
         from gristmill.stages.deduplication.records import SIGNATURE
-        from gristmill.stages.text.filters.columns import texts_of
+        from gristmill.stages.text.filters.columns import only_texts_of
         from gristmill.tasks.arrow import number_array
 
         columns = common_columns(batch, self.text_field, self.score_field, self.id_field)
-        texts = texts_of(batch, self.text_field)
+        texts = only_texts_of(batch, self.text_field)
         if self.normalize:
             from gristmill.kernels.folding import folded
 

@@ -7,7 +7,9 @@ too, so that a cluster of a million documents takes a million comparisons, times
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from gristmill.stages.deduplication.match import read_array, write_array
 from gristmill.stages.deduplication.parts import IDENT, SIZE, Parts
 from gristmill.stages.deduplication.records import VERIFIED
 from gristmill.stages.spool import in_arrow, part_of, read_arrow
-from gristmill.stages.text.filters.columns import column_of
+from gristmill.stages.text.filters.columns import column_of, only_texts_of
 from gristmill.tasks import DocumentBatch, FileGroupTask, Task, Written
 from gristmill.tasks.arrow import int_array, number_array, numbers_of
 
@@ -35,8 +37,14 @@ Array = np.ndarray[Any, Any]
 WANTED = "wanted.npy"
 """Documents whose texts are needed, in order; their clusters; the groups that these are in."""
 TEXTS = ".texts"
-MOST_SPLITS = 16
-"""Documents of one cluster that others are compared with. What is like none of them stays."""
+MOST_COMPARED = 16
+"""Documents of one cluster that another is compared with. What is like none of them stays."""
+LEAST_SHINGLES = 16
+"""Two sets that have most in common share some of so many with the smallest hashes: the odds of it are 10^11 to one."""
+MOST_SHARING = 64
+"""Documents of a cluster that are remembered for one shingle."""
+HELD_BYTES = 64 << 20
+"""Of shingles that are held of one cluster: a constant, as results do not depend on a memory limit."""
 _BYTES_PER_TEXT_BYTE = 24
 """Of memory, to compare texts: a shingle for each character, of eight bytes, in sets and on the way there."""
 _MILLION = 1_000_000
@@ -103,7 +111,7 @@ def split(between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Arr
     kept = before - int((stays != own).sum())
     return [
         f"{stage.name}: all similarities verified; {kept:,} documents stay that hang together with others, but are "
-        f"below {stage.jaccard_threshold:.2f}"
+        f"like none that stays (below {stage.jaccard_threshold:.2f})"
     ]
 
 
@@ -160,6 +168,7 @@ class Gather(ProcessingStage[DocumentBatch, FileGroupTask]):
         low, high = np.searchsorted(wanted[0], [begin, end])
         documents, labels, group = (np.asarray(row[low:high]) for row in wanted)
         order = np.argsort(group, kind="stable")
+        only_texts_of(task, self.text_field)
         texts = column_of(task, self.text_field).take(int_array(documents[order] - begin))
         numbers = {"document": documents[order], "label": labels[order], "group": group[order]}
         columns = {**{name: number_array(values) for name, values in numbers.items()}, "text": texts}
@@ -175,6 +184,49 @@ class VerifyTask(Task[int]):
     """The number of a group."""
 
     data: int = 0
+
+
+class Staying:
+    """The documents of a cluster that stay, by some of their shingles."""
+
+    def __init__(self, document: int, shingles: Array) -> None:
+        self.first = document, shingles
+        self._others: list[tuple[int, Array]] = []
+        self._by_shingle: dict[int, list[int]] = {}
+        self._by_all: dict[bytes, int] = {}
+        self._held = 0
+
+    def like(self, shingles: Array, threshold: float) -> tuple[int, float] | None:
+        """The first that is like a document, besides the one that stands for all, and how much it is.
+
+        Of those that share most of the shingles with the smallest hashes, that is: they are a sample of all.
+        """
+        same = self._by_all.get(_digest(shingles))
+        if same is not None:
+            return same, 1.0
+        least = shingles[:LEAST_SHINGLES].tolist()
+        shared = Counter(n for value in least for n in self._by_shingle.get(value, ()))
+        most = sorted(shared, key=lambda n: (-shared[n], n))[:MOST_COMPARED]
+        for document, theirs in (self._others[n] for n in sorted(most)):
+            similarity = _jaccard(shingles, theirs)
+            if similarity >= threshold:
+                return document, similarity
+        return None
+
+    def add(self, document: int, shingles: Array) -> None:
+        self._by_all[_digest(shingles)] = document
+        if self._held + shingles.nbytes > HELD_BYTES:
+            return  # equal ones are known all the same
+        self._held += shingles.nbytes
+        for value in shingles[:LEAST_SHINGLES].tolist():
+            sharing = self._by_shingle.setdefault(value, [])
+            if len(sharing) < MOST_SHARING:
+                sharing.append(len(self._others))
+        self._others.append((document, np.array(shingles)))
+
+
+def _digest(shingles: Array) -> bytes:
+    return blake2b(shingles.tobytes(), digest_size=16).digest()
 
 
 class Verify(ProcessingStage[VerifyTask, VerifyTask]):
@@ -193,13 +245,13 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
     def process(self, task: VerifyTask) -> VerifyTask:
         folder = self.parts.folder
         stays = read_array(folder, STAYS)
-        staying: dict[int, list[tuple[int, Array]]] = {}
+        staying: dict[int, Staying] = {}
         for table in self._tables(task.data):
             documents, labels = (numbers_of(table.column(name)) for name in ("document", "label"))
             chosen = np.flatnonzero(np.asarray(stays[documents]) == documents)
             values, edges = self._sets(table.take(int_array(chosen)))
             for n, row in enumerate(chosen.tolist()):
-                staying[int(labels[row])] = [(int(documents[row]), values[edges[n] : edges[n + 1]])]
+                staying[int(labels[row])] = Staying(int(documents[row]), values[edges[n] : edges[n + 1]])
         found = [self._compared(table, stays, staying) for table in self._tables(task.data)]
         whole = np.concatenate(found, axis=1) if found else np.zeros((3, 0), np.int64)
         write_array(folder, f"verified-{task.data:05d}.npy", whole)
@@ -217,32 +269,25 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
         texts = Texts.of_column(table.column("text"))
         return shingle_sets(folded(texts) if self.normalize else texts, self.ngrams, self.unit)
 
-    def _compared(self, table: pa.Table, stays: Array, staying: dict[int, list[tuple[int, Array]]]) -> Array:
+    def _compared(self, table: pa.Table, stays: Array, staying: dict[int, Staying]) -> Array:
         documents, labels = (numbers_of(table.column(name)) for name in ("document", "label"))
         rows = np.flatnonzero(np.asarray(stays[documents]) != documents)
         values, edges = self._sets(table.take(int_array(rows)))
         clusters, which = np.unique(labels[rows], return_inverse=True)
-        theirs = [staying[label][0] for label in clusters.tolist()]
+        theirs = [staying[label].first for label in clusters.tolist()]
         found = np.empty((3, len(rows)), np.int64)
         found[0] = documents[rows]
         found[1] = np.array([number for number, _ in theirs], np.int64)[which]
         similar = _against(values, edges, [shingles for _, shingles in theirs], which)
         if self.is_split:
             for n in np.flatnonzero(similar < self.threshold).tolist():
-                mine = values[edges[n] : edges[n + 1]]
-                found[1, n], similar[n] = self._other(int(found[0, n]), mine, staying[int(clusters[which[n]])])
+                mine, known = values[edges[n] : edges[n + 1]], staying[int(clusters[which[n]])]
+                other = known.like(mine, self.threshold)
+                if other is None:
+                    known.add(int(found[0, n]), mine)
+                found[1, n], similar[n] = other or (found[0, n], 1.0)
         found[2] = np.rint(similar * _MILLION)
         return found
-
-    def _other(self, document: int, mine: Array, known: list[tuple[int, Array]]) -> tuple[int, float]:
-        """Another document that stays and is like this one; or itself, which then stays."""
-        for other, theirs in known[1:]:
-            similarity = _jaccard(mine, theirs)
-            if similarity >= self.threshold:
-                return other, similarity
-        if len(known) < MOST_SPLITS:
-            known.append((document, np.array(mine)))
-        return document, 1.0
 
 
 def _against(values: Array, edges: Array, others: list[Array], which: Array) -> Array:

@@ -30,6 +30,28 @@ def texts_of(batch: DocumentBatch, field: str) -> Texts:
     return texts
 
 
+def only_texts_of(batch: DocumentBatch, field: str) -> Texts:
+    """As `texts_of`, of a column that holds nothing but texts.
+
+    Where a field is text in some documents and something else in others, a reader gives it as JSON text: what is
+    compared then would depend on which documents are read together.
+    """
+    import pyarrow as pa
+
+    from gristmill.stages.text.io.json_columns import AS_READ, is_json, plain_strings
+
+    column_of(batch, field)
+    if is_json(batch.data.schema.field(field)):
+        odd = [text for text in batch.data.column(field).to_pylist() if text is not None and text[:1] != '"']
+        if odd:
+            raise TypeError(
+                f"column {field!r} holds {odd[0]:.40}, which is not text: name it by text_field of the reader, too, "
+                "and such records are set aside."
+            )
+        set_column(batch, pa.field(field, pa.large_string(), metadata=AS_READ), plain_strings(batch.data, field))
+    return texts_of(batch, field)
+
+
 def column_of(batch: DocumentBatch, field: str) -> Any:
     if field not in batch.data.column_names:
         raise KeyError(f"there is no column {field!r}; there are: {', '.join(batch.columns)}.")
