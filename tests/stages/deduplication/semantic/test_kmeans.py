@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from semantic_models import planted, unit
 
-from gristmill.stages.deduplication.semantic import arithmetic_numpy, arithmetic_torch
+from gristmill.stages.deduplication.semantic import arithmetic_numpy, arithmetic_torch, kmeans
 from gristmill.stages.deduplication.semantic.arithmetic_numpy import NumpyArithmetic
 from gristmill.stages.deduplication.semantic.cluster import distance
 from gristmill.stages.deduplication.semantic.fixed_point import GRID, coarse, to_grid
-from gristmill.stages.deduplication.semantic.kmeans import fit
+from gristmill.stages.deduplication.semantic.kmeans import fit, mixed, smallest
 
 
 def points_of(count=2000, dim=48, groups=8):
@@ -82,6 +82,19 @@ def test_documents_that_are_all_equal_are_one_cluster(compute):
     points = np.tile(points_of(1), (50, 1))
     found = fitted(points, compute)
     assert set(compute.nearest(found.centroids).labels(coarse(points)).tolist()) == {0}
+
+
+@pytest.mark.parametrize("hashed", [kmeans.HASHED, 7])
+def test_the_smallest_hashes_are_as_many_as_are_wanted(hashed, monkeypatch):
+    monkeypatch.setattr(kmeans, "HASHED", hashed)
+    for seed in range(5):
+        hashes = np.sort(mixed(np.arange(1000), seed))
+        assert all(smallest(1000, wanted, seed) == hashes[wanted - 1] for wanted in (1, 2, 500, 999, 1000))
+
+
+def test_many_hashes_that_begin_alike_are_told_apart():
+    hashes = np.sort(mixed(np.arange(300_000), 3))
+    assert all(smallest(300_000, wanted, 3) == hashes[wanted - 1] for wanted in (1, 1000, 1001, 1002, 299_999))
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])

@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 
+import pyarrow as pa
 import pytest
 from semantic_models import planted, records, write_jsonl, write_parquet
 from tests.stages.deduplication.in_process import InProcess
@@ -264,6 +265,35 @@ def test_an_id_field_that_no_document_has_is_an_error_before_the_work(tmp_path, 
     run(tmp_path / "in", tmp_path / "out", input_filetype=kind)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"which_to_keep": "best", "score_field": "worth"}, "no field 'worth' for their scores; they have: id, "),
+        ({"which_to_keep": "longest"}, "no field 'text' for their texts; they have: id, embeddings, quality"),
+    ],
+)
+def test_documents_that_have_nothing_to_be_ranked_by_are_an_error_before_the_work(tmp_path, kind, options, words):
+    vectors, scores = planted(30, DIM, copies=5), [None] * 29 + [1.0]
+    if kind == "parquet":
+        write_parquet(tmp_path / "in" / "a.parquet", vectors, quality=scores)
+    else:
+        rows = [
+            {"id": i, "embeddings": v, "quality": s}
+            for i, (v, s) in enumerate(zip(vectors.tolist(), scores, strict=True))
+        ]
+        write_jsonl(tmp_path / "in" / "a.jsonl", rows)
+    with pytest.raises(PlanError, match=words):
+        run(tmp_path / "in", tmp_path / "out", input_filetype=kind, **options)
+    assert files(tmp_path / "out") == {}
+    run(tmp_path / "in", tmp_path / "out", input_filetype=kind, which_to_keep="best", score_field="quality")
+
+
+def test_a_score_that_no_document_of_the_first_has_is_no_error(tmp_path):
+    write_parquet(tmp_path / "in" / "a.parquet", planted(30, DIM, copies=5), quality=pa.nulls(30, pa.float64()))
+    assert run(tmp_path / "in", tmp_path / "out", which_to_keep="best", score_field="quality").kept == 25
+
+
 def test_more_clusters_than_embeddings_are_an_error_that_leaves_nothing(source, tmp_path):
     with pytest.raises(PlanError, match="n_clusters is 121, but the input has 120 embeddings"):
         run(source, tmp_path / "out", n_clusters=121)
@@ -276,6 +306,42 @@ def test_clusters_of_few_documents_are_told(source, tmp_path, capsys):
     assert "120 embeddings in n_clusters=30 are 4.0 for each" in capsys.readouterr().err
     run(source, tmp_path / "enough", n_clusters=12, verbose=True)
     assert capsys.readouterr().err == ""
+
+
+def test_embeddings_that_are_too_equal_for_the_clusters_are_told(tmp_path, capsys):
+    write_parquet(tmp_path / "in" / "a.parquet", planted(3, DIM, copies=0).repeat(40, axis=0))
+    result = run(tmp_path / "in", tmp_path / "out", n_clusters=5, fit_data_fraction=0.1, verbose=True)
+    assert "3 clusters have documents, not n_clusters=5" in capsys.readouterr().err
+    assert (result.clusters, result.fit_rows, result.kept) == (3, 80, 3)
+
+
+@pytest.mark.parametrize("stopped_at", ["sort", "removal"])
+def test_what_killed_workers_left_in_the_cache_is_removed(source, tmp_path, stopped_at):
+    with pytest.raises(Stopped):
+        workflow(source, tmp_path / "out", keep_cache=True).run(StopsAt(stopped_at))
+    cache = tmp_path / "out" / "kmeans_results"
+    left = [".ranked-x1", ".tmp-7-centroids.npy", "removed.json.tmp-7", "parts/part-000000.labels.tmp-7", "removing/0"]
+    for name in left:
+        (cache / name).parent.mkdir(exist_ok=True)
+        (cache / name).write_text("half")
+    with pytest.raises(Stopped):
+        workflow(source, tmp_path / "out", keep_cache=True).run(StopsAt("removal"))
+    assert not any((cache / name).exists() for name in left)
+    run(source, tmp_path / "out", keep_cache=True)
+    run(source, tmp_path / "whole", keep_cache=True)
+    assert set(files(cache)) == set(files(tmp_path / "whole" / "kmeans_results"))
+    assert documents(tmp_path / "out") == documents(tmp_path / "whole")
+
+
+def test_what_workers_left_that_were_killed_on_the_way_is_not_kept_with_the_cache(source, tmp_path):
+    class LosesWorkers(InProcess):
+        def execute(self, plan, initial_tasks, keep_outputs):
+            (tmp_path / "out" / "kmeans_results" / ".ranked-x1").write_text("half")
+            return super().execute(plan, initial_tasks, keep_outputs)
+
+    workflow(source, tmp_path / "out", keep_cache=True).run(LosesWorkers())
+    assert (tmp_path / "out" / "kmeans_results" / "points.bin").exists()
+    assert not (tmp_path / "out" / "kmeans_results" / ".ranked-x1").exists()
 
 
 def test_the_summary_is_left_to_the_caller_to_print(source, tmp_path, capsys):

@@ -156,6 +156,24 @@ def test_a_batch_without_any_embedding_is_an_empty_part(tmp_path):
     assert [(row["id"], row["source_id"], row["reason"]) for row in listed] == [(0, "f#0", "null"), (1, "f#1", "null")]
 
 
+@pytest.mark.parametrize("options", [{"fit_data_fraction": 0.01}, {"room": 0}, {"room": 0, "fit_data_fraction": 0.5}])
+def test_a_sample_is_never_too_small_for_the_clusters(tmp_path, options):
+    stored(tmp_path, planted(300, DIM, copies=0))
+    for seed in range(12):
+        arguments = {"room": ROOM, "random_state": seed, **options}
+        fit = KMeansStage(str(tmp_path), 10, **arguments).process(EmptyTask())
+        assert fit.data == (0, 10)
+        assert fit.found["fit_rows"] == (160 if arguments["room"] else 10)
+        AssignClustersStage(str(tmp_path)).process(EmbeddingPart(data="0"))
+        assert set(np.fromfile(Store(str(tmp_path)).part_file("0", "labels"), np.int32).tolist()) == set(range(10))
+
+
+def test_a_fraction_of_few_rows_takes_all_of_them(tmp_path):
+    stored(tmp_path, planted(30, DIM, copies=0))
+    fit = KMeansStage(str(tmp_path), 10, ROOM, fit_data_fraction=0.01).process(EmptyTask())
+    assert (fit.found["fit_rows"], fit.found["fit_is_sample"]) == (30, False)
+
+
 def test_a_sample_depends_on_the_rows_and_not_on_their_parts(tmp_path):
     points = to_grid(planted(1000, DIM, copies=0))
     samples = []
@@ -168,7 +186,7 @@ def test_a_sample_depends_on_the_rows_and_not_on_their_parts(tmp_path):
         store.write_parts(parts, DIM, [])
         samples.append(sampled(store, 200, seed=5))
     assert np.array_equal(samples[0][0], samples[1][0])
-    assert 80 < len(samples[0][0]) <= 200
+    assert len(samples[0][0]) == 200
     assert samples[0][1]
     everything, is_sample = sampled(Store(str(tmp_path / "many")), 1000, seed=5)
     assert len(everything) == 1000

@@ -81,7 +81,7 @@ def test_workers_blocks_batches_and_memory_do_not_change_a_byte(tmp_path):
     other = run(tmp_path / "in", tmp_path / "two", workers=2, blocksize="20KB", pairwise_batch_size=17, **options)
     names = ("pairwise_results", "duplicates")
     assert content(tmp_path / "one", *names) == content(tmp_path / "two", *names)
-    assert one.duplicates == other.duplicates >= 300
+    assert one.duplicates == other.duplicates >= 295  # some pairs lie on both sides of a border
     assert one.fit_is_sample
     assert one.fit_rows == other.fit_rows < 28_000 / (2 * DIM)
     documents = [

@@ -20,28 +20,30 @@ COARSE_BYTES = 2
 
 
 def sampled(store: Store, most: int, seed: int) -> tuple[np.ndarray, bool]:
-    """The coarse points to fit k-means on, and whether they are not all: ``most`` or a few less by chance."""
+    """The coarse points to fit k-means on, and whether they are not all: ``most`` of them, or all if there are fewer.
+
+    Those with the smallest hashes: who is in depends on row and seed only.
+    """
     rows, dim = store.rows, store.dim
     is_sample = rows > most
-    # A hash below the limit: who is in depends on row and seed only. Four deviations below, so that all have room.
-    share = max(1.0, most - 4 * most**0.5) / rows if is_sample else 1.0
-    limit = np.uint64(min(2**64 - 1, int(share * 2**64)))
+    last = kmeans.smallest(rows, most, seed) if is_sample else None
     points = np.empty((min(rows, most), dim), dtype=np.int16)
     filled = 0
     for part in store.parts:
         for at, block in store.points_of(part, STEP):
-            if is_sample:
-                there = kmeans.mixed(np.arange(part.start + at, part.start + at + len(block)), seed) < limit
-                block = block[there]
-            block = block[: len(points) - filled]
+            if last is not None:
+                block = block[kmeans.mixed(np.arange(part.start + at, part.start + at + len(block)), seed) <= last]
             points[filled : filled + len(block)] = coarse(block)
             filled += len(block)
-    return points[:filled], is_sample
+    return points, is_sample
 
 
 @register
 class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
-    """Finds the centroids of all embeddings in the store, or of as many of them, by chance, as ``room`` bytes hold."""
+    """Finds the centroids of all embeddings in the store, or of as many of them, by chance, as ``room`` bytes hold.
+
+    ``fit_data_fraction`` of them are enough if that leaves k-means++ its choice; never fewer than ``n_clusters``.
+    """
 
     fan_out = False
 
@@ -71,10 +73,7 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
         return 1
 
     def process(self, task: EmptyTask) -> ClusterRange:
-        most = max(self.n_clusters, self.room // (COARSE_BYTES * self.store.dim))
-        if self.fit_data_fraction is not None:
-            most = min(most, max(self.n_clusters, int(self.store.rows * self.fit_data_fraction)))
-        points, is_sample = sampled(self.store, most, self.random_state)
+        points, is_sample = sampled(self.store, self._sample_size(), self.random_state)
         args = (self.n_clusters, self.random_state, self.max_iter, self.tol, self.init)
         fitted = kmeans.fit(points, *args, self.arithmetic)
         self.store.save("centroids.npy", fitted.centroids)
@@ -87,6 +86,13 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
             "gpu_peak": self.arithmetic.peak_bytes(),
         }
         return ClusterRange(data=(0, len(fitted.centroids)), rows=self.store.rows, found=found)
+
+    def _sample_size(self) -> int:
+        most = self.room // (COARSE_BYTES * self.store.dim)
+        if self.fit_data_fraction is not None:
+            wished = int(self.store.rows * self.fit_data_fraction)
+            most = min(most, max(wished, kmeans.INIT_PER_CLUSTER * self.n_clusters))
+        return max(most, self.n_clusters)
 
 
 @register

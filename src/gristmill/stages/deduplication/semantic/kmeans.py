@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from gristmill.stages.deduplication.semantic.fixed_point import GRID
 INIT_PER_CLUSTER = 16
 """Points among which k-means++ chooses each centroid: all of them would cost as much as many rounds of k-means."""
 INITS = ("k-means++", "random")
+HASHED = 1 << 16
+"""Numbers that are hashed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +28,31 @@ class Fitted:
 
 
 def mixed(numbers: np.ndarray, seed: int) -> np.ndarray:
-    """A hash of each whole number, as uint64 (splitmix64)."""
+    """A hash of each whole number, as uint64 (splitmix64): those of two numbers differ."""
     with np.errstate(over="ignore"):
         x = numbers.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) % 2**64)
         x = (x + np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         found: np.ndarray = x ^ (x >> np.uint64(31))
+    return found
+
+
+def smallest(count: int, wanted: int, seed: int) -> np.uint64:
+    """The hash that ``wanted`` of the numbers from 0 up to ``count`` do not exceed."""
+
+    def hashes() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for at in range(0, count, HASHED):
+            each = mixed(np.arange(at, min(at + HASHED, count)), seed)
+            yield each, (each >> np.uint64(48)).astype(np.int64)
+
+    totals = np.zeros(1 << 16, dtype=np.int64)
+    for _, leading in hashes():
+        totals += np.bincount(leading, minlength=len(totals))
+    up_to = np.cumsum(totals)
+    last = int(np.searchsorted(up_to, wanted))
+    near = np.sort(np.concatenate([each[leading == last] for each, leading in hashes()]))
+    found: np.uint64 = near[wanted - 1 - (up_to[last] - totals[last])]
     return found
 
 

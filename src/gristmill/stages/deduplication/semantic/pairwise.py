@@ -8,9 +8,8 @@ from typing import Protocol
 from gristmill.lazy import np
 from gristmill.stages.deduplication.semantic.arithmetic import Arithmetic
 from gristmill.stages.deduplication.semantic.fixed_point import cosine
+from gristmill.stages.deduplication.semantic.store import POINT_BYTES
 
-POINT_BYTES = 4
-"""Of a coordinate on the grid."""
 COMPARED = 4096
 """Pairs whose similarity is computed to the last digit at a time."""
 

@@ -16,7 +16,7 @@ from gristmill.stages.deduplication.semantic.cluster import write_at
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.pairwise import Rows, RowsInMemory, RowsOnDisk, best_before
 from gristmill.stages.deduplication.semantic.ranking import ranked
-from gristmill.stages.deduplication.semantic.store import KEY, KEY_BYTES, POINT_BYTES, Store, read_points
+from gristmill.stages.deduplication.semantic.store import KEY, KEY_BYTES, POINT_BYTES, RANKED, Store, read_points
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange
 from gristmill.stages.registry import register
 from gristmill.storage import Folder
@@ -150,7 +150,7 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
             return
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
-        file, scratch = tempfile.mkstemp(prefix=".ranked-", dir=self.store.path)
+        file, scratch = tempfile.mkstemp(prefix=RANKED, dir=self.store.path)
         try:
             for at in range(start, stop, STEP):
                 points = read_points(path, at, min(at + STEP, stop), dim)

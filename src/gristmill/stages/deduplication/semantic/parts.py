@@ -19,6 +19,12 @@ LOOKED_AT = 1000
 """Embeddings whose most frequent length is taken for that of all."""
 ROWS_PER_TASK = 1 << 15
 """Small clusters are put together up to so many documents."""
+FIELDS = {
+    "ids": "id_field=... where ids are in another, or id_field=None to take <file>#<position>",
+    "texts": "text_field=... where texts are in another, or another which_to_keep than 'longest'",
+    "scores": "score_field=... where scores are in another, or another which_to_keep than 'best'",
+}
+"""What to do if documents do not have a field, by what it is for."""
 
 
 def length_of_first(reader: FileReader, stage: StoreEmbeddingsStage) -> int:
@@ -40,21 +46,27 @@ def length_of_first(reader: FileReader, stage: StoreEmbeddingsStage) -> int:
     return Counter(lengths[:LOOKED_AT]).most_common(1)[0][0]
 
 
-def check_ids(reader: FileReader, stage: StoreEmbeddingsStage) -> None:
-    """`PlanError` if the documents of the first batch do not have the field of the ids."""
-    name = stage.id_field
-    if name is None:
+def check_fields(reader: FileReader, stage: StoreEmbeddingsStage) -> None:
+    """`PlanError` if the documents of the first batch do not have a field: that of the ids, or what ranks them."""
+    ranked_by = "texts" if stage.which_to_keep == "longest" else "scores"
+    wanted = {"ids": stage.id_field, ranked_by: stage.score_field}
+    if not any(wanted.values()):
         return
     first = next((batch for batch in _batches(reader, stage) if batch.num_items), None)
-    if first is None or first.to_pyarrow().column(name).null_count < first.num_items:
+    if first is None:
+        return
+    columns = first.to_pyarrow()
+    empty = {use: name for use, name in wanted.items() if name and columns.column(name).null_count == first.num_items}
+    if not empty:
         return
     whole = next(batch for batch in _read(reader, reader) if batch.num_items)
     there = [column for column in whole.to_pyarrow().column_names if column not in HIDDEN]
-    if name not in there:
-        raise PlanError(
-            f"the first documents of the input have no field {name!r} for their ids; they have: {', '.join(there)}.\n"
-            "    say id_field=... where ids are in another, or id_field=None to take <file>#<position>."
-        )
+    for use, name in empty.items():
+        if name not in there:
+            raise PlanError(
+                f"the first documents of the input have no field {name!r} for their {use}; "
+                f"they have: {', '.join(there)}.\n    say {FIELDS[use]}."
+            )
 
 
 def _batches(reader: FileReader, stage: StoreEmbeddingsStage) -> Iterator[DocumentBatch]:

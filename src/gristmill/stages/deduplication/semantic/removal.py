@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,6 +20,8 @@ from gristmill.tasks.document import ID
 INDEX = "removed.json"
 REASON = "semantic duplicate"
 RECORD = [("position", "<i8"), ("similarity", "<f8")]
+HELD = 1 << 18
+"""Removals that are held before they are put into files."""
 
 
 def split_source(source: str) -> tuple[str, int]:
@@ -27,18 +31,43 @@ def split_source(source: str) -> tuple[str, int]:
 
 
 def write_removed(store: Store, found: Iterable[tuple[Sequence[str], Sequence[float]]]) -> int:
-    """Note what is to be removed, by file, from pieces of (sources, similarities); gives how many there are."""
-    by_file: dict[str, list[tuple[int, float]]] = {}
+    """Note what is to be removed, by file, from pieces of (sources, similarities); gives how many there are.
+
+    Some pieces and the removals of one file are in memory at a time: they are put together on disk.
+    """
+    scratch = store.file("removing")
+    shutil.rmtree(scratch, ignore_errors=True)
+    os.makedirs(scratch)
+    unsorted: dict[str, str] = {}
+    held: dict[str, list[tuple[int, float]]] = {}
+
+    def put_away() -> None:
+        for path, removals in held.items():
+            with open(unsorted.setdefault(path, os.path.join(scratch, str(len(unsorted)))), "ab") as file:
+                file.write(np.array(removals, dtype=RECORD).tobytes())
+        held.clear()
+
+    total = waiting = 0
     for sources, similarities in found:
         for source, similarity in zip(sources, similarities, strict=True):
             path, position = split_source(source)
-            by_file.setdefault(path, []).append((position, similarity))
+            held.setdefault(path, []).append((position, similarity))
+        total += len(sources)
+        waiting += len(sources)
+        if waiting >= HELD:
+            put_away()
+            waiting = 0
+    put_away()
     index: dict[str, str] = {}
-    for number, path in enumerate(sorted(by_file)):
+    for number, path in enumerate(sorted(unsorted)):
         index[path] = f"removed-{number:06d}.npy"
-        store.save(index[path], np.sort(np.array(by_file[path], dtype=RECORD), order="position"))
+        removed = np.fromfile(unsorted[path], RECORD)
+        removed.sort(order="position")
+        store.save(index[path], removed)
+        os.unlink(unsorted[path])
+    os.rmdir(scratch)
     store.write(store.file(INDEX), fast_json.dumps(index))
-    return sum(map(len, by_file.values()))
+    return total
 
 
 @register

@@ -24,7 +24,7 @@ from gristmill.stages.deduplication.semantic.cluster import (
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE, StoreEmbeddingsStage
 from gristmill.stages.deduplication.semantic.identify import IdentifyDuplicatesStage
 from gristmill.stages.deduplication.semantic.pairwise_stage import PairwiseStage
-from gristmill.stages.deduplication.semantic.parts import check_ids, cluster_ranges, length_of_first, settled
+from gristmill.stages.deduplication.semantic.parts import check_fields, cluster_ranges, length_of_first, settled
 from gristmill.stages.deduplication.semantic.removal import RemoveSemanticDuplicates, write_removed
 from gristmill.stages.deduplication.semantic.result import SemanticDeduplicationResult
 from gristmill.stages.deduplication.semantic.store import Store
@@ -94,7 +94,9 @@ class Run:
                         cache.clear()
                         cache.check(made_of)
                     self._steps(log, cache)
-                    if not flow.keep_cache:
+                    if flow.keep_cache:
+                        self.store.drop_unfinished()
+                    else:
                         shutil.rmtree(self.store.path, ignore_errors=True)
             return SemanticDeduplicationResult.of(log.done, self.seconds, self._paths(log))
 
@@ -124,6 +126,7 @@ class Run:
         dim = 0 if is_compared or "read" in done else self._look()
         log.begin()
         cache.begin()
+        self.store.drop_unfinished()
         if not is_compared:
             if "read" not in done:
                 with self._timed("read"):
@@ -166,7 +169,14 @@ class Run:
         if "assign" not in cache.done:
             with self._timed("assign"):
                 sizes = np.diff(self._assign(parts, cache.done["kmeans"]["centroids"]))
-            cache.add("assign", {"clusters": int((sizes > 0).sum()), "largest": int(sizes.max(initial=0))})
+            clusters, wanted = int((sizes > 0).sum()), self.flow.n_clusters
+            cache.add("assign", {"clusters": clusters, "largest": int(sizes.max(initial=0))})
+            if clusters < wanted:
+                fitted_on = cache.done["kmeans"]["fit_rows"]
+                self._say(
+                    f"{NAME}: {clusters:,} clusters have documents, not n_clusters={wanted:,}: others stay empty "
+                    f"where many of the {fitted_on:,} embeddings that k-means was fitted on are equal, or nearly so."
+                )
         self.store.drop_unsorted()
 
     def _say(self, line: str) -> None:
@@ -214,7 +224,7 @@ class Run:
 
     def _look(self) -> int:
         """Check the fields of the first documents; gives how long embeddings are."""
-        check_ids(self.flow.reader(), self._stage(1))
+        check_fields(self.flow.reader(), self._stage(1))
         return self.flow.embedding_dim or length_of_first(self.flow.reader(), self._stage(1))
 
     def _read(self, dim: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ that all workers see: on this machine, or mounted on each.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,16 +26,20 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
 from gristmill.lazy import np
+from gristmill.storage import TEMPORARY
 from gristmill.tasks.names import part_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 POINT_BYTES = 4
+"""Of a coordinate on the grid."""
 KEY = [("row", "<i8"), ("distance", "<f8"), ("score", "<f8")]
 KEY_BYTES = 24
 OPEN_PARTS = 64
 """Files of ids that a worker keeps open."""
+RANKED = ".ranked-"
+"""How the names of files begin in which a worker puts a cluster in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class Store:
     def write(self, path: str, data: Any) -> None:
         """Put a file in place, or replace it; ``data`` is bytes or anything like them, or an array."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = f"{path}.tmp-{os.getpid()}"
+        temporary = f"{path}{TEMPORARY}{uuid.uuid4().hex}"
         content: Any = np.ascontiguousarray(data).reshape(-1).view(np.uint8) if hasattr(data, "dtype") else data
         with open(temporary, "wb") as file:
             file.write(content)
@@ -73,7 +78,7 @@ class Store:
 
     def save(self, name: str, array: np.ndarray) -> None:
         """Put an array in place under a name ending in .npy."""
-        temporary = self.file(f".tmp-{os.getpid()}-{name}")
+        temporary = self.file(f"{TEMPORARY}{uuid.uuid4().hex}-{name}")
         np.save(temporary, array)
         os.replace(temporary, self.file(name))
 
@@ -84,6 +89,14 @@ class Store:
     def own_files(self) -> list[str]:
         """What is in it, but for the log of steps."""
         return [name for name in os.listdir(self.path) if name != "_gristmill"]
+
+    def drop_unfinished(self) -> None:
+        """Remove what workers that were killed have left; none may be at work."""
+        for folder in (self.path, self.file("parts")):
+            for name in os.listdir(folder) if os.path.isdir(folder) else ():
+                if TEMPORARY in name or name.startswith(RANKED):
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(folder, name))
 
     def drop_unsorted(self) -> None:
         """Remove what was of use only until all was sorted by cluster."""
