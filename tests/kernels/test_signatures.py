@@ -152,7 +152,7 @@ def test_nothing_in_nothing_out():
     assert (sketch.bands.shape, sketch.small.shape) == ((20, 0), (0, 260))
     assert Sketcher().signatures(none).shape == (0, 260)
     assert [array.tolist() for array in shingle_sets(none)] == [[], [0]]
-    assert [len(array) for array in piece_hashes(none)] == [0, 0, 0, 0]
+    assert [len(array) for array in piece_hashes(none)] == [0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("chunk", [64, 4096])
@@ -248,12 +248,13 @@ def test_texts_that_have_nothing_in_common_are_estimated_so():
 @given(strings=samples.batches)
 def test_pieces_are_those_of_plain_python(unit, strings):
     texts = Texts.of(strings)
-    hashes, document, begin, end = piece_hashes(texts, unit)
+    hashes, document, begin, end, size = piece_hashes(texts, unit)
     wanted = [(k, *piece) for k, text in enumerate(strings) for piece in reference.pieces(text, unit)]
     assert document.tolist() == [k for k, *_ in wanted]
     assert (begin - texts.starts[document]).tolist() == [piece[2] for piece in wanted]
     assert (end - texts.starts[document]).tolist() == [piece[3] for piece in wanted]
     assert hashes.tolist() == exact_hashes(Texts.of([piece[1] for piece in wanted])).tolist()
+    assert size.tolist() == [len(piece[1].encode()) for piece in wanted]
 
 
 def test_pieces_are_by_line_or_paragraph():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -87,6 +88,28 @@ def test_starting_over_that_is_stopped_in_the_middle_does_not_look_like_done(cor
     monkeypatch.undo()
     result = run(curate(corpus, out))
     assert result.ledger.resumed == 0 and written(out) == before
+
+
+@pytest.mark.parametrize("done", range(12))
+def test_phases_that_were_half_removed_are_removed_by_the_next_that_starts_over(tmp_path, monkeypatch, done):
+    folder = Folder(str(tmp_path))
+    for n, name in enumerate(("duplicates", "duplicates-2", "duplicates-3"), 1):
+        for file in (f"_gristmill/phases/{n}/decided.json", f"_gristmill/phases/{n}/keys", f"{name}/part.parquet"):
+            folder.write(file, b"{}")
+    remove, removed = Folder.remove, []
+
+    def stop_soon(self: Folder, name: str = "") -> None:
+        if len(removed) >= done:
+            raise KeyboardInterrupt
+        removed.append(name)
+        remove(self, name)
+
+    monkeypatch.setattr(Folder, "remove", stop_soon)
+    with suppress(KeyboardInterrupt):
+        CommitLog(folder).clear()
+    monkeypatch.undo()
+    CommitLog(folder).clear()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_files_of_unknown_origin_are_not_mixed_with_ours(corpus, tmp_path):

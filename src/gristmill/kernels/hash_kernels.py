@@ -86,9 +86,12 @@ def count_lines(data, starts, ends):  # type: ignore[no-untyped-def]
     INTS_OUT,
     INTS_OUT,
     INTS_OUT,
+    INTS_OUT,
 )
-def hash_pieces(data, starts, ends, blocks, classes, keys, joined, out, document, begins, stops):  # type: ignore[no-untyped-def]
-    """The pieces that are not blank: hash without white space around it, text, begin and end; returns how many.
+def hash_pieces(data, starts, ends, blocks, classes, keys, joined, out, document, begins, stops, sizes):  # type: ignore[no-untyped-def]
+    """The pieces that are not blank: hash, text, begin, end, and size of what is hashed; returns how many.
+
+    What is hashed is the piece without white space around it.
 
     They are lines, or with ``joined`` runs of lines between blank ones. There must be room for all lines.
     """
@@ -112,6 +115,7 @@ def hash_pieces(data, starts, ends, blocks, classes, keys, joined, out, document
                 from_ = first_visible(data, begins[count], stops[count], blocks, classes)
                 to = visible_end(data, from_, stops[count], blocks, classes)
                 out[count, 0], out[count, 1] = hash_bytes(data, from_, to, keys)
+                sizes[count] = to - from_
                 open_ = False
                 count += 1
     return count

@@ -75,19 +75,20 @@ def exact_hashes(texts: Texts, seed: int = 0) -> Array:
     return out
 
 
-def piece_hashes(texts: Texts, unit: str = "line") -> tuple[Array, Array, Array, Array]:
-    """Hashes as `exact_hashes` of the pieces of all texts, the number of the text each is in, its begin and its end.
+def piece_hashes(texts: Texts, unit: str = "line") -> tuple[Array, Array, Array, Array, Array]:
+    """Hashes as `exact_hashes` of the pieces of all texts, the number of the text each is in, its begin, end and size.
 
     A piece is a line, or a paragraph: a run of lines that are not blank. Begin and end are places in ``texts.data``,
-    without the newline behind it; white space at both ends is not part of what is hashed. Blank pieces are left out.
+    without the newline behind it; white space at both ends is neither hashed nor counted. Blank pieces are left out.
     """
     if unit not in PIECES:
         raise ValueError(f"unit is {unit!r}; pieces are by {' or '.join(map(repr, PIECES))}.")
     room = COUNT_LINES(texts.data, texts.starts, texts.ends)
-    hashes, (document, begin, end) = np.empty((room, 2), np.uint64), np.empty((3, room), np.int64)
+    hashes, places = np.empty((room, 2), np.uint64), np.empty((4, room), np.int64)
     arrays = (texts.data, texts.starts, texts.ends, *tables(), keys(0))
-    count = HASH_PIECES(*arrays, int(unit == "paragraph"), hashes, document, begin, end)
-    return hashes[:count], document[:count], begin[:count], end[:count]
+    count = HASH_PIECES(*arrays, int(unit == "paragraph"), hashes, *places)
+    document, begin, end, size = places[:, :count]
+    return hashes[:count], document, begin, end, size
 
 
 @dataclass(frozen=True)

@@ -160,9 +160,9 @@ class CommitLog:
         phases = list(takewhile(self.folder.exists, (f"{PHASES}/{n}" for n in count(1))))
         for phase in phases:  # the records are of use to who reads this
             self.folder.remove(f"{phase}/{DECIDED}")
-        for n, phase in enumerate(phases, 1):
+        for n in range(len(phases), 0, -1):  # the last first: they are counted from the first on
             self.folder.remove(records_name(n))
-            self.folder.remove(phase)
+            self.folder.remove(phases[n - 1])
 
     def add(self, block: int, entry: Entry) -> None:
         self._waiting.append(_line(block, entry))

@@ -24,6 +24,7 @@ from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter
 from gristmill.stages.text.modifiers import DocumentModifier, Modify
 from gristmill.stages.text.recipes.stage import RecipeStage
+from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileBlock, FileRange, Task
 from gristmill.tasks.arrow import string_array
 from gristmill.tasks.document import HIDDEN, ID
@@ -114,13 +115,15 @@ def _of_barrier(
     if found.record is None:
         report = StageReport(stage.name, "kept")
         if found.stood_for:
-            report.counted["documents removed for which this one stays"] = found.stood_for
+            what = f"{stage.unit}s" if isinstance(stage, PieceDeduplication) else "documents"
+            report.counted[f"{what} removed for which this one stays"] = found.stood_for
         return report, batch
     if isinstance(stage, PieceDeduplication):
         return _less_pieces(stage, found, batch)
     survivor = found.record["survivor"]
     report = StageReport(stage.name, f"dropped: duplicate of {survivor}")
     report.notes.append(f"cluster of {found.record['cluster']}")
+    report.notes += _later(stages, number, writer.folder, survivor)
     for name in ("jaccard_estimated", "jaccard_verified"):
         if (value := found.record.get(name)) is not None:
             report.findings.append(Finding(name, value, "", False))
@@ -129,6 +132,18 @@ def _of_barrier(
     if field in batch.data.column_names and field in other.column_names:
         report.notes += in_common(batch.data.column(field)[0].as_py() or "", other.column(field)[0].as_py() or "")
     return report, batch
+
+
+def _later(stages: Sequence[Stage], number: int, output: Folder, survivor: str) -> Iterator[str]:
+    """What became of a document that stayed at one cut, at those behind it."""
+    barriers = [stage for stage in stages if isinstance(stage, BarrierStage)]
+    for n, barrier in enumerate(barriers[number:], number + 1):
+        if isinstance(barrier, PieceDeduplication):
+            continue
+        found = look_up(records_folder(output, n), survivor)
+        if found.record is not None:
+            yield f"{survivor} was removed by {barrier.name!r} in turn, for {found.record['survivor']}"
+            survivor = found.record["survivor"]
 
 
 def _less_pieces(stage: PieceDeduplication, found: Found, batch: DocumentBatch) -> tuple[StageReport, DocumentBatch]:

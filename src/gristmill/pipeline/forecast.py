@@ -30,8 +30,9 @@ def _lines(name: str, told: Forecast, memory: int) -> list[str]:
     ]
     if told.memory_bytes > memory:
         lines.append(
-            f"{name}: the estimate is above memory_limit: expect workers that run out of memory, and tasks that fail; "
-            "raise it, lower the blocksize of the reader, or take fewer workers"
+            f"{name}: the estimate is above memory_limit: what is compared at a time fits it, but where the executor "
+            "has the same limit workers may run out of memory, and tasks fail; raise it, lower the blocksize of the "
+            "reader, or take fewer workers"
         )
     return lines
 

@@ -26,6 +26,7 @@ VERIFIED = "verified.npy"
 ROW, PIECE = "row", "piece"
 """Which of the documents of a part is removed, or which piece of it."""
 ROWS_AT_ONCE = 100_000
+LEAST_ROWS = 10_000
 BYTES_EACH = 1200
 """Of memory, for each document that is written down at the same time as others."""
 
@@ -159,7 +160,7 @@ def _bytes(table: pa.Table) -> Array:
 
 def rows_at_once(memory: int, workers: int) -> int:
     """How many records each of some workers makes at a time: each look may go to all parts, so the more the better."""
-    return max(ROWS_AT_ONCE, memory // (4 * workers * BYTES_EACH))
+    return max(LEAST_ROWS, memory // (4 * workers * BYTES_EACH))
 
 
 def groups_for(documents: int, workers: int) -> int:

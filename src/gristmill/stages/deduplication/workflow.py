@@ -60,6 +60,10 @@ class DeduplicationWorkflow:
         for name, given in (("input_filetype", input_filetype), ("output_filetype", output_filetype)):
             if given is not None and given not in FORMATS:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, FORMATS))}, not {given!r}.")
+        if type(text_field) is not str:
+            raise ValueError(f"text_field must be the name of a field, not {text_field!r}.")
+        if type(perform_removal) is not bool:
+            raise ValueError(f"perform_removal must be True or False, not {perform_removal!r}.")
         self.input_path = input_path
         self.output_path = os.fspath(output_path)
         self.text_field = text_field

@@ -25,6 +25,7 @@ from tests.stages.deduplication.corpora import (
 from tests.stages.deduplication.in_process import InProcess
 
 from gristmill.errors import PipelineError, PlanError
+from gristmill.pipeline.explain import explain
 from gristmill.stages.deduplication.exact import ExactDeduplication, LineDeduplication
 from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
@@ -403,3 +404,27 @@ def test_pandas_is_not_imported_where_there_is_one(tmp_path):
     )
     assert "[1, 1]" in done.stdout, done.stderr
     assert not (tmp_path / "imported").exists()
+
+
+def test_explain_says_of_a_survivor_that_was_removed_behind_it_what_it_was_removed_for(tmp_path):
+    text = "one text of a few words that is long enough for shingles of twenty-four characters"
+    bodies = [text + " and some more of it, so that this one is the longest", text, text]
+    write_jsonl(tmp_path / "in/a.jsonl", [{"id": f"d{n}", "text": body} for n, body in enumerate(bodies)])
+    stages = [
+        JsonlReader(str(tmp_path / "in")),
+        ExactDeduplication(),
+        FuzzyDeduplication(survivor="longest", num_bands=50, minhashes_per_band=2),
+        JsonlWriter(str(tmp_path / "out")),
+    ]
+    execute(*stages)
+    ids = list(places(tmp_path / "in"))
+    first, second = explain(stages, "d2").stages
+    assert first.verdict == f"dropped: duplicate of {ids[1]}" and second.verdict == "kept"
+    assert f"{ids[1]} was removed by 'FuzzyDeduplication' in turn, for {ids[0]}" in first.notes
+    assert not [note for report in explain(stages, "d1").stages for note in report.notes if "in turn" in note]
+
+
+@pytest.mark.parametrize("wrong", [{"text_field": None}, {"perform_removal": "no"}, {"input_filetype": "csv"}])
+def test_arguments_of_a_workflow_that_make_no_sense_are_refused_by_name(tmp_path, wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ExactDeduplicationWorkflow(tmp_path, tmp_path / "out", **wrong)

@@ -62,21 +62,13 @@ def without_known(texts: list[str], pieces: Callable[[str], list[str]], min_leng
         kept = ""
         for piece in pieces(text):
             bare = piece.strip()
-            if bare and len(own_lines(piece).encode()) >= min_length:
+            if bare and len(bare.encode()) >= min_length:
                 if bare in known:
                     continue
                 known.add(bare)
             kept += piece
         found.append(kept)
     return found
-
-
-def own_lines(piece: str) -> str:
-    """Without the end of the last line, and the blank lines behind it."""
-    own = lines(piece)
-    while not own[-1].strip():
-        own.pop()
-    return "".join(own).removesuffix("\n")
 
 
 @pytest.mark.parametrize(("stage", "pieces"), [(LineDeduplication, lines), (ParagraphDeduplication, paragraphs)])
@@ -148,6 +140,7 @@ def test_explain_says_what_became_of_a_document_and_what_was_left_of_it(tmp_path
     assert verdicts[2][0] == f"dropped: {NOTHING_LEFT}"
     assert verdicts[4] == ["changed: text", "dropped: too few words"]
     assert found[3].stages[0].changes == {"text": ("x\nold\nfresh\nsame", "x\nfresh\n")}
+    assert found[0].stages[0].counted == {"lines removed for which this one stays": 5}
     kept = {row["id"] for row in lines_of(tmp_path / "out")}
     assert {f"d{n}" for n, one in enumerate(found) if one.kept} == kept == {"d0", "d3"}
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from gristmill.errors import PlanError
@@ -88,6 +90,24 @@ def test_a_column_that_the_reader_does_not_give_is_known_before_the_run(work):
     path = work.put("a.jsonl", LINES[0])
     with pytest.raises(PlanError, match="url"):
         Pipeline("x", stages=[JsonlReader(path, fields=["text"]), Needs(), JsonlWriter("out")]).plan()
+
+
+def test_a_parquet_file_whose_text_is_none_or_is_not_there_is_told_before_the_run(work):
+    path = work.folder / "a.parquet"
+    pq.write_table(pa.table({"text": ["a"], "score": [1.5], "nothing": pa.nulls(1)}), path)
+
+    def plan(name, *stages):
+        reader = ParquetReader(str(path), text_field=name)
+        return Pipeline("x", stages=[reader, *stages, ParquetWriter(work.folder / "out")]).plan()
+
+    with pytest.raises(PlanError, match=r"the column 'score' of .*a.parquet is of type double, not text"):
+        plan("score")
+    with pytest.raises(PlanError, match="have no field 'txt'; they have: nothing, score, text"):
+        plan("txt")
+    with pytest.raises(PlanError, match=r"needs the field 'scores'.* Did you mean 'score'?"):
+        plan("text", ScoreFilter(WordCountFilter(), text_field="scores"))
+    for name in ("text", "nothing", None):
+        plan(name)
 
 
 def test_stages_are_sent_to_workers_without_the_list_of_files(work):

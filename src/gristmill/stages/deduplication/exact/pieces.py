@@ -56,8 +56,8 @@ class PieceDeduplication(BarrierStage):
         from gristmill.tasks.arrow import number_array, one_array
         from gristmill.tasks.document import ID
 
-        hashes, document, begin, end = pieces_of(batch, self.text_field, self.unit)
-        long = np.flatnonzero(end - begin >= self.min_length)
+        hashes, document, _, _, size = pieces_of(batch, self.text_field, self.unit)
+        long = np.flatnonzero(size >= self.min_length)
         rows = number_array(document[long].astype(np.int32))
         idents = {IDENT: batch.data.column(ID)}
         if self.id_field is not None:
@@ -65,7 +65,7 @@ class PieceDeduplication(BarrierStage):
         return pa.table(
             {
                 **{name: pa.DictionaryArray.from_arrays(rows, one_array(ids)) for name, ids in idents.items()},
-                SIZE: number_array((end - begin)[long]),
+                SIZE: number_array(size[long]),
                 ROW: rows,
                 PIECE: number_array((long - np.searchsorted(document, document[long])).astype(np.int32)),
                 "h0": hashes[long, 0].copy(),
@@ -101,8 +101,9 @@ class LineDeduplication(PieceDeduplication):
     r"""Removes lines from texts that were there before, in the same document or in one before it.
 
     Lines end in ``\n`` and are compared without the white space around them; blank ones are left alone, and so are
-    those of fewer than ``min_length`` bytes. A line goes with its end, and what stays is as it was. A document of which
-    no line is left is dropped. What was removed is in ``duplicates/``, with what documents have in ``id_field``.
+    those of fewer than ``min_length`` bytes without it. A line goes with its end, and what stays is as it was. A
+    document of which no line is left is dropped. What was removed is in ``duplicates/``, with what documents have in
+    ``id_field``.
     """
 
     unit = "line"
@@ -118,8 +119,8 @@ class ParagraphDeduplication(PieceDeduplication):
     unit = "paragraph"
 
 
-def pieces_of(batch: DocumentBatch, text_field: str, unit: str) -> tuple[Any, Any, Any, Any]:
-    """Hashes of the pieces of all texts, the documents that they are of, and where they stand in the buffer."""
+def pieces_of(batch: DocumentBatch, text_field: str, unit: str) -> tuple[Any, Any, Any, Any, Any]:
+    """Hashes of the pieces of all texts, the documents that they are of, where they stand in the buffer, and sizes."""
     from gristmill.kernels.signatures import piece_hashes
     from gristmill.stages.text.filters.columns import only_texts_of
 
@@ -134,7 +135,7 @@ def without(batch: DocumentBatch, text_field: str, unit: str, rows: Any, pieces:
     from gristmill.stages.text.filters.columns import only_texts_of
 
     texts = only_texts_of(batch, text_field)
-    _, document, begin, end = pieces_of(batch, text_field, unit)
+    _, document, begin, end, _ = pieces_of(batch, text_field, unit)
     gone = np.searchsorted(document, rows) + pieces
     if unit == "line":
         stop = np.minimum(end + 1, texts.ends[document])

@@ -82,8 +82,10 @@ class FuzzyDeduplication(BarrierStage):
         check_policy(survivor, score_field)
         for name, value in (
             *(("char_ngrams", char_ngrams), ("num_bands", num_bands), ("minhashes_per_band", minhashes_per_band)),
-            *(("bands_per_iteration", bands_per_iteration or 1), ("word_ngrams", word_ngrams or 1)),
+            *(("bands_per_iteration", bands_per_iteration), ("word_ngrams", word_ngrams)),
         ):
+            if value is None and name in ("bands_per_iteration", "word_ngrams"):
+                continue
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be a whole number above 0, not {value!r}.")
         if bands_per_iteration is not None and bands_per_iteration > num_bands:
@@ -208,9 +210,11 @@ class FuzzyDeduplication(BarrierStage):
         removed = decisions.write_records(between, parts, self.id_field is not None, exact=False, threshold=far)
         between.notes.insert(0, decisions.told(self.name, parts, sizes, sum(removed.removed.values())))
         if removed.below and not self.verify:
+            count = sum(removed.removed.values())
             between.notes.append(
-                f"{self.name}: {removed.below:,} of these are chained: they hang together with the document that stays "
-                f"through others only (similarity below {far:.2f}); verify=True keeps them"
+                f"{self.name}: {removed.below:,} of the {count:,} that are removed are chained: "
+                f"less than {far:.2f} like the document that stays, as a rule because others stand between the two; "
+                "verify=True keeps them"
             )
 
     def _labels(self, between: Between, parts: Parts) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from gristmill.errors import PlanError
 from gristmill.stages.registry import register
 from gristmill.stages.text.io.blocks import pack
 from gristmill.stages.text.io.listing import File
@@ -58,6 +59,23 @@ class ParquetReader(FileReader):
             columns = [name for name in dict.fromkeys(needed) if self.fields is None or name in self.fields]
             required = [name for name in required if name not in self.if_there]
         return RowGroups(self.options, self.text_field, columns, required, self.block_bytes, LARGE)
+
+    def _first_fields(self, part: FileRange) -> set[str]:
+        from gristmill.stages.text.io.reader.row_groups import is_text, schema_of
+
+        try:
+            schema = schema_of(part.path, self.options)
+        except OSError:  # it is said when the file is read
+            return set()
+        if schema is None:
+            return set()
+        kind = schema.field(self.text_field).type if self.text_field in schema.names else None
+        if kind is not None and str(kind) != "null" and not is_text(kind):
+            raise PlanError(
+                f"{self.name!r}: the column {self.text_field!r} of {part.path} is of type {kind}, not text.\n"
+                "    say text_field=... where the text is in another column, or text_field=None where there is none."
+            )
+        return set(schema.names)
 
     def _groups(self, files: list[File]) -> list[list[FileRange]]:
         if self.files_per_partition:

@@ -53,6 +53,21 @@ def row_group_sizes(path: str, options: Mapping[str, Any]) -> list[int] | None:
         return None
 
 
+def schema_of(path: str, options: Mapping[str, Any]) -> pa.Schema | None:
+    """The columns of a file; None if it cannot be told."""
+    try:
+        with opened_parquet(path, options) as (file, _):
+            return file.schema_arrow
+    except Unreadable:
+        return None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds texts."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return str(kind) in ("string", "large_string", "string_view")
+
+
 def row_count(path: str, options: Mapping[str, Any]) -> int:
     """The rows of a file; 0 if it cannot be told."""
     try:
@@ -212,11 +227,7 @@ def _no_text(table: pa.Table, name: str) -> str | None:
     if name not in table.column_names:
         return f"no field {name!r}"
     kind = table.schema.field(name).type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view":
-        return None
-    return f"the field {name!r} is of type {kind}, not a string,"
+    return None if is_text(kind) else f"the field {name!r} is of type {kind}, not a string,"
 
 
 def _without_rows(table: pa.Table, text: str) -> pa.Table:
