@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from gristmill import Pipeline
+from gristmill.kernels import signatures
 from gristmill.stages.decontamination import FuzzyDecontamination
 from gristmill.stages.registry import registered
 from gristmill.tasks import DocumentBatch
@@ -132,6 +134,62 @@ def test_an_entry_that_is_there_a_thousand_times_is_one(entries):
     assert len(stage.index.similar.texts) == 1
     left = stage.process(batch(entries[:1] * 50))
     assert set(left.account.dropped[0].reasons) == {"overlaps text#0"}
+
+
+def test_many_entries_that_are_alike_cost_a_text_no_more_than_some(monkeypatch):
+    template = prose(random.Random(6), 60)
+    stage = FuzzyDecontamination(reference_texts=[f"{template} q{i}" for i in range(1000)])
+    docs = batch([f"{template} d{i}" for i in range(500)] * 2)
+    stage.setup()
+    compared, jaccards = [], signatures.jaccards
+
+    def counted(values, edges, left, right):
+        compared.append(len(left))
+        return jaccards(values, edges, left, right)
+
+    monkeypatch.setattr(signatures, "jaccards", counted)
+    tracemalloc.start()
+    try:
+        assert stage.process(docs).num_items == 0
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(compared) <= 64 * 500
+    assert peak < 100e6
+
+
+@pytest.mark.parametrize("threshold", [0.8, 1])
+def test_a_copy_of_one_of_many_entries_that_are_alike_is_found_as_such(threshold):
+    template = prose(random.Random(7), 500)
+    versions = [f"{template} {i}" for i in range(1000)]
+    stage = FuzzyDecontamination(reference_texts=versions, jaccard_threshold=threshold)
+    left = stage.process(batch([*versions[-20:], template + " else"]))
+    assert left.num_items == (threshold == 1)
+    assert list(left.account.dropped[0].reasons)[:20] == [f"overlaps text#{i}" for i in range(980, 1000)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_entry_is_found_behind_many_that_seem_as_similar(seed):
+    rng = random.Random(8)
+    template = prose(rng, 80)
+    versions = [f"{template} {prose(rng, 20)}" for _ in range(200)]
+    # one minimum: all that share it seem the same
+    stage = FuzzyDecontamination(reference_texts=versions, num_bands=1, minhashes_per_band=1, seed=seed)
+    left = stage.process(batch([versions[150] + " x", template + " " + prose(rng, 20)]))
+    assert left.num_items == 1
+    assert list(left.account.dropped[0].reasons) == ["overlaps text#150"]
+
+
+def test_what_is_found_does_not_depend_on_the_other_documents():
+    rng = random.Random(9)
+    template = prose(rng, 80)
+    versions = [f"{template} {prose(rng, 8)}" for _ in range(1000)]
+    docs = [edited(rng, rng.choice(versions), 0.01) for _ in range(30)] + [prose(rng, 80)] + versions[:5] * 2
+    stage = FuzzyDecontamination(reference_texts=versions, action="flag", score_field="s")
+    together = stage.process(batch(docs)).data.to_pylist()
+    assert sum(row["overlaps"] is not None for row in together) > 20
+    assert [stage.process(batch([doc])).data.to_pylist()[0] for doc in docs] == together
+    assert stage.process(batch(docs[::-1])).data.to_pylist() == together[::-1]
 
 
 def test_a_pipeline_in_yaml_runs(entries, tmp_path: Path):

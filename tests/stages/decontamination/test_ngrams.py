@@ -107,6 +107,14 @@ def test_several_fields_and_lists_belong_to_one_entry(tmp_path):
     assert [reason.partition("#")[0] for reason in left.account.dropped[0].reasons] == ["overlaps quiz.jsonl"] * 2
 
 
+@pytest.mark.parametrize("other", [[SHORT, None], ["", SHORT], [None, SHORT]], ids=str)
+def test_a_field_is_a_text_in_some_records_and_a_list_with_gaps_in_others(other, tmp_path):
+    broken = QUESTION.replace(" ", "\n")
+    path = jsonl(tmp_path / "quiz.jsonl", {"text": broken}, {"text": other}, {"text": None}, {"text": [None]}, {})
+    assert kept(NgramDecontamination(str(path)), QUESTION, SHORT, "clean") == ["clean"]
+    assert kept(NgramDecontamination(str(path), normalize=False), broken, QUESTION, SHORT) == []
+
+
 def test_a_cut_takes_a_window_with_it_and_leaves_the_rest():
     before, after = "один " * 100, "два " * 100
     text = before + QUESTION + " " + after
@@ -151,6 +159,16 @@ def test_any_file_that_readers_read_can_be_the_reference(tmp_path):
         ('{"text": "fine"}\n{"text": \n', "reference {path}: the record at 17 is bad: not valid JSON"),
         ('{"question": "here"}\n', "reference {path}: no record has a text in the field 'text'"),
         ('{"text": 3}\n', "reference {path}: the field 'text' holds int64, not text"),
+        (
+            '{"text": "fine"}\n{"text": 42}\n',
+            "reference {path}: the field 'text' of the record at 17 is 42, not a text",
+        ),
+        (
+            '{"text": {"a": ["b"]}}\n',
+            """reference {path}: the field 'text' of the record at 0 is {{"a": ["b"]}}, not""",
+        ),
+        ('{"text": ["a"]}\n{"text": [["b"]]}\n', "the field 'text' of the record at 16 is [[\"b\"]], not a text"),
+        ('{"text": "a"}\n{"text": ["b", 1]}\n', "the field 'text' of the record at 14 is [\"b\", 1], not a text"),
         ('{"text": " "}\n', "the reference {path} has no text"),
         ("", "the reference {path} has no text"),
     ],

@@ -100,7 +100,7 @@ class FuzzyDecontamination(Decontamination):
         known: _Known = self.index
         document, parts = np.arange(len(texts)), texts
         if self.pieces != "document":
-            _, document, starts, ends = piece_hashes(texts, self.pieces)
+            _, document, starts, ends, _ = piece_hashes(texts, self.pieces)
             parts = Texts(texts.data, starts, ends)
         if self.normalize:
             parts = folded(parts)

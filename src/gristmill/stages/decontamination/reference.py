@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.lazy import np
 from gristmill.stages.text.io.listing import File, list_files
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 GIVEN = "text"
 """What entries are called that come from no file."""
+SHOWN = 60
+"""How many characters of a value an error shows."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,15 @@ class Source:
         """The texts of a field, of each record: a list where it holds a list of texts."""
         import pyarrow as pa
 
+        from gristmill.stages.text.io.json_columns import is_json
+
         column = batch.data.column(name)
+        if is_json(batch.data.schema.field(name)):
+            idents = batch.data.column(ID).to_pylist()
+            return [
+                [] if text is None else _texts(text, name, path, ident.rpartition("#")[2])
+                for text, ident in zip(column.to_pylist(), idents, strict=True)
+            ]
         kind = column.type
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
             kind = kind.value_type
@@ -135,3 +146,16 @@ class Source:
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
             raise PlanError(f"reference {path}: the field {name!r} holds {kind}, not text or lists of texts.")
         return values
+
+
+def _texts(value: str, name: str, path: str, position: str) -> list[str]:
+    """The texts of a JSON value, which is one or a list of them."""
+    found = fast_json.loads(value)
+    texts = found if isinstance(found, list) else [found]
+    if not all(text is None or isinstance(text, str) for text in texts):
+        shown = value if len(value) <= SHOWN else value[:SHOWN] + "..."
+        raise PlanError(
+            f"reference {path}: the field {name!r} of the record at {position} is {shown}, not a text or a list of "
+            "texts. make it one, or take the record out; reference_field=... names other fields."
+        )
+    return [text for text in texts if text]
