@@ -23,14 +23,14 @@ from gristmill.errors import OutputChanged, PipelineError, PipelineFailed, PlanE
 from gristmill.ledger.commits import DECIDED, PHASES, RUN, CommitLog, phase_name
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE, Output, is_output, records_name
-from gristmill.pipeline.documents import check_apart, fingerprint, with_ledger
+from gristmill.pipeline.documents import check_apart, fingerprint, stages_of, with_ledger
 from gristmill.pipeline.forecast import forecast, look
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.barrier import KEYS, BarrierStage, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.resources import Resources
-from gristmill.stages.spool import DOCUMENTS, Spool, SpoolReader, is_empty, read_arrow
+from gristmill.stages.spool import DOCUMENTS, FAILED, Spool, SpoolReader, WithoutKeys, is_empty, read_arrow
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
@@ -46,6 +46,8 @@ CPUS_AS_GOOD = 12
 """With more CPUs than this for each GPU, they make keys sooner than they hand texts to it: measured on an H200."""
 GPU_SHARE = 0.25
 """Of a GPU for each worker that makes keys on it: one alone would leave it waiting."""
+GIVEN_UP = ".failed-"
+"""In the names of files in quarantine, of what the engine has given up (`ledger.failed`)."""
 HERE_BYTES = 64 << 20
 """Work on so little is done in the driver: workers take longer to start."""
 
@@ -143,7 +145,7 @@ class _Phases:
             cuts.append(cut)
             self._phase(cut, front, head, blocks, source)
             if cut.read_again:
-                front = [whole[0]]
+                front = [whole[0], *cut.without()]
                 blocks = [_known(block, cut.documents) for block in blocks]
             else:
                 head = SpoolReader(cut.folder, cut.parts, cut.version)
@@ -167,6 +169,7 @@ class _Phases:
             cut.parts = [(name, files) for name, files in decided["parts"]]
             cut.documents = decided.get("documents", {})
             cut.is_cleared = decided.get("cleared", False)
+            cut.failed_parts, cut.failed_blocks = decided.get("failed", ([], {}))
             self.notes += decided["notes"]
             self.done_before += _steps_of(plan)
             if not cut.read_again:
@@ -184,11 +187,16 @@ class _Phases:
         loading.start()
         result = self._execute(stages, head, blocks, source, False)
         if result.record.failures_total and not self.executor.ignore_failures:
+            assert result.ledger is not None
+            result.ledger.log = CommitLog(self.writer.folder)  # what is in the folder of the phase is no output
             raise PipelineFailed(result.failure_report(), result)
         loading.join()
         self.executor.ahead([*self.pipeline.stages, cut.barrier.behind(cut.folder, cut.records)])
         cut.documents = _committed(cut.folder)
         cut.parts = [(name, _files_of(name, blocks)) for name in _names(cut.folder)]
+        if cut.read_again:
+            cut.failed_parts = [name.removesuffix(FAILED) for name in cut.folder.names() if name.endswith(FAILED)]
+            cut.failed_blocks = _failed_blocks(cut.folder)
         _check_fields(cut)
         ledger = self.records[before].ledger
         assert ledger is not None
@@ -197,7 +205,13 @@ class _Phases:
         cut.barrier.decide(between)
         between.notes.append(f"{cut.barrier.name}: decided in {time.monotonic() - began:.1f} s")
         self.notes += between.notes
-        state = {"parts": cut.parts, "documents": cut.documents, "notes": between.notes, "ledger": ledger.plain()}
+        state = {
+            "parts": cut.parts,
+            "documents": cut.documents,
+            "failed": [cut.failed_parts, cut.failed_blocks],
+            "notes": between.notes,
+            "ledger": ledger.plain(),
+        }
         cut.folder.write(DECIDED, fast_json.dumps(state))
         if not cut.read_again:
             self._account(ledger)
@@ -219,6 +233,9 @@ class _Phases:
         plan, tasks = with_ledger(plan, [head], self.pipeline._as_yaml, blocks, fresh=False)
         assert plan.ledger is not None
         log = plan.ledger.log
+        for stage in stages_of(plan):
+            if isinstance(stage, Spool):  # not before: a run that goes on may ignore failures or not
+                stage.gives_up = self.executor.ignore_failures
         try:
             if behind is not None and behind.is_cleared and not behind.read_again and tasks:
                 raise OutputChanged(
@@ -274,7 +291,7 @@ class _Phases:
         if not cut.is_cleared:
             folder.write(DECIDED, fast_json.dumps({**_read_json(folder, DECIDED), "cleared": True}))
         for name in folder.names(unfinished=True):
-            if name not in (DECIDED, *cut.barrier.stays):
+            if name not in (DECIDED, *cut.barrier.stays) and not name.endswith(FAILED):
                 folder.remove(name)
 
 
@@ -292,6 +309,18 @@ class _Cut:
     version: str = ""
     is_cleared: bool = False
     """Whether a run has come to its end, so that documents that were put aside have gone."""
+    failed_parts: list[str] = field(default_factory=list)
+    """Those that are read again and have documents without keys."""
+    failed_blocks: dict[str, str] = field(default_factory=dict)
+    """Those that are read again and were given up before the cut, each with the reason."""
+
+    def without(self) -> list[Stage]:
+        """What takes out documents that were given up before the cut, if there are any."""
+        if not self.failed_parts and not self.failed_blocks:
+            return []
+        known = [part for part in self.documents if str(block_of_file(part)) in self.failed_blocks]
+        name = f"without keys of {self.barrier.name}"
+        return [WithoutKeys(name, self.folder, self.failed_parts, self.failed_blocks, known)]
 
 
 _Piece = tuple[list[Stage], Stage, list[Task[Any]], Source]
@@ -346,13 +375,15 @@ class _Between:
         if self._cut.read_again:
             numbers = {block_of_file(part) for part in parts}
             head = self._head.reading_for([stage])  # type: ignore[attr-defined]  # it can be read again
+            without = self._cut.without()
+            front = [head, *without, *([_NotEmpty()] if without else [])]  # a part of which nothing is left is unknown
             blocks = [block for block in self._blocks if int(block.task_id) in numbers]
         else:
             reader = SpoolReader(self._cut.folder, self._cut.parts, self._cut.version)
-            head, blocks = reader, [block for block in reader.source() if block.data in wanted]
+            front, blocks = [reader], [block for block in reader.source() if block.data in wanted]
         if not blocks:
             return
-        plan = replace(plan_of(name, [head, stage], Source(blocks[0])), ledger=RunLedger())
+        plan = replace(plan_of(name, [*front, stage], Source(blocks[0])), ledger=RunLedger())
         self._execute(plan, blocks, keep=False)
 
     def _execute(self, plan: Any, tasks: list[Task[Any]], keep: bool) -> RunResult:
@@ -365,6 +396,21 @@ class _Between:
         record.ledger = None
         self._phases.records.append(record)
         return result
+
+
+class _NotEmpty(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Lets batches through in which there is something."""
+
+    name = "not empty"
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def process(self, task: DocumentBatch) -> DocumentBatch | None:
+        return task if task.num_items else None
 
 
 class _Wants(ProcessingStage[DocumentBatch, DocumentBatch]):
@@ -454,13 +500,25 @@ def _committed(folder: Folder) -> dict[str, int]:
     """
     committed = CommitLog(folder).files()
     for name in folder.names():
-        if name.endswith((KEYS, DOCUMENTS)) and name not in committed:
+        if name.endswith((KEYS, DOCUMENTS, FAILED)) and name not in committed:
             folder.remove(name)
     parts: dict[str, int] = {}
     for name, documents in committed.items():
+        if name.endswith(FAILED):
+            continue
         part = name.removesuffix(KEYS).removesuffix(DOCUMENTS)
         parts[part] = parts.get(part, 0) + documents
     return parts
+
+
+def _failed_blocks(folder: Folder) -> dict[str, str]:
+    """Blocks that were given up as a whole, or from some part on, each with the reason."""
+    found: dict[str, str] = {}
+    for name in folder.names(QUARANTINE):
+        if GIVEN_UP in name:
+            first = folder.read(f"{QUARANTINE}/{name}").partition(b"\n")[0]
+            found.setdefault(str(block_of_file(name)), fast_json.loads(first)["reason"])
+    return found
 
 
 def _known(block: Task[Any], documents: Mapping[str, int]) -> Task[Any]:

@@ -93,6 +93,8 @@ class ProcessingStage(ABC, Generic[In, Out]):
     """
     row_wise: bool = False
     """Whether a batch of documents becomes one batch, each document by itself: a large one is then given in parts."""
+    needs_all_fields: ClassVar[bool] = False
+    """Whether it is of no use without the fields of `inputs`: a run whose first records lack one does not start."""
     only_outputs: bool = False
     """Whether results hold no columns but those of `outputs`."""
     indifferent: ClassVar[tuple[str, ...]] = ()

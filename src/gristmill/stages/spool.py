@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
 from gristmill.stages.barrier import KEYS, BarrierStage
 from gristmill.stages.core import ProcessingStage
 from gristmill.storage import Folder
-from gristmill.tasks import DocumentBatch, FileGroupTask, SpoolBlock, Written
-from gristmill.tasks.document import ID
-from gristmill.tasks.names import part_name
+from gristmill.tasks import BadRecord, DocumentBatch, FileGroupTask, SpoolBlock, Written
+from gristmill.tasks.document import ID, RAW, rows_of
+from gristmill.tasks.names import block_of_file, part_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 DOCUMENTS = ".docs"
 """How the names of files end that hold documents."""
+FAILED = ".failed"
+"""How the names of files end that say which rows of a part have no keys, and why: only where it is read again."""
 EMPTY = b"gristmill.empty"
 """In the metadata of keys: the columns of which all of the part is null."""
+REMOTE_BLOCK_BYTES = 64 << 10
+"""Read ahead of what is asked for, of a file that is not on this machine."""
 PART = "spool_part"
 """In the metadata of a batch: the part that it was."""
+OF_DOCUMENTS = (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError)
+"""Errors that are about what a document holds. Others, of memory or of a storage, may not come again."""
 
 
 def part_of(task: DocumentBatch) -> str:
@@ -35,6 +41,7 @@ class Spool(ProcessingStage[DocumentBatch, FileGroupTask]):
     """Writes the keys of each batch, and the batch itself if it is not to be read from the source again.
 
     Documents that stages in front have dropped are written as ``writer``, the one at the end of the pipeline, does.
+    With ``gives_up`` a document whose keys cannot be made is a bad record, and the others of its batch go on.
     """
 
     split_on_failure = False  # a part of a batch would be another part
@@ -45,6 +52,7 @@ class Spool(ProcessingStage[DocumentBatch, FileGroupTask]):
         self.folder = folder
         self.writer = writer
         self.with_documents = with_documents
+        self.gives_up = False
 
     @property
     def excluded(self) -> bool | float:
@@ -78,24 +86,112 @@ class Spool(ProcessingStage[DocumentBatch, FileGroupTask]):
     def process(self, task: DocumentBatch) -> FileGroupTask:
         # not the part that it was in front of an earlier cut: a stage since then may have made several of one
         name = part_name(task.task_id, "")
-        files = []
+        whole = left = task.data
+        reasons: dict[int, str] = {}
+        try:
+            keys: pa.Table | None = self._keys(task, whole)
+        except OF_DOCUMENTS:
+            if not self.gives_up or not self.is_own():  # of a stage that is not ours bad records are not accounted for
+                raise
+            reasons = self._reasons(task._with_data(whole))
+            left = without(whole, reasons)
+            keys = self._keys(task._with_data(left), whole) if left.num_rows else None
+        files: list[tuple[str, Any]] = []
         written = FileGroupTask(dataset_name=task.dataset_name)
-        if self.with_documents:
-            files.append((name + DOCUMENTS, in_arrow(task.data)))
-        files.append((name + KEYS, in_arrow(self._keys(task))))
+        if keys is not None:
+            if self.with_documents:
+                files.append((name + DOCUMENTS, in_arrow(left)))
+            files.append((name + KEYS, in_arrow(keys)))
+        if reasons:
+            written.account.bad += bad_records(whole, reasons)
+            if not self.with_documents:
+                files.append((name + FAILED, fast_json.dumps(list(reasons.items()))))
         for n, (file, data) in enumerate(files):
             self.folder.write(file, data)
             written.data.append(self.folder.full_path(file))
             # the documents are counted once
-            written.account.written.append(Written(file, 0 if n else task.num_items, data.size))
+            written.account.written.append(Written(file, 0 if n else left.num_rows, len(data)))
         return written
 
-    def _keys(self, task: DocumentBatch) -> pa.Table:
+    def _keys(self, task: DocumentBatch, whole: pa.Table) -> pa.Table:
         """The keys, and in their metadata the columns that hold nothing: of null texts some keys have no rows."""
         keys = self.barrier.keys(task)
-        table = task.data
-        empty = [name for name in self.barrier.key_columns if table.column(name).null_count == table.num_rows]
+        empty = [name for name in self.barrier.key_columns if whole.column(name).null_count == whole.num_rows]
         return keys.replace_schema_metadata({EMPTY: fast_json.dumps(empty)})
+
+    def _reasons(self, task: DocumentBatch) -> dict[int, str]:
+        """By row, in order, why the keys of a document cannot be made; found by cutting the batch in halves."""
+        found: dict[int, str] = {}
+        left = [(0, task.num_items)] if task.num_items else []
+        while left:
+            start, stop = left.pop()
+            try:
+                self.barrier.keys(task.slice(start, stop))
+            except OF_DOCUMENTS as error:
+                if stop - start == 1:
+                    words = str(error).strip().partition("\n")[0]
+                    found[start] = f"{self.name}: {type(error).__name__}: {words:.500}"
+                else:
+                    middle = (start + stop) // 2
+                    left += [(middle, stop), (start, middle)]
+        return found
+
+
+def without(table: pa.Table, rows: Collection[int]) -> pa.Table:
+    """A table without some of its rows."""
+    return rows_of(table, [row for row in range(table.num_rows) if row not in rows])
+
+
+def bad_records(table: pa.Table, reasons: Mapping[int, str]) -> Iterator[BadRecord]:
+    """Rows of a table as records that could not be processed."""
+    from gristmill.tasks.arrow import int_array
+
+    there = [name for name in (ID, RAW) if name in table.column_names]
+    rows = table.select(there).take(int_array(list(reasons))).to_pylist()
+    for row, reason in zip(rows, reasons.values(), strict=True):
+        file, _, position = str(row[ID]).rpartition("#")
+        where = int(position) if position.isdecimal() else 0
+        yield BadRecord(file or str(row[ID]), where, reason, row.get(RAW) or b"")
+
+
+class WithoutKeys(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Behind a cut, where the source is read again: documents that were given up in front of it are bad records.
+
+    Of ``parts`` it is written down which rows these are. Of ``blocks``, each with the reason, they are all but those of
+    parts that are ``known``.
+    """
+
+    split_on_failure = False
+
+    def __init__(
+        self, name: str, folder: Folder, parts: Sequence[str], blocks: Mapping[str, str], known: Sequence[str]
+    ) -> None:
+        self.name = name
+        self.folder = folder
+        self.parts = list(parts)
+        self.blocks = dict(blocks)
+        self.known = list(known)
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        part = part_of(task)
+        reasons: dict[int, str] = {}
+        if part in self.parts:
+            reasons = dict(fast_json.loads(self.folder.read(part + FAILED)))
+        elif part not in self.known and (reason := self.blocks.get(str(block_of_file(part)))):
+            reasons = dict.fromkeys(range(task.num_items), reason)
+        if not reasons:
+            return task
+        if max(reasons) >= task.num_items:
+            raise ValueError(f"{part} has fewer documents than it had: start over with --fresh.")
+        left = task._with_data(without(task.data, reasons))
+        left.account.bad += bad_records(task.data, reasons)
+        return left
 
 
 def is_empty(folder: Folder, part: str, column: str) -> bool:
@@ -155,7 +251,12 @@ def read_arrow(folder: Folder, name: str, columns: Sequence[str] | None = None) 
         with pa.memory_map(folder.path(name)) as source:
             table = pa.ipc.open_file(source).read_all()
         return table if columns is None else table.select(columns)
-    with folder.fs.open(folder.path(name), "rb") as file:
-        data = file.read()
-    table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
-    return table if columns is None else table.select(columns)
+    # what is asked for, and no more: keys have many columns, of which one or two are wanted at a time
+    with folder.fs.open(folder.path(name), "rb", block_size=REMOTE_BLOCK_BYTES) as file:
+        if columns is None:
+            return pa.ipc.open_file(pa.BufferReader(file.read())).read_all()
+        schema = pa.ipc.open_file(file).schema
+        if not columns:
+            return schema.empty_table().select([])
+        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(column) for column in columns])
+        return pa.ipc.open_file(file, options=options).read_all().select(columns)

@@ -15,7 +15,7 @@ import pytest
 from gristmill import Pipeline
 from gristmill.errors import OutputChanged, PlanError
 from gristmill.pipeline.fingerprint import describe_stage
-from gristmill.stages.decontamination import NgramDecontamination
+from gristmill.stages.decontamination import FuzzyDecontamination, NgramDecontamination
 from gristmill.stages.registry import registered
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.tasks import DocumentBatch
@@ -245,3 +245,37 @@ def test_the_fingerprint_has_the_files_of_lists_globs_and_folders(benchmark, tmp
 
 def test_it_is_known_by_name():
     assert registered("NgramDecontamination") is NgramDecontamination
+
+
+@pytest.mark.parametrize("stage", [NgramDecontamination, FuzzyDecontamination])
+def test_what_would_find_nothing_does_not_start_and_entries_that_are_too_short_are_told(tmp_path, capsys, stage):
+    source = jsonl(tmp_path / "in.jsonl", {"text": PADDING})
+    bench = jsonl(tmp_path / "bench.jsonl", {"question": QUESTION * 2, "choices": ["a", "b"]}, {"question": "Yes."})
+
+    def plan(**arguments):
+        looking = stage(**({"reference_path": str(bench), "reference_field": "question"} | arguments))
+        Pipeline("x", stages=[JsonlReader(str(source)), looking, JsonlWriter(tmp_path / "out")]).plan()
+        return capsys.readouterr().err
+
+    with pytest.raises(PlanError, match="has a text in the field 'chocies'"):
+        plan(reference_field=["question", "chocies"])
+    with pytest.raises(PlanError, match=f"'{stage.__name__}' needs the field 'body'"):
+        plan(text_field="body")
+    with pytest.raises(PlanError, match="none of the 2 entries of the reference is long enough"):
+        plan(reference_path=None, reference_texts=["a b", "c"])
+    assert "1 of the 2 entries of the reference are too short" in plan()
+    assert not plan(reference_path=None, reference_texts=[QUESTION * 2, QUESTION * 2])
+
+
+@pytest.mark.parametrize("action", ["cut", "drop"])
+@pytest.mark.parametrize("other", [42, {"a": QUESTION}, None])
+def test_what_is_no_text_in_some_documents_stays_and_the_others_are_looked_at_as_texts(tmp_path, action, other):
+    bodies = [PADDING + "\n\n" + QUESTION.replace(" ", "\n") + PADDING, other, 'clean, "quoted"']
+    source = jsonl(tmp_path / "in.jsonl", *({"body": body} for body in bodies))
+    stage = NgramDecontamination(reference_texts=[QUESTION], text_field="body", action=action, min_piece=50)
+    reader = JsonlReader(str(source), text_field=None)
+    Pipeline("x", stages=[reader, stage, JsonlWriter(tmp_path / "out")]).run()
+    left = [record["body"] for record in lines(tmp_path / "out")]
+    assert left[-2:] == bodies[1:] and len(left) == (3 if action == "cut" else 2)
+    if action == "cut":
+        assert "planets" not in left[0] and '"' not in left[0] and left[0].split() and PADDING[:100] in left[0]

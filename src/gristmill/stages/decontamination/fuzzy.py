@@ -92,6 +92,10 @@ class FuzzyDecontamination(Decontamination):
         )
         return _load(self.reference, files, sketcher, self.min_chars, self.normalize)
 
+    def wanted(self) -> np.ndarray[Any, Any]:
+        found: np.ndarray[Any, Any] = self.index.wanted
+        return found
+
     def find(self, texts: Texts) -> Found:
         from gristmill.kernels.folding import folded
         from gristmill.kernels.signatures import piece_hashes
@@ -119,6 +123,8 @@ class _Known:
 
     similar: SimilarTexts
     entries: np.ndarray[Any, Any]
+    wanted: np.ndarray[Any, Any]
+    """The entries that are looked for, those too that are equal to others."""
 
 
 @lru_cache(maxsize=8)
@@ -133,5 +139,7 @@ def _load(
     texts = folded(reference.texts) if normalize else reference.texts
     # A text that is there often would make as many candidates, each time that it is found.
     first = first_equal(exact_hashes(texts)) == np.arange(len(texts))
-    wanted = first & (texts.length.count >= min_chars)
-    return _Known(SimilarTexts.of(texts.select(wanted), sketcher), reference.entries[wanted]), reference.names
+    long = texts.length.count >= min_chars
+    similar = SimilarTexts.of(texts.select(first & long), sketcher)
+    known = _Known(similar, reference.entries[first & long], np.unique(reference.entries[long]))
+    return known, reference.names

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from gristmill import fast_json
 from gristmill.lazy import np
 from gristmill.stages.decontamination.checks import check_share, check_whole
 from gristmill.stages.decontamination.cutting import Cut, cut, in_characters
 from gristmill.stages.decontamination.reference import Source
 from gristmill.stages.decontamination.stage import Decontamination, Found
 from gristmill.stages.registry import register
-from gristmill.stages.text.filters.columns import texts_of
+from gristmill.stages.text.filters.columns import texts_among
 from gristmill.stages.text.io.listing import File
 from gristmill.stages.text.modifiers.modify import put_column
 from gristmill.tasks import DocumentBatch
@@ -91,6 +92,10 @@ class NgramDecontamination(Decontamination):
         overlap.preload()
         return _load(self.reference, files, self.ngram, self.min_words, self.max_frequency, self.normalize)
 
+    def wanted(self) -> np.ndarray[Any, Any]:
+        found: np.ndarray[Any, Any] = np.flatnonzero(self.index.sizes)
+        return found
+
     def find(self, texts: Texts) -> Found:
         found = self._overlaps(texts)
         return Found(found.entry, self._scores(found))
@@ -115,9 +120,10 @@ class NgramDecontamination(Decontamination):
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from gristmill.stages.text.io.json_columns import is_json
         from gristmill.tasks.arrow import one_array
 
-        texts = texts_of(task, self.text_field)
+        texts = texts_among(task, self.text_field)
         found = self._overlaps(texts)
         rows = np.flatnonzero(found.entry >= 0)
         if not len(rows):
@@ -136,6 +142,8 @@ class NgramDecontamination(Decontamination):
             reasons.append(f"{self.reason(int(found.entry[row]))}: {much}")
         if left:
             column = one_array(task.data.column(self.text_field))
+            if is_json(task.data.schema.field(self.text_field)):
+                left = [fast_json.dumps(text).decode() for text in left]
             column = pc.replace_with_mask(column, pa.array(changed), pa.array(left, type=column.type))
             put_column(task, self.text_field, column)
             task.account.counters["documents cut"] += len(left)

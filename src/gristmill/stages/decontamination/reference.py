@@ -85,27 +85,32 @@ class Source:
         names: list[str] = [f"{GIVEN}#{i}" for i in range(len(self.texts))]
         texts: list[str] = list(self.texts)
         entries: list[int] = list(range(len(self.texts)))
+        found: set[str] = set()
         for file in files:
-            for name, pieces in self._entries(file.path):
+            for name, pieces in self._entries(file.path, found):
                 texts += pieces
                 entries += [len(names)] * len(pieces)
                 names.append(name)
         if not any(text.strip() for text in texts):
             where = ", ".join(self.paths) or "reference_texts"
             raise PlanError(f"the reference {where} has no text: there is nothing to look for.")
+        for name in self.fields if files else ():
+            if name not in found:
+                raise PlanError(f"no record of the reference {', '.join(self.paths)} has a text in the field {name!r}.")
         return Reference(names, Texts.of(texts), np.array(entries, np.int64))
 
-    def _entries(self, path: str) -> Iterator[tuple[str, list[str]]]:
-        """The entries of a file with their texts, in order."""
+    def _entries(self, path: str, found: set[str]) -> Iterator[tuple[str, list[str]]]:
+        """The entries of a file with their texts, in order; fields that have some are added to those ``found``."""
         count = with_text = 0
         for batch in self._batches(path):
             bad = batch.account.bad
             if bad:
                 more = f" There are {len(bad)} such records in it." if len(bad) > 1 else ""
                 raise PlanError(f"reference {path}: the record at {bad[0].position} is bad: {bad[0].reason}.{more}")
-            columns = [self._column(batch, name, path) for name in self.fields if name in batch.columns]
+            by_field = {name: self._column(batch, name, path) for name in self.fields if name in batch.columns}
+            found.update(name for name, column in by_field.items() if any(column))
             for row, ident in enumerate(batch.data.column(ID).to_pylist()):
-                pieces = [text for column in columns for text in column[row]]
+                pieces = [text for column in by_field.values() for text in column[row]]
                 count += 1
                 with_text += bool(pieces)
                 yield posixpath.basename(path) + "#" + ident.rpartition("#")[2], pieces

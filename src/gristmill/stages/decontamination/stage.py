@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from gristmill.errors import PlanError
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.decontamination.reference import Source
-from gristmill.stages.text.filters.columns import set_column, texts_of
+from gristmill.stages.text.filters.columns import set_column, texts_among
 from gristmill.stages.text.io.listing import File
 from gristmill.tasks import DocumentBatch
 
@@ -34,6 +36,7 @@ class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
     """
 
     row_wise = True
+    needs_all_fields = True
     actions: ClassVar[tuple[str, ...]] = ("drop", "flag")
 
     def __init__(
@@ -59,6 +62,10 @@ class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
     def find(self, texts: Texts) -> Found:
         """What texts have in common with the reference."""
 
+    @abstractmethod
+    def wanted(self) -> np.ndarray[Any, Any]:
+        """The entries that are looked for: not those that are too short, say."""
+
     @property
     def index(self) -> Any:
         self.setup()
@@ -74,7 +81,14 @@ class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
         return self._loaded[1][entry]
 
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
-        self.reference.read(self.reference.files())
+        self._loaded = self.load(tuple(self.reference.files()))
+        entries, wanted = len(self._loaded[1]), len(self.wanted())
+        if not wanted:
+            raise PlanError(f"{self.name!r}: none of the {entries:,} entries of the reference is long enough.")
+        if wanted < entries:
+            few = f"{entries - wanted:,} of the {entries:,} entries of the reference"
+            words = f"gristmill: {self.name}: {few} are too short, or have nothing of their own, and are not looked for"
+            print(words, file=sys.stderr, flush=True)
         return self
 
     def preload(self) -> None:
@@ -95,7 +109,7 @@ class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
         return ["data"], made.get(self.action, [])
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        found = self.find(texts_of(task, self.text_field))
+        found = self.find(texts_among(task, self.text_field))
         return self._flag(task, found) if self.action == "flag" else self._drop(task, found)
 
     def _drop(self, task: DocumentBatch, found: Found) -> DocumentBatch:

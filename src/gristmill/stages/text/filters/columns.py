@@ -52,6 +52,17 @@ def only_texts_of(batch: DocumentBatch, field: str) -> Texts:
     return texts_of(batch, field)
 
 
+def texts_among(batch: DocumentBatch, field: str) -> Texts:
+    """As `texts_of`, where a document may have something else in the field, which is then no text."""
+    from gristmill import fast_json
+    from gristmill.stages.text.io.json_columns import is_json
+
+    column = column_of(batch, field)
+    if not is_json(batch.data.schema.field(field)):
+        return texts_of(batch, field)
+    return Texts.of([fast_json.loads(text) if text and text[0] == '"' else "" for text in column.to_pylist()])
+
+
 def column_of(batch: DocumentBatch, field: str) -> Any:
     if field not in batch.data.column_names:
         raise KeyError(f"there is no column {field!r}; there are: {', '.join(batch.columns)}.")

@@ -85,7 +85,7 @@ def check(
                 continue
             near = difflib.get_close_matches(name, found, 1)
             words = f"stage {stage.name!r} needs the field {name!r}, which the first records of {path} do not have"
-            if near or hasattr(stage, "filters") or hasattr(stage, "rules"):
+            if near or hasattr(stage, "filters") or hasattr(stage, "rules") or stage.needs_all_fields:
                 hint = f" Did you mean {near[0]!r}?" if near else f" They have: {there}."
                 raise PlanError(f"{words}.{hint}")
             print(f"gristmill: {words}; where it is missing it is null", file=sys.stderr, flush=True)
