@@ -12,8 +12,8 @@ from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
 from gristmill.ledger.commits import DECIDED
 from gristmill.ledger.sides import is_output
+from gristmill.pipeline.cut import phase_folder, records_folder
 from gristmill.pipeline.explain_duplicates import Found, in_common, look_up
-from gristmill.pipeline.phases import phase_folder, records_folder
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.exact.pieces import NOTHING_LEFT, PieceDeduplication, without

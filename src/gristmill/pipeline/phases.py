@@ -11,30 +11,39 @@ import hashlib
 import importlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
 from gristmill.backends.base import Executor, Plan, RunRecord, StageStats, StepStats
-from gristmill.errors import OutputChanged, PipelineError, PipelineFailed, PlanError, not_writable
+from gristmill.errors import OutputChanged, PipelineFailed, PlanError, not_writable
 from gristmill.ledger.commits import DECIDED, PHASES, RUN, CommitLog, phase_name
 from gristmill.ledger.run import RunLedger
-from gristmill.ledger.sides import EXCLUDED, QUARANTINE, Output, is_output, records_name
+from gristmill.ledger.sides import EXCLUDED, QUARANTINE, Output, is_output
+from gristmill.pipeline.between import Between
+from gristmill.pipeline.cut import (
+    Cut,
+    check_fields,
+    committed,
+    failed_blocks,
+    files_of,
+    known_block,
+    part_names,
+    phase_folder,
+    records_folder,
+)
 from gristmill.pipeline.documents import check_apart, fingerprint, stages_of, with_ledger
 from gristmill.pipeline.forecast import forecast, look
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
 from gristmill.pipeline.result import RunResult
-from gristmill.stages.barrier import KEYS, BarrierStage, Looked
-from gristmill.stages.core import ProcessingStage
+from gristmill.stages.barrier import BarrierStage, Looked
 from gristmill.stages.resources import Resources
-from gristmill.stages.spool import DOCUMENTS, FAILED, Spool, SpoolReader, WithoutKeys, is_empty, read_arrow
-from gristmill.stages.text.io.reader.jsonl import JsonlReader
+from gristmill.stages.spool import FAILED, Spool, SpoolReader
 from gristmill.storage import Folder
-from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
-from gristmill.tasks.names import block_of_file, part_name
+from gristmill.tasks import Task
 
 if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
@@ -46,10 +55,6 @@ CPUS_AS_GOOD = 12
 """With more CPUs than this for each GPU, they make keys sooner than they hand texts to it: measured on an H200."""
 GPU_SHARE = 0.25
 """Of a GPU for each worker that makes keys on it: one alone would leave it waiting."""
-GIVEN_UP = ".failed-"
-"""In the names of files in quarantine, of what the engine has given up (`ledger.failed`)."""
-HERE_BYTES = 64 << 20
-"""Work on so little is done in the driver: workers take longer to start."""
 
 
 def run(pipeline: Pipeline, executor: Executor, keep_outputs: bool | None, fuse: bool, fresh: bool) -> RunResult:
@@ -130,10 +135,10 @@ class _Phases:
                 "Start over with --fresh, or run(fresh=True), which removes what is there; or write to another folder."
             )
 
-    def _cuts(self, whole: list[Stage], source: Source) -> tuple[list[_Cut], _Piece]:
+    def _cuts(self, whole: list[Stage], source: Source) -> tuple[list[Cut], _Piece]:
         """All up to the last cut; gives the cuts, and what is left."""
         output = self.writer.folder
-        cuts: list[_Cut] = []
+        cuts: list[Cut] = []
         front: list[Stage] = []
         head, blocks = self.reader, self.blocks
         for stage in whole:
@@ -141,12 +146,12 @@ class _Phases:
                 front.append(stage)
                 continue
             number = len(cuts) + 1
-            cut = _Cut(stage, phase_folder(output, number), records_folder(output, number))
+            cut = Cut(stage, phase_folder(output, number), records_folder(output, number))
             cuts.append(cut)
             self._phase(cut, front, head, blocks, source)
             if cut.read_again:
                 front = [whole[0], *cut.without()]
-                blocks = [_known(block, cut.documents) for block in blocks]
+                blocks = [known_block(block, cut.documents) for block in blocks]
             else:
                 head = SpoolReader(cut.folder, cut.parts, cut.version)
                 blocks = list(head.source())
@@ -155,7 +160,7 @@ class _Phases:
             front.append(stage.behind(cut.folder, cut.records))
         return cuts, (front, head, blocks, source)
 
-    def _phase(self, cut: _Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source) -> None:
+    def _phase(self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source) -> None:
         """All in front of a cut, and what is decided there."""
         cut.read_again = len(front) == 1 and hasattr(front[0], "reading_for")
         spool = Spool(cut.barrier, cut.folder, self.writer, not cut.read_again)
@@ -192,15 +197,15 @@ class _Phases:
             raise PipelineFailed(result.failure_report(), result)
         loading.join()
         self.executor.ahead([*self.pipeline.stages, cut.barrier.behind(cut.folder, cut.records)])
-        cut.documents = _committed(cut.folder)
-        cut.parts = [(name, _files_of(name, blocks)) for name in _names(cut.folder)]
+        cut.documents = committed(cut.folder)
+        cut.parts = [(name, files_of(name, blocks)) for name in part_names(cut.folder)]
         if cut.read_again:
             cut.failed_parts = [name.removesuffix(FAILED) for name in cut.folder.names() if name.endswith(FAILED)]
-            cut.failed_blocks = _failed_blocks(cut.folder)
-        _check_fields(cut)
+            cut.failed_blocks = failed_blocks(cut.folder)
+        check_fields(cut)
         ledger = self.records[before].ledger
         assert ledger is not None
-        between = _Between(self, cut, head, blocks, memory, workers)
+        between = Between(self.executor, self.records, cut, head, blocks, memory, workers)
         began = time.monotonic()
         cut.barrier.decide(between)
         between.notes.append(f"{cut.barrier.name}: decided in {time.monotonic() - began:.1f} s")
@@ -226,7 +231,7 @@ class _Phases:
         blocks: Sequence[Task[Any]],
         source: Source,
         keep_outputs: bool | None,
-        behind: _Cut | None = None,
+        behind: Cut | None = None,
     ) -> RunResult:
         """Run a piece; the last one is ``behind`` a cut."""
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
@@ -280,7 +285,7 @@ class _Phases:
             notes=self.notes,
         )
 
-    def _clear(self, cut: _Cut, number: int) -> None:
+    def _clear(self, cut: Cut, number: int) -> None:
         """Put what was set aside in front of a cut beside the rest, and remove what was of use to the run only."""
         output, folder = self.writer.folder, cut.folder
         for side in (EXCLUDED, QUARANTINE):
@@ -295,138 +300,8 @@ class _Phases:
                 folder.remove(name)
 
 
-@dataclass
-class _Cut:
-    barrier: BarrierStage
-    folder: Folder
-    records: Folder
-    parts: list[tuple[str, list[str]]] = field(default_factory=list)
-    """By name, in order, each with the source files that its documents come from."""
-    documents: dict[str, int] = field(default_factory=dict)
-    """How many each part has."""
-    read_again: bool = False
-    """Whether documents are read from the source again behind the cut, as nothing was done to them before it."""
-    version: str = ""
-    is_cleared: bool = False
-    """Whether a run has come to its end, so that documents that were put aside have gone."""
-    failed_parts: list[str] = field(default_factory=list)
-    """Those that are read again and have documents without keys."""
-    failed_blocks: dict[str, str] = field(default_factory=dict)
-    """Those that are read again and were given up before the cut, each with the reason."""
-
-    def without(self) -> list[Stage]:
-        """What takes out documents that were given up before the cut, if there are any."""
-        if not self.failed_parts and not self.failed_blocks:
-            return []
-        known = [part for part in self.documents if str(block_of_file(part)) in self.failed_blocks]
-        name = f"without keys of {self.barrier.name}"
-        return [WithoutKeys(name, self.folder, self.failed_parts, self.failed_blocks, known)]
-
-
 _Piece = tuple[list[Stage], Stage, list[Task[Any]], Source]
 """Stages, the one among them that knows what is read, the blocks of that, and the first of them."""
-
-
-class _Between:
-    """See `gristmill.stages.barrier.Between`."""
-
-    def __init__(
-        self, phases: _Phases, cut: _Cut, head: Stage, blocks: Sequence[Task[Any]], memory: int, workers: int
-    ) -> None:
-        self.folder = cut.folder
-        self.records = cut.records
-        self.memory = memory
-        self.workers = workers
-        self.notes: list[str] = []
-        self._phases = phases
-        self._cut = cut
-        self._head = head
-        self._blocks = blocks
-
-    def run(self, name: str, stage: Stage, tasks: Sequence[Task[Any]], size: int) -> list[Any]:
-        if not tasks:
-            return []
-        if size <= min(HERE_BYTES, self.memory // 4) or (len(tasks) == 1 and size <= self.memory // 4):
-            stage.preload()
-            stage.setup()
-            return [stage.process(task) for task in tasks]
-        plan = plan_of(name, [stage], Source(tasks[0]))
-        return self._execute(plan, list(tasks), keep=True).outputs
-
-    def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
-        if not self._cut.read_again:
-            return [self._stored(part, row, field) for part, row, _ in places] if self.folder.is_local else None
-        ranges = []
-        for _, _, ident in places:
-            path, _, position = ident.rpartition("#")
-            ranges.append(FileRange(path, int(position), int(position) + 1))
-        blocks = [piece for block in self._blocks if isinstance(block, FileBlock) for piece in block.data]
-        if not isinstance(self._head, JsonlReader) or any(piece.stop < 0 for piece in blocks):
-            return None  # a file that must be read from its beginning
-        batch = self._head.reading_for([_Wants(field)]).process(FileBlock(ranges, task_id="0"))
-        texts: list[str] = batch.data.column(field).to_pylist()  # type: ignore[union-attr]  # no stream: it is one batch
-        return texts if len(texts) == len(places) else None
-
-    def _stored(self, part: str, row: int, field: str) -> str:
-        return read_arrow(self.folder, part + DOCUMENTS, [field]).column(0)[row].as_py() or ""
-
-    def again(self, name: str, stage: Stage, parts: Sequence[str]) -> None:
-        wanted = set(parts)
-        if self._cut.read_again:
-            numbers = {block_of_file(part) for part in parts}
-            head = self._head.reading_for([stage])  # type: ignore[attr-defined]  # it can be read again
-            without = self._cut.without()
-            front = [head, *without, *([_NotEmpty()] if without else [])]  # a part of which nothing is left is unknown
-            blocks = [block for block in self._blocks if int(block.task_id) in numbers]
-        else:
-            reader = SpoolReader(self._cut.folder, self._cut.parts, self._cut.version)
-            front, blocks = [reader], [block for block in reader.source() if block.data in wanted]
-        if not blocks:
-            return
-        plan = replace(plan_of(name, [*front, stage], Source(blocks[0])), ledger=RunLedger())
-        self._execute(plan, blocks, keep=False)
-
-    def _execute(self, plan: Any, tasks: list[Task[Any]], keep: bool) -> RunResult:
-        record = self._phases.executor.execute(plan, tasks, keep)
-        result = RunResult(record)
-        result.check()
-        if record.failures_total:
-            raise PipelineFailed(result.failure_report(), result)
-        record.steps.clear()  # it is no stage of the user's pipeline
-        record.ledger = None
-        self._phases.records.append(record)
-        return result
-
-
-class _NotEmpty(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Lets batches through in which there is something."""
-
-    name = "not empty"
-
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
-
-    def process(self, task: DocumentBatch) -> DocumentBatch | None:
-        return task if task.num_items else None
-
-
-class _Wants(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Stands for whoever looks at one column, when a reader is told what to take."""
-
-    def __init__(self, column: str) -> None:
-        self.column = column
-
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], [self.column]
-
-    def output_type(self) -> type[FileGroupTask]:
-        return FileGroupTask
-
-    def process(self, task: DocumentBatch) -> DocumentBatch:
-        return task
 
 
 def limits_of(executor: Executor, told: int | None) -> tuple[int, int]:
@@ -453,17 +328,6 @@ def wants_gpu(barrier: BarrierStage, executor: Executor, looked: Looked | None, 
     return barrier.gpu_is_of_use and bool(gpus) and workers <= CPUS_AS_GOOD * gpus
 
 
-def _check_fields(cut: _Cut) -> None:
-    """A field that no document has is misspelt: nothing would be a duplicate of anything."""
-    parts = [name for name, count in cut.documents.items() if count]
-    for name in cut.barrier.key_columns if parts else ():
-        if all(is_empty(cut.folder, part, name) for part in parts):
-            raise PipelineError(
-                f"{cut.barrier.name!r}: no document has anything in the field {name!r}, so nothing was decided and "
-                "nothing written.\nName the field that is meant, and start over with --fresh, or run(fresh=True)."
-            )
-
-
 def _import_all(modules: Sequence[str]) -> None:
     """Import what will be needed while there is nothing else to do. Whoever needs it says what is wrong with it."""
     with suppress(Exception):
@@ -475,65 +339,8 @@ def say(line: str) -> None:
     print(f"gristmill: {line}", file=sys.stderr, flush=True)
 
 
-def phase_folder(output: Folder, number: int) -> Folder:
-    """Where the keys are of the documents in front of the cut of this number."""
-    return Folder(f"{output.url.rstrip('/')}/{PHASES}/{number}", output.options)
-
-
-def records_folder(output: Folder, number: int) -> Folder:
-    """Where the records are of what was removed at the cut of this number."""
-    return Folder(f"{output.url.rstrip('/')}/{records_name(number)}", output.options)
-
-
 def _steps_of(plan: Plan) -> list[StepStats]:
     return [StepStats(step.name, [StageStats(stage.name) for stage in step.stages]) for step in plan.steps]
-
-
-def _names(folder: Folder) -> list[str]:
-    return [name.removesuffix(KEYS) for name in folder.names() if name.endswith(KEYS)]
-
-
-def _committed(folder: Folder) -> dict[str, int]:
-    """How many documents each part has.
-
-    What attempts have left that came to nothing is removed: a worker may die between a file and its report.
-    """
-    committed = CommitLog(folder).files()
-    for name in folder.names():
-        if name.endswith((KEYS, DOCUMENTS, FAILED)) and name not in committed:
-            folder.remove(name)
-    parts: dict[str, int] = {}
-    for name, documents in committed.items():
-        if name.endswith(FAILED):
-            continue
-        part = name.removesuffix(KEYS).removesuffix(DOCUMENTS)
-        parts[part] = parts.get(part, 0) + documents
-    return parts
-
-
-def _failed_blocks(folder: Folder) -> dict[str, str]:
-    """Blocks that were given up as a whole, or from some part on, each with the reason."""
-    found: dict[str, str] = {}
-    for name in folder.names(QUARANTINE):
-        if GIVEN_UP in name:
-            first = folder.read(f"{QUARANTINE}/{name}").partition(b"\n")[0]
-            found.setdefault(str(block_of_file(name)), fast_json.loads(first)["reason"])
-    return found
-
-
-def _known(block: Task[Any], documents: Mapping[str, int]) -> Task[Any]:
-    """A block with the number of its documents, if it is one part."""
-    if not isinstance(block, FileBlock):
-        return block
-    return replace(block, documents=documents.get(part_name(block.task_id, "")))
-
-
-def _files_of(part: str, blocks: Sequence[Task[Any]]) -> list[str]:
-    number = block_of_file(part)
-    block = blocks[number] if number is not None and number < len(blocks) else None
-    if isinstance(block, FileBlock):
-        return sorted({piece.path for piece in block.data})
-    return list(getattr(block, "files", []))
 
 
 def _read_json(folder: Folder, name: str) -> Any:

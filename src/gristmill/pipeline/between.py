@@ -1,0 +1,132 @@
+"""What a stage that needs all documents is given to decide with: see `gristmill.stages.barrier.Between`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gristmill.backends.base import Executor, RunRecord
+from gristmill.errors import PipelineFailed
+from gristmill.ledger.run import RunLedger
+from gristmill.pipeline.cut import Cut
+from gristmill.pipeline.planner import Source, Stage, plan_of
+from gristmill.pipeline.result import RunResult
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.spool import DOCUMENTS, SpoolReader, read_arrow
+from gristmill.stages.text.io.reader.jsonl import JsonlReader
+from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
+from gristmill.tasks.names import block_of_file
+
+HERE_BYTES = 64 << 20
+"""Work on so little is done in the driver: workers take longer to start."""
+
+
+class Between:
+    """Runs steps of a cut on an executor. What was run is added to ``done``."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        done: list[RunRecord],
+        cut: Cut,
+        head: Stage,
+        blocks: Sequence[Task[Any]],
+        memory: int,
+        workers: int,
+    ) -> None:
+        self.folder = cut.folder
+        self.records = cut.records
+        self.memory = memory
+        self.workers = workers
+        self.notes: list[str] = []
+        self._executor = executor
+        self._done = done
+        self._cut = cut
+        self._head = head
+        self._blocks = blocks
+
+    def run(self, name: str, stage: Stage, tasks: Sequence[Task[Any]], size: int) -> list[Any]:
+        if not tasks:
+            return []
+        if size <= min(HERE_BYTES, self.memory // 4) or (len(tasks) == 1 and size <= self.memory // 4):
+            stage.preload()
+            stage.setup()
+            return [stage.process(task) for task in tasks]
+        plan = plan_of(name, [stage], Source(tasks[0]))
+        return self._execute(plan, list(tasks), keep=True).outputs
+
+    def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
+        if not self._cut.read_again:
+            return [self._stored(part, row, field) for part, row, _ in places] if self.folder.is_local else None
+        ranges = []
+        for _, _, ident in places:
+            path, _, position = ident.rpartition("#")
+            ranges.append(FileRange(path, int(position), int(position) + 1))
+        blocks = [piece for block in self._blocks if isinstance(block, FileBlock) for piece in block.data]
+        if not isinstance(self._head, JsonlReader) or any(piece.stop < 0 for piece in blocks):
+            return None  # a file that must be read from its beginning
+        batch = self._head.reading_for([_Wants(field)]).process(FileBlock(ranges, task_id="0"))
+        texts: list[str] = batch.data.column(field).to_pylist()  # type: ignore[union-attr]  # no stream: it is one batch
+        return texts if len(texts) == len(places) else None
+
+    def _stored(self, part: str, row: int, field: str) -> str:
+        return read_arrow(self.folder, part + DOCUMENTS, [field]).column(0)[row].as_py() or ""
+
+    def again(self, name: str, stage: Stage, parts: Sequence[str]) -> None:
+        wanted = set(parts)
+        if self._cut.read_again:
+            numbers = {block_of_file(part) for part in parts}
+            head = self._head.reading_for([stage])  # type: ignore[attr-defined]  # it can be read again
+            without = self._cut.without()
+            front = [head, *without, *([_NotEmpty()] if without else [])]  # a part of which nothing is left is unknown
+            blocks = [block for block in self._blocks if int(block.task_id) in numbers]
+        else:
+            reader = SpoolReader(self._cut.folder, self._cut.parts, self._cut.version)
+            front, blocks = [reader], [block for block in reader.source() if block.data in wanted]
+        if not blocks:
+            return
+        plan = replace(plan_of(name, [*front, stage], Source(blocks[0])), ledger=RunLedger())
+        self._execute(plan, blocks, keep=False)
+
+    def _execute(self, plan: Any, tasks: list[Task[Any]], keep: bool) -> RunResult:
+        record = self._executor.execute(plan, tasks, keep)
+        result = RunResult(record)
+        result.check()
+        if record.failures_total:
+            raise PipelineFailed(result.failure_report(), result)
+        record.steps.clear()  # it is no stage of the user's pipeline
+        record.ledger = None
+        self._done.append(record)
+        return result
+
+
+class _NotEmpty(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Lets batches through in which there is something."""
+
+    name = "not empty"
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], []
+
+    def process(self, task: DocumentBatch) -> DocumentBatch | None:
+        return task if task.num_items else None
+
+
+class _Wants(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Stands for whoever looks at one column, when a reader is told what to take."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.column]
+
+    def output_type(self) -> type[FileGroupTask]:
+        return FileGroupTask
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        return task

@@ -1,0 +1,119 @@
+"""A place at which a pipeline is cut in two: what is in its folder, and what of it was given up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gristmill import fast_json
+from gristmill.errors import PipelineError
+from gristmill.ledger.commits import PHASES, CommitLog
+from gristmill.ledger.sides import QUARANTINE, records_name
+from gristmill.pipeline.planner import Stage
+from gristmill.stages.barrier import KEYS, BarrierStage
+from gristmill.stages.spool import DOCUMENTS, FAILED, WithoutKeys, is_empty
+from gristmill.storage import Folder
+from gristmill.tasks import FileBlock, Task
+from gristmill.tasks.names import block_of_file, part_name
+
+GIVEN_UP = ".failed-"
+"""In the names of files in quarantine, of what the engine has given up (`ledger.failed`)."""
+
+
+@dataclass
+class Cut:
+    """What is known of it."""
+
+    barrier: BarrierStage
+    folder: Folder
+    records: Folder
+    parts: list[tuple[str, list[str]]] = field(default_factory=list)
+    """By name, in order, each with the source files that its documents come from."""
+    documents: dict[str, int] = field(default_factory=dict)
+    """How many each part has."""
+    read_again: bool = False
+    """Whether documents are read from the source again behind the cut, as nothing was done to them before it."""
+    version: str = ""
+    is_cleared: bool = False
+    """Whether a run has come to its end, so that documents that were put aside have gone."""
+    failed_parts: list[str] = field(default_factory=list)
+    """Those that are read again and have documents without keys."""
+    failed_blocks: dict[str, str] = field(default_factory=dict)
+    """Those that are read again and were given up before the cut, each with the reason."""
+
+    def without(self) -> list[Stage]:
+        """What takes out documents that were given up before the cut, if there are any."""
+        if not self.failed_parts and not self.failed_blocks:
+            return []
+        known = [part for part in self.documents if str(block_of_file(part)) in self.failed_blocks]
+        name = f"without keys of {self.barrier.name}"
+        return [WithoutKeys(name, self.folder, self.failed_parts, self.failed_blocks, known)]
+
+
+def check_fields(cut: Cut) -> None:
+    """A field that no document has is misspelt: nothing would be a duplicate of anything."""
+    parts = [name for name, count in cut.documents.items() if count]
+    for name in cut.barrier.key_columns if parts else ():
+        if all(is_empty(cut.folder, part, name) for part in parts):
+            raise PipelineError(
+                f"{cut.barrier.name!r}: no document has anything in the field {name!r}, so nothing was decided and "
+                "nothing written.\nName the field that is meant, and start over with --fresh, or run(fresh=True)."
+            )
+
+
+def phase_folder(output: Folder, number: int) -> Folder:
+    """Where the keys are of the documents in front of the cut of this number."""
+    return Folder(f"{output.url.rstrip('/')}/{PHASES}/{number}", output.options)
+
+
+def records_folder(output: Folder, number: int) -> Folder:
+    """Where the records are of what was removed at the cut of this number."""
+    return Folder(f"{output.url.rstrip('/')}/{records_name(number)}", output.options)
+
+
+def part_names(folder: Folder) -> list[str]:
+    return [name.removesuffix(KEYS) for name in folder.names() if name.endswith(KEYS)]
+
+
+def committed(folder: Folder) -> dict[str, int]:
+    """How many documents each part has.
+
+    What attempts have left that came to nothing is removed: a worker may die between a file and its report.
+    """
+    found = CommitLog(folder).files()
+    for name in folder.names():
+        if name.endswith((KEYS, DOCUMENTS, FAILED)) and name not in found:
+            folder.remove(name)
+    parts: dict[str, int] = {}
+    for name, documents in found.items():
+        if name.endswith(FAILED):
+            continue
+        part = name.removesuffix(KEYS).removesuffix(DOCUMENTS)
+        parts[part] = parts.get(part, 0) + documents
+    return parts
+
+
+def failed_blocks(folder: Folder) -> dict[str, str]:
+    """Blocks that were given up as a whole, or from some part on, each with the reason."""
+    found: dict[str, str] = {}
+    for name in folder.names(QUARANTINE):
+        if GIVEN_UP in name:
+            first = folder.read(f"{QUARANTINE}/{name}").partition(b"\n")[0]
+            found.setdefault(str(block_of_file(name)), fast_json.loads(first)["reason"])
+    return found
+
+
+def known_block(block: Task[Any], documents: Mapping[str, int]) -> Task[Any]:
+    """A block with the number of its documents, if it is one part."""
+    if not isinstance(block, FileBlock):
+        return block
+    return replace(block, documents=documents.get(part_name(block.task_id, "")))
+
+
+def files_of(part: str, blocks: Sequence[Task[Any]]) -> list[str]:
+    number = block_of_file(part)
+    block = blocks[number] if number is not None and number < len(blocks) else None
+    if isinstance(block, FileBlock):
+        return sorted({piece.path for piece in block.data})
+    return list(getattr(block, "files", []))
