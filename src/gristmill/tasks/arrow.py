@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHORT_STRINGS = ("string", "string_view")
+FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+"""What NumPy calls the numbers that Arrow has other names for."""
 NOTES = "gristmill"
 """The key under which fields, and frames by their ``attrs``, say that strings are JSON text."""
 SLACK_BYTES = 1024
@@ -132,7 +134,8 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> Any:
     array = one_array(column)
     if array.null_count or not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
         return array.to_numpy(zero_copy_only=False)
-    kind = np.dtype(array.type.to_pandas_dtype())
+    # not by to_pandas_dtype, for which some versions of pyarrow import pandas
+    kind = np.dtype(FLOATS.get(str(array.type), str(array.type)))
     if not len(array):  # its buffers may be missing
         return np.zeros(0, kind)
     return np.frombuffer(array.buffers()[1], kind, count=len(array), offset=array.offset * kind.itemsize)
