@@ -43,14 +43,14 @@ def lines(folder: Path) -> list[dict]:
 
 
 @pytest.fixture
-def benchmark(tmp_path: Path) -> Path:
+def questions(tmp_path: Path) -> Path:
     return jsonl(tmp_path / "bench.jsonl", {"text": QUESTION}, {"text": SHORT}, {"text": "Yes."})
 
 
-def test_a_document_with_a_question_of_the_benchmark_goes_and_is_told_which(benchmark):
+def test_a_document_with_a_question_of_the_reference_goes_and_is_told_which(questions):
     text = PADDING + QUESTION.upper().replace(" ", "\n ") + " " + PADDING
     given = batch("clean", text, SHORT, "Yes.")
-    left = NgramDecontamination(str(benchmark)).process(given)
+    left = NgramDecontamination(str(questions)).process(given)
     assert left.data.column("text").to_pylist() == ["clean", "Yes."]
     (dropped,) = left.account.dropped
     second = len(json.dumps({"text": QUESTION})) + 1
@@ -208,8 +208,8 @@ def test_arguments_that_make_no_sense_are_refused(arguments, words):
         NgramDecontamination(**arguments)
 
 
-def test_a_stage_travels_without_its_reference(benchmark):
-    stage = NgramDecontamination(str(benchmark))
+def test_a_stage_travels_without_its_reference(questions):
+    stage = NgramDecontamination(str(questions))
     before = pickle.dumps(stage)
     stage.setup()
     sent = pickle.dumps(stage)
@@ -217,7 +217,7 @@ def test_a_stage_travels_without_its_reference(benchmark):
     assert kept(pickle.loads(sent), QUESTION, "clean") == ["clean"]
 
 
-def test_a_pipeline_in_yaml_runs_and_goes_on_only_with_the_same_reference(benchmark, tmp_path):
+def test_a_pipeline_in_yaml_runs_and_goes_on_only_with_the_same_reference(questions, tmp_path):
     source = jsonl(tmp_path / "in.jsonl", *({"id": i, "text": t} for i, t in enumerate(["clean", QUESTION, SHORT])))
     out = tmp_path / "out"
     pipeline = Pipeline.from_yaml(
@@ -230,14 +230,14 @@ def test_a_pipeline_in_yaml_runs_and_goes_on_only_with_the_same_reference(benchm
     excluded = {record["id"]: record for record in lines(out / "excluded")}
     assert excluded[1]["excluded_reason"] == "overlaps bench.jsonl#0" and excluded[1]["excluded_score"] == 6
     assert result.ledger.total().dropped[("NgramDecontamination", "overlaps bench.jsonl#0")] == 1
-    os.utime(benchmark, (1, 1))
+    os.utime(questions, (1, 1))
     with pytest.raises(OutputChanged, match=r"file \S+ of reference_path has changed"):
         pipeline.run()
 
 
-def test_the_fingerprint_has_the_files_of_lists_globs_and_folders(benchmark, tmp_path):
-    stamp = ["bench.jsonl", benchmark.stat().st_size, benchmark.stat().st_mtime_ns]
-    for path in (str(benchmark), [str(benchmark)], f"{tmp_path}/b*.jsonl"):
+def test_the_fingerprint_has_the_files_of_lists_globs_and_folders(questions, tmp_path):
+    stamp = ["bench.jsonl", questions.stat().st_size, questions.stat().st_mtime_ns]
+    for path in (str(questions), [str(questions)], f"{tmp_path}/b*.jsonl"):
         assert describe_stage(NgramDecontamination(path))["files"] == {"reference_path": [stamp]}
     jsonl(tmp_path / "more.jsonl", {"text": "x"})
     assert len(describe_stage(NgramDecontamination(f"{tmp_path}/*.jsonl"))["files"]["reference_path"]) == 2
