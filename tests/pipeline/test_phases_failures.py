@@ -10,6 +10,7 @@ import pytest
 from tests.stages.deduplication.corpora import edited, execute, lines_of, records_of, texts, write_jsonl, written
 
 from gristmill.errors import PipelineFailed
+from gristmill.pipeline.explain import explain
 from gristmill.stages.deduplication.exact import ExactDeduplication, LineDeduplication
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
@@ -226,3 +227,37 @@ def test_of_a_block_that_was_given_up_each_document_is_accounted_for_with_the_fi
     assert all("too much for me" in one["reason"] and '"text"' in one["raw"] for one in bad)
     assert len(lines_of(out)) + len(lines_of(out, "excluded")) + len(bad) == 60
     assert 5 not in {d["n"] for d in lines_of(out)}
+
+
+@pytest.mark.parametrize("blocksize", [10**6, 700])
+def test_similarities_are_those_of_the_texts_where_others_of_the_block_had_none(tmp_path, blocksize):
+    some = [f"größe {n} мир " + " ".join(f"übel{n * k}" for k in range(40)) for n in range(6)]
+    for name, bodies in (("a", [*some, 5]), ("b", some)):
+        write_jsonl(tmp_path / f"in/{name}.jsonl", [{"text": "x " * 9, "body": body} for body in bodies])
+    stage = FuzzyDeduplication("body")
+    run(tmp_path / "in", tmp_path / "out", *FRONTS["put aside"], stage, blocksize=blocksize, ignore_failures=True)
+    found = records_of(tmp_path / "out")
+    assert len(found) == 6 and {row["jaccard_verified"] for row in found} == {1.0}
+
+
+def test_a_document_that_was_given_up_is_explained(tmp_path):
+    source = write(tmp_path / "in", spoilt(documents(), [("b", 4)]))
+    stages = [JsonlReader(str(source)), best(), JsonlWriter(str(tmp_path / "out"))]
+    execute(*stages, ignore_failures=True)
+    (bad,) = lines_of(tmp_path / "out", "quarantine")
+    found = explain(stages, f"{bad['file']}#{bad['position']}")
+    assert found.stages[0].verdict.startswith("dropped: in quarantine, TypeError: column 'score' holds")
+    assert not found.kept
+
+
+def test_a_file_of_which_nothing_is_left_behind_the_cut_is_told(tmp_path, monkeypatch):
+    source = write(tmp_path / "in", documents())
+    decide = ExactDeduplication.decide
+
+    def emptied(self, between):
+        decide(self, between)
+        (source / "b.jsonl").write_text("\n" * (source / "b.jsonl").stat().st_size)
+
+    monkeypatch.setattr(ExactDeduplication, "decide", emptied)
+    with pytest.raises(PipelineFailed, match="with 0 documents was not there when duplicates were looked for"):
+        run(source, tmp_path / "out", ExactDeduplication(), blocksize=None)

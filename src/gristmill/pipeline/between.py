@@ -14,6 +14,7 @@ from gristmill.pipeline.planner import Source, Stage, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.spool import DOCUMENTS, SpoolReader, read_arrow
+from gristmill.stages.text.io.json_columns import plain_strings
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
 from gristmill.tasks.names import block_of_file
@@ -67,11 +68,12 @@ class Between:
         if not isinstance(self._head, JsonlReader) or any(piece.stop < 0 for piece in blocks):
             return None  # a file that must be read from its beginning
         batch = self._head.reading_for([_Wants(field)]).process(FileBlock(ranges, task_id="0"))
-        texts: list[str] = batch.data.column(field).to_pylist()  # type: ignore[union-attr]  # no stream: it is one batch
+        texts: list[str] = plain_strings(batch.data, field).to_pylist()  # type: ignore[union-attr]  # it is no stream
         return texts if len(texts) == len(places) else None
 
     def _stored(self, part: str, row: int, field: str) -> str:
-        return read_arrow(self.folder, part + DOCUMENTS, [field]).column(0)[row].as_py() or ""
+        table = read_arrow(self.folder, part + DOCUMENTS, [field])
+        return plain_strings(table.slice(row, 1), field)[0].as_py() or ""
 
     def again(self, name: str, stage: Stage, parts: Sequence[str]) -> None:
         wanted = set(parts)

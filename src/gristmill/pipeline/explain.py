@@ -19,6 +19,7 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.exact.pieces import NOTHING_LEFT, PieceDeduplication, without
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.removal import REASON, RemoveSemanticDuplicates
+from gristmill.stages.spool import OF_DOCUMENTS
 from gristmill.stages.text.filters.columns import set_column, texts_of
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter
@@ -113,7 +114,7 @@ def _of_barrier(
         raise PipelineError(f"{stage.name!r} has not decided yet: run the pipeline first.")
     found = look_up(records_folder(writer.folder, number), ident)
     if found.record is None:
-        report = StageReport(stage.name, "kept")
+        report = StageReport(stage.name, _without_keys(stage, batch) or "kept")
         if found.stood_for:
             what = f"{stage.unit}s" if isinstance(stage, PieceDeduplication) else "documents"
             report.counted[f"{what} removed for which this one stays"] = found.stood_for
@@ -132,6 +133,16 @@ def _of_barrier(
     if field in batch.data.column_names and field in other.column_names:
         report.notes += in_common(batch.data.column(field)[0].as_py() or "", other.column(field)[0].as_py() or "")
     return report, batch
+
+
+def _without_keys(stage: BarrierStage, batch: DocumentBatch) -> str | None:
+    """Of a document that was set aside, as its keys could not be made, why."""
+    try:
+        stage.preload()
+        stage.keys(batch)
+    except OF_DOCUMENTS as error:
+        return f"dropped: in quarantine, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return None
 
 
 def _later(stages: Sequence[Stage], number: int, output: Folder, survivor: str) -> Iterator[str]:

@@ -42,7 +42,7 @@ def look(barrier: BarrierStage, reader: ProcessingStage[Any, Any], blocks: Seque
     if not isinstance(reader, FileReader):
         return None
     try:
-        some = reader.reading_for([barrier]).some([block for block in blocks if isinstance(block, FileBlock)], BYTES)
+        some = reader.some([block for block in blocks if isinstance(block, FileBlock)], BYTES, [barrier])
         if some is None:
             return None
         reader.preload()

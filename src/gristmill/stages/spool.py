@@ -25,6 +25,8 @@ EMPTY = b"gristmill.empty"
 """In the metadata of keys: the columns of which all of the part is null."""
 REMOTE_BLOCK_BYTES = 64 << 10
 """Read ahead of what is asked for, of a file that is not on this machine."""
+SMALL_BYTES = 1 << 20
+"""Such a file is read as a whole: parts of it would take several requests."""
 PART = "spool_part"
 """In the metadata of a batch: the part that it was."""
 OF_DOCUMENTS = (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError)
@@ -171,6 +173,7 @@ class WithoutKeys(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.parts = list(parts)
         self.blocks = dict(blocks)
         self.known = list(known)
+        self._parts, self._known = frozenset(parts), frozenset(known)
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], []
@@ -181,9 +184,9 @@ class WithoutKeys(ProcessingStage[DocumentBatch, DocumentBatch]):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         part = part_of(task)
         reasons: dict[int, str] = {}
-        if part in self.parts:
+        if part in self._parts:
             reasons = dict(fast_json.loads(self.folder.read(part + FAILED)))
-        elif part not in self.known and (reason := self.blocks.get(str(block_of_file(part)))):
+        elif part not in self._known and (reason := self.blocks.get(str(block_of_file(part)))):
             reasons = dict.fromkeys(range(task.num_items), reason)
         if not reasons:
             return task
@@ -253,8 +256,9 @@ def read_arrow(folder: Folder, name: str, columns: Sequence[str] | None = None) 
         return table if columns is None else table.select(columns)
     # what is asked for, and no more: keys have many columns, of which one or two are wanted at a time
     with folder.fs.open(folder.path(name), "rb", block_size=REMOTE_BLOCK_BYTES) as file:
-        if columns is None:
-            return pa.ipc.open_file(pa.BufferReader(file.read())).read_all()
+        if columns is None or (getattr(file, "size", None) or SMALL_BYTES) < SMALL_BYTES:
+            table = pa.ipc.open_file(pa.BufferReader(file.read())).read_all()
+            return table if columns is None else table.select(columns)
         schema = pa.ipc.open_file(file).schema
         if not columns:
             return schema.empty_table().select([])

@@ -117,7 +117,7 @@ class Source:
         if count and not with_text:
             names = " nor ".join(map(repr, self.fields))
             raise PlanError(
-                f"reference {path}: no record has a text in the field {names}. "
+                f"reference {path}: no record has a text in the field {names}: "
                 "say reference_field=... for the fields of the text."
             )
 
@@ -161,6 +161,6 @@ def _texts(value: str, name: str, path: str, position: str) -> list[str]:
         shown = value if len(value) <= SHOWN else value[:SHOWN] + "..."
         raise PlanError(
             f"reference {path}: the field {name!r} of the record at {position} is {shown}, not a text or a list of "
-            "texts. make it one, or take the record out; reference_field=... names other fields."
+            "texts: make it one, or take the record out, or name other fields by reference_field=..."
         )
     return [text for text in texts if text]

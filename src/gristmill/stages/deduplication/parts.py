@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ IDENT, SIZE, SCORE = "id", "size", "score"
 """Columns that all keys have: who it is, how long its text is, and what a policy goes by."""
 OWN_ID = "document_id"
 """What a document has in the field that a user names for its id, if one is named."""
+MAX_EXACT = 2**53
+"""Whole numbers up to here are the same as floats."""
 
 Array = np.ndarray[Any, Any]
 
@@ -112,15 +115,30 @@ def common_columns(
     return columns
 
 
-def own_ids(batch: DocumentBatch, id_field: str) -> pa.ChunkedArray:
-    """What documents have in a field, as text: the type of the column may be another in each batch."""
-    from gristmill.stages.text.io.json_columns import plain_strings
+def own_ids(batch: DocumentBatch, id_field: str) -> pa.Array:
+    """What documents have in a field, as text, the same whatever the type of the column, which depends on the batch."""
+    from gristmill import fast_json
+    from gristmill.stages.text.filters.columns import column_of
+    from gristmill.stages.text.io.json_columns import is_json
 
-    column = plain_strings(batch.data, id_field)
-    try:
-        return column.cast(pa.large_string())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        raise TypeError(f"column {id_field!r} holds {column.type}, which is no id.") from None
+    column = column_of(batch, id_field)
+    if not is_json(batch.data.schema.field(id_field)):
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_integer(column.type):
+            return column.cast(pa.large_string())
+        return pa.array([_id_text(value) for value in column.to_pylist()], pa.large_string())
+    values = (None if text is None else fast_json.loads(text) for text in column.to_pylist())
+    return pa.array([_id_text(value) for value in values], pa.large_string())
+
+
+def _id_text(value: Any) -> str | None:
+    """A value as it stands in JSON, strings without quotes; bytes in hexadecimal digits."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < MAX_EXACT else repr(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).strip('"')
 
 
 def without_text(batch: DocumentBatch, text_field: str) -> tuple[Array, Array]:

@@ -43,8 +43,8 @@ class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
         A batch that is not known, or is not what it was, is an error.
         """
         part, documents = part_of(task), task.num_items
-        if not documents:
-            return None  # none of it may have had keys, and then it is not known
+        if not documents and part not in self._counts:
+            return None  # none of its documents had keys
         if part not in self._counts or self._counts[part][0] not in (UNKNOWN, documents):
             raise ValueError(
                 f"{part} with {documents} documents was not there when duplicates were looked for: "

@@ -44,7 +44,9 @@ LEAST_SHINGLES = 16
 MOST_SHARING = 64
 """Documents of a cluster that are remembered for one shingle."""
 HELD_BYTES = 64 << 20
-"""Of shingles that are held of one cluster: a constant, as results do not depend on a memory limit."""
+"""Of what is held of one cluster: a constant, as results do not depend on a memory limit."""
+EACH_BYTES = 2500
+"""Of what is held of a document, besides its shingles."""
 _BYTES_PER_TEXT_BYTE = 24
 """Of memory, to compare texts: a shingle for each character, of eight bytes, in sets and on the way there."""
 _MILLION = 1_000_000
@@ -215,9 +217,10 @@ class Staying:
 
     def add(self, document: int, shingles: Array) -> None:
         self._by_all[_digest(shingles)] = document
-        if self._held + shingles.nbytes > HELD_BYTES:
+        size = shingles.nbytes + EACH_BYTES
+        if self._held + size > HELD_BYTES:
             return  # equal ones are known all the same
-        self._held += shingles.nbytes
+        self._held += size
         for value in shingles[:LEAST_SHINGLES].tolist():
             sharing = self._by_shingle.setdefault(value, [])
             if len(sharing) < MOST_SHARING:

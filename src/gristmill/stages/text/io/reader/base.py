@@ -91,17 +91,22 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     def reading_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         """A copy that takes the columns which these stages need, and no others."""
         clone = copy.copy(self)
+        for name in ("_files", "_listed"):
+            clone.__dict__.pop(name, None)
         clone.columns, clone.if_there = self._needed(after)
         return clone
 
-    def some(self, blocks: Sequence[FileBlock], size: int) -> Some | None:
-        """About ``size`` bytes from the middle of what `source` has found; None if it cannot be told how much it is."""
+    def some(self, blocks: Sequence[FileBlock], size: int, after: Sequence[ProcessingStage[Any, Any]]) -> Some | None:
+        """About ``size`` bytes from the middle of what `source` has found, as these stages need it.
+
+        None if it cannot be told how much there is.
+        """
         files: list[File] = self.__dict__.get("_files", [])
         sizes = {file.path: file.size for file in files if file.size is not None}
         parts = [part for block in blocks for part in block.data]
         if not parts or any(part.path not in sizes for part in parts):
             return None
-        return self._some(parts, sizes, size)
+        return self.reading_for(after)._some(parts, sizes, size)
 
     def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
         raise NotImplementedError
