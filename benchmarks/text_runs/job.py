@@ -1,6 +1,6 @@
-"""The job of these runs: Gopher's rules from JSON lines to JSON lines.
+"""The job of these runs: Gopher's rules from JSON lines to JSON lines, with fuzzy deduplication if asked for.
 
-python job.py INPUT OUTPUT [--blocksize SIZE] [--cpus N] [--endpoint URL]
+python job.py INPUT OUTPUT [--pipeline filter|fuzzy] [--blocksize SIZE] [--cpus N] [--endpoint URL]
 """
 
 from __future__ import annotations
@@ -11,11 +11,18 @@ from typing import Any
 
 from gristmill.backends.local import LocalExecutor
 from gristmill.pipeline import Pipeline
+from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.stages.text.recipes import recipe
 
 
-def pipeline(source: str, output: str, blocksize: str | None = None, options: dict[str, Any] | None = None) -> Pipeline:
+def pipeline(
+    source: str,
+    output: str,
+    blocksize: str | None = None,
+    options: dict[str, Any] | None = None,
+    fuzzy: bool = False,
+) -> Pipeline:
     storage = {"storage_options": options} if options else None
     return Pipeline(
         "gopher",
@@ -23,6 +30,7 @@ def pipeline(source: str, output: str, blocksize: str | None = None, options: di
             JsonlReader(source, blocksize=blocksize, read_kwargs=storage),
             recipe("gopher-quality"),
             recipe("gopher-repetition"),
+            *([FuzzyDeduplication()] if fuzzy else []),
             JsonlWriter(output, write_kwargs=storage),
         ],
     )
@@ -32,12 +40,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("input")
     parser.add_argument("output")
+    parser.add_argument("--pipeline", choices=("filter", "fuzzy"), default="filter")
     parser.add_argument("--blocksize")
     parser.add_argument("--cpus", type=float, default=2)
     parser.add_argument("--endpoint", help="of an S3 server")
     args = parser.parse_args()
     options = {"endpoint_url": args.endpoint, "key": "test", "secret": "test"} if args.endpoint else None
-    job = pipeline(args.input, args.output, args.blocksize, options)
+    job = pipeline(args.input, args.output, args.blocksize, options, args.pipeline == "fuzzy")
     result = job.run(LocalExecutor(config={"num_cpus": args.cpus, "view": "off"}))
     whole = result.ledger.total() if result.ledger else None
     assert whole is not None and result.ledger is not None
