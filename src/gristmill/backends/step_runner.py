@@ -15,6 +15,7 @@ from gristmill.ledger.sides import Output, Sides
 from gristmill.ledger.tally import LostIdentity, StageTally, Tally
 from gristmill.stages import core, function_definitions
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
+from gristmill.stages.text.io.dropped_columns import take_out_dropped
 from gristmill.tasks import DocumentBatch, Task
 from gristmill.tasks.document import in_parts, rejoined
 
@@ -75,6 +76,29 @@ class StageError(Exception):
         self.stage = stage
         self.error = error
         self.detail = detail
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of a stage: `result` for each task that it gave, in order, then `end`."""
+
+    index: int
+    columns: Sequence[str]
+    """The columns that a user's stage was given."""
+    tally: StageTally | None
+
+    def result(self, task: Task[Any]) -> None:
+        if self.columns and isinstance(task, DocumentBatch):
+            take_out_dropped(task, self.columns)
+        if self.tally is not None:
+            try:
+                self.tally.result(task)
+            except LostIdentity as error:
+                raise StageError(self.index, str(error)) from None
+
+    def end(self) -> None:
+        if self.tally is not None:
+            self.tally.end()
 
 
 class StepRunner:
@@ -160,24 +184,19 @@ class StepRunner:
                     yield position, output
             return
         ids = [task.task_id for task in tasks]
-        tallies = [self._tally_of(0, task) for task in tasks]
+        calls = [self._call(0, task) for task in tasks]
         for position, result in enumerate(self._batch(tasks)):
-            for output in self._outputs(0, ids[position], result, tallies[position]):
+            for output in self._outputs(0, ids[position], result, calls[position]):
                 yield position, output
 
-    def _tally_of(self, index: int, task: Task[Any]) -> StageTally | None:
-        if self._tally is None:
-            return None
+    def _call(self, index: int, task: Task[Any]) -> _Call:
+        """Note what a stage is given, before it is called: it may change the task in place."""
         stage = self.stages[index]
+        columns = task.columns if stage.is_custom() and isinstance(task, DocumentBatch) else ()
+        if self._tally is None:
+            return _Call(index, columns, None)
         before = Tally.before(task, is_compared=not stage.is_own())
-        return self._tally.stage(stage, index == len(self.stages) - 1, before, self._sides)
-
-    def _tell(self, index: int, tally: StageTally | None, task: Task[Any]) -> None:
-        if tally is not None:
-            try:
-                tally.result(task)
-            except LostIdentity as error:
-                raise StageError(index, str(error)) from None
+        return _Call(index, columns, self._tally.stage(stage, index == len(self.stages) - 1, before, self._sides))
 
     def _batch(self, tasks: Sequence[Task[Any]]) -> list[Any]:
         stage = self.stages[0]
@@ -209,7 +228,7 @@ class StepRunner:
             counts.tasks_in += 1
             counts.items_in += task.num_items
             ident = task.task_id
-            tally = self._tally_of(index, task)
+            call = self._call(index, task)
             start = time.perf_counter_ns()
             try:
                 result = self.stages[index].process(task)
@@ -220,9 +239,8 @@ class StepRunner:
             counts.busy_ns += time.perf_counter_ns() - start
             if not isinstance(result, Task):
                 break
-            if tally is not None:
-                self._tell(index, tally, result)
-                tally.end()
+            call.result(result)
+            call.end()
             counts.tasks_done += 1
             counts.tasks_out += 1
             counts.items_out += result.num_items
@@ -233,7 +251,7 @@ class StepRunner:
                 return
             task = result
             index += 1
-        for output in self._outputs(index, ident, result, tally):
+        for output in self._outputs(index, ident, result, call):
             if index == last:
                 yield output
             else:
@@ -276,35 +294,33 @@ class StepRunner:
         self._enter(index)
         counts, ident = self.counts[index], part.task_id
         counts.items_in += part.num_items
-        tally = self._tally_of(index, part)
+        call = self._call(index, part)
         start = time.perf_counter_ns()
         result = self._guarded(index, lambda: self.stages[index].process(part))
         counts.busy_ns += time.perf_counter_ns() - start
         if not isinstance(result, DocumentBatch):
             raise self._contract(index, f"is row_wise and returned a {type(result).__name__}")
-        if tally is not None:
-            self._tell(index, tally, result)
-            tally.end()
-        else:
+        call.result(result)
+        call.end()
+        if call.tally is None:
             result.take_account()
         counts.items_out += result.num_items
         result.task_id = ident
         return result
 
-    def _outputs(self, index: int, ident: str, result: Any, tally: StageTally | None) -> Iterator[Task[Any]]:
+    def _outputs(self, index: int, ident: str, result: Any, call: _Call) -> Iterator[Task[Any]]:
         """The tasks in what a stage returned for the task ``ident``, with their ids."""
-        yield from self._each(index, ident, result, tally)
-        if tally is not None:
-            tally.end()
+        yield from self._each(index, ident, result, call)
+        call.end()
 
-    def _each(self, index: int, ident: str, result: Any, tally: StageTally | None) -> Iterator[Task[Any]]:
+    def _each(self, index: int, ident: str, result: Any, call: _Call) -> Iterator[Task[Any]]:
         counts = self.counts[index]
         if result is None:
             counts.tasks_done += 1
             counts.dropped += 1
             return
         if isinstance(result, Task):
-            self._tell(index, tally, result)
+            call.result(result)
             counts.tasks_done += 1
             counts.tasks_out += 1
             counts.items_out += result.num_items
@@ -332,7 +348,7 @@ class StepRunner:
                 break
             if not isinstance(output, Task):
                 raise self._contract(index, f"returned several things, one of them a {type(output).__name__}")
-            self._tell(index, tally, output)
+            call.result(output)
             output.task_id = f"{ident}.{produced}"
             produced += 1
             counts.tasks_out += 1

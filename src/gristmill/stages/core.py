@@ -192,6 +192,10 @@ class ProcessingStage(ABC, Generic[In, Out]):
         fail on one."""
         return all(type(x).__module__.startswith(OWN) for x in (self, *self.made_of()))
 
+    def is_custom(self) -> bool:
+        """Whether its class is the user's: it may do anything to the columns of a batch, whatever it declares."""
+        return not type(self).__module__.startswith("gristmill.")
+
     def num_workers(self) -> int | None:
         """How many workers the stage has; None leaves it to the balancer."""
         return None

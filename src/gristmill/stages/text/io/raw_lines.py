@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill import fast_json
-from gristmill.stages.text.io.json_spans import members
+from gristmill.stages.text.io.json_spans import members, without_members
 from gristmill.tasks.arrow import one_array
 
 Array = np.ndarray[Any, Any]
@@ -136,6 +136,20 @@ def scan_valid(lines: Edges, keys: Sequence[str]) -> Scanned:
     for row in found.unsure:
         found.settle(row)
     return found
+
+
+def without(lines: Edges, names: Set[str]) -> Edges:
+    """The lines, less the members of these names; all else stays as it stands."""
+    if not names:
+        return lines
+    scanned = scan_valid(lines, sorted(names))
+    there = (scanned.spans[:, :, 0] >= 0).any(axis=1)
+    if not there.any():
+        return lines
+    pieces = [lines.piece(row) for row in range(len(lines))]
+    for row in np.flatnonzero(there).tolist():
+        pieces[row] = without_members(pieces[row], names)
+    return Edges.of_list(pieces)
 
 
 def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:

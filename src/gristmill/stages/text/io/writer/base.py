@@ -78,7 +78,7 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         readers = [i for i, stage in enumerate(before) if isinstance(stage, FileReader)]
         between = before[readers[-1] + 1 :] if readers else before
         clone.touched = None
-        if readers and all(stage.declares_outputs() for stage in between):
+        if readers and all(stage.declares_outputs() and not stage.is_custom() for stage in between):
             clone.touched = frozenset(name for stage in between for name in stage.outputs()[1])
         clone.removed = frozenset(name for stage in between for name in stage.removes())
         clone.narrowed = any(stage.only_outputs for stage in between)

@@ -28,8 +28,8 @@ class JsonlWriter(FileWriter):
 
     A document that was read from JSONL and that no stage changed is written as it was, byte for byte. Values that
     changed take the place of the old ones, new columns come at the end of the line; a null in a column says nothing
-    about a field that the line does not have. A field whose column a stage has left out stays in the line, unless the
-    stage says so: by ``removes``, or by ``only_outputs``. With ``fields`` only these are written, in this order.
+    about a field that the line does not have. A column that a stage drops leaves the line; one that it renames is
+    written under its new name. With ``fields`` only these are written, in this order.
 
     ``compression`` is "gzip", "zstd" or "bz2", with ``write_kwargs={"compression_level": n}``. ``excluded`` says
     whether documents that are dropped are written beside the output, or which fraction of them.
@@ -106,8 +106,8 @@ class JsonlWriter(FileWriter):
 
     def _lines(self, table: pa.Table, fields: list[str] | None) -> Any:
         from gristmill.stages.text.io.json_values import one_chunk
-        from gristmill.stages.text.io.raw_lines import Edges
-        from gristmill.stages.text.io.writer.lines import edited, joined, made, without
+        from gristmill.stages.text.io.raw_lines import Edges, without
+        from gristmill.stages.text.io.writer.lines import edited, joined, made
 
         if table.num_rows == 0:
             return b""

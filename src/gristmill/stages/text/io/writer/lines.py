@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from gristmill import fast_json
 from gristmill.stages.text.io import json_columns, json_values, splice
-from gristmill.stages.text.io.json_spans import without_members
 from gristmill.stages.text.io.raw_lines import Edges, as_bytes, scan_valid
 from gristmill.tasks.arrow import int_array
 
@@ -42,20 +41,6 @@ def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[st
     if fields is not None:
         return Edges.of_column(splice.project(scanned, changes))
     return Edges.of_column(splice.splice(scanned, changes)) if changes else lines
-
-
-def without(lines: Edges, names: Set[str]) -> Edges:
-    """The lines, less the members of these names; all else stays as it stands."""
-    if not names:
-        return lines
-    scanned = scan_valid(lines, sorted(names))
-    there = (scanned.spans[:, :, 0] >= 0).any(axis=1)
-    if not there.any():
-        return lines
-    pieces = [lines.piece(row) for row in range(len(lines))]
-    for row in np.flatnonzero(there).tolist():
-        pieces[row] = without_members(pieces[row], names)
-    return Edges.of_list(pieces)
 
 
 def made(table: pa.Table) -> Edges:
