@@ -5,61 +5,35 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import stat
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
+from gristmill.kernels import private
+
 
 @cache
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept; None where nothing can be written.
+    """Find the folder for compiled kernels; None if there is none that can be written and trusted (see `private`).
 
     ``$GRISTMILL_CACHE_DIR``, or ``gristmill`` in the user's cache folder, or else a folder for temporary files. In
     it there is one folder for each state of the sources and version of the compiler.
     """
-    name = f"kernels-{_fingerprint()}"
     given = os.environ.get("GRISTMILL_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    for place in (given, os.path.join(home, "gristmill")):
-        if place and _writable(Path(place) / name):
-            return Path(place) / name
-    shared = Path(tempfile.gettempdir()) / f"gristmill-{os.getuid()}"
-    # Cached kernels are code that is run: in a folder for all, only what nobody else can write is trusted.
-    if _is_private(shared) and _writable(shared / name):
-        return shared / name
+    name = f"kernels-{_fingerprint()}"
+    for place in (given, os.path.join(home, "gristmill"), f"{tempfile.gettempdir()}/gristmill-{os.geteuid()}"):
+        if not place:
+            continue
+        try:
+            with private.open_folder(Path(place) / name, create=True) as (fd, path):
+                if os.access(".", os.W_OK | os.X_OK, dir_fd=fd):
+                    return path
+        except (OSError, ValueError) as error:
+            if place == given:
+                print(f"gristmill: GRISTMILL_CACHE_DIR is not used: {error}", file=sys.stderr, flush=True)
     return None
-
-
-def write(path: Path, data: bytes) -> None:
-    """Put a file in place, whole or not at all: others may be reading or writing it."""
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
-def _writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except (OSError, ValueError):
-        return False
-
-
-def _is_private(folder: Path) -> bool:
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def _fingerprint() -> str:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gristmill.kernels import native
-from gristmill.kernels.cache import cache_folder, write
+from gristmill.kernels import native, private
+from gristmill.kernels.cache import cache_folder
 
 SECONDS_EACH = 1.2
 """What compiling one kernel takes, about; said to the user, used for nothing else."""
@@ -78,9 +78,17 @@ class Kernel:
             return self._compiled
 
     def is_cached(self) -> bool:
-        """Whether it is loaded, or seems to be in the cache."""
+        """Return whether it is loaded, or seems to be in the cache."""
+        if self._compiled is not None:
+            return True
         folder = cache_folder()
-        return self._compiled is not None or (folder is not None and self._path(folder).exists())
+        if folder is None:
+            return False
+        try:
+            private.read(self._path(folder))
+        except OSError:
+            return False
+        return True
 
     def source(self) -> Source:
         module, _, name = self.name.partition(".")
@@ -94,22 +102,22 @@ class Kernel:
         """The kernel as object code; None if it cannot be had so, which the cache remembers."""
         if folder is not None:
             with contextlib.suppress(*_TROUBLE):
-                return native.load(self._path(folder).read_bytes())
+                return native.load(private.read(self._path(folder)))
         source = self.source()
         data = native.NONE
         with contextlib.suppress(*_TROUBLE):
             data = native.compile_(source.function, source.arguments)
         if folder is not None:
             with contextlib.suppress(OSError):
-                write(self._path(folder), data)
+                private.write(self._path(folder), data)
         return native.load(data)
 
     def _by_numba(self, folder: Path | None) -> Callable[..., Any]:
         import numba
 
         source = self.source()
+        options: dict[str, Any] = {"nogil": True, "cache": folder is not None}
         with _numba_cache(folder):
-            options: dict[str, Any] = {"nogil": True, "cache": folder is not None}
             compiled: Callable[..., Any] = numba.njit([signature(source.arguments)], **options)(source.function)
         return compiled
 
@@ -147,13 +155,23 @@ def preload(kernels: Sequence[Kernel]) -> None:
 
 @contextlib.contextmanager
 def _numba_cache(folder: Path | None) -> Iterator[None]:
-    """Numba's cache folder for functions defined meanwhile; those of others keep theirs."""
+    """Numba's cache folder for functions defined meanwhile; those of others keep theirs.
+
+    Numba unpickles what it finds there, so all of it is checked first. It makes files by the umask, so the folder
+    that holds them is closed to others before, and they are closed after.
+    """
     from numba.core import config as numba_config
 
     config: Any = numba_config
     before = config.CACHE_DIR
-    config.CACHE_DIR = str(folder) if folder is not None else before
+    if folder is None:
+        yield
+        return
+    with private.open_folder(folder / "numba", create=True) as (_, own):
+        private.check_tree(own)
+    config.CACHE_DIR = str(own)
     try:
         yield
     finally:
         config.CACHE_DIR = before
+        private.close_tree(own)

@@ -99,7 +99,8 @@ class StepProcess:
             return
         path = os.path.join(tempfile.gettempdir(), f"{self.clerk.name}-{node}-{self.step}.lock")
         while not self.clerk.call("is_node_set_up", self.step, node):
-            with open(path, "w") as file:
+            # in a folder for all: a link that another user left there is not followed
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "w") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
