@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gristmill.stages.core import CompositeStage, ProcessingStage
+from gristmill.errors import PlanError
+from gristmill.pipeline import Pipeline
+from gristmill.stages.core import CompositeStage, ProcessingStage, worker_count
 from gristmill.stages.resources import Resources
 from gristmill.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
 
@@ -328,3 +330,49 @@ def test_wrong_changes_of_a_composite_are_refused_at_once(by_name, error, words)
 def test_a_composite_does_not_process():
     with pytest.raises(TypeError, match="composite"):
         Classifier().process(DocumentBatch.__new__(DocumentBatch))
+
+
+class Four(Plain):
+    num_workers = 4
+
+
+@dataclass
+class Counted(ProcessingStage[Task, Task]):
+    num_workers: int | None = 3
+
+    def process(self, task):
+        return task
+
+
+@pytest.mark.parametrize(("stage", "wanted"), [(Four(), 4), (Counted(), 3), (Counted(None), None), (Forgetful([]), 2)])
+def test_the_number_of_workers_is_a_method_or_a_number(stage, wanted):
+    assert worker_count(stage) == wanted
+    pipeline = Pipeline("p", stages=[stage])
+    assert [step.num_workers for step in pipeline.plan().steps] == [wanted]
+    assert (f"num_workers={wanted}" in pipeline.describe()) == (wanted is not None)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "4"])
+def test_a_wrong_number_of_workers_on_a_class_is_refused(wrong):
+    class Wrong(Plain):
+        num_workers = wrong
+
+    with pytest.raises(PlanError, match="num_workers must be a whole number"):
+        Pipeline("p", stages=[Wrong()]).plan()
+
+
+@pytest.mark.parametrize("stage", [Four(), Counted(), Forgetful([]), Plain().with_(num_workers=2)], ids=repr)
+def test_none_leaves_the_number_of_workers_to_the_balancer(stage):
+    reset = stage.with_(num_workers=None)
+    assert worker_count(reset) is None and worker_count(stage) is not None
+    assert worker_count(pickle.loads(cloudpickle.dumps(reset))) is None
+    assert worker_count(reset.with_(batch_size=2)) is None
+
+
+def test_none_resets_what_may_be_none_and_keeps_the_rest():
+    stage = Plain().with_(timeout_s=5, max_attempts=2, worker_max_lifetime_m=1, worker_restart_interval_m=1)
+    stage = stage.with_(batch_size=8, name="n").with_(batch_size=None, name=None, resources=None)
+    assert (stage.timeout_s, stage.max_attempts, stage.batch_size, stage.name) == (5, 2, 8, "n")
+    stage = stage.with_(timeout_s=None, max_attempts=None, worker_max_lifetime_m=None, worker_restart_interval_m=None)
+    assert stage.timeout_s is stage.max_attempts is stage.worker_max_lifetime_m is None
+    assert stage.worker_restart_interval_m is None and stage.batch_size == 8

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.step_runner import Documents
 from gristmill.ledger.sides import Output
-from gristmill.stages.core import ProcessingStage
+from gristmill.stages.core import ProcessingStage, worker_count
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
 
@@ -45,7 +45,7 @@ class Step:
 
     @property
     def num_workers(self) -> int | None:
-        return self.stages[0].num_workers()
+        return worker_count(self.stages[0])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from gristmill.backends.base import Plan
 from gristmill.backends.step_runner import overrides
 from gristmill.errors import PlanError
-from gristmill.stages.core import ProcessingStage
+from gristmill.stages.core import ProcessingStage, worker_count
 
 Stage = ProcessingStage[Any, Any]
 
@@ -77,7 +77,7 @@ FEATURES: dict[str, Feature] = {
         YES,
         No("all that a generator makes of a task is held in memory before any of it goes on"),
     ),
-    "num_workers": Feature("`num_workers`", lambda s: s.num_workers() is not None, YES, YES, YES, YES),
+    "num_workers": Feature("`num_workers`", lambda s: worker_count(s) is not None, YES, YES, YES, YES),
     "gpus": Feature("GPUs, whole and fractions", lambda s: s.resources.gpus > 0, YES, YES, YES, YES),
     "logical_gpus": Feature(
         "GPUs that are only declared",

@@ -8,7 +8,7 @@ from typing import Any
 from gristmill.backends.base import Plan
 from gristmill.errors import PlanError
 from gristmill.pipeline.planner import column_names, flatten, type_name
-from gristmill.stages.core import ProcessingStage
+from gristmill.stages.core import ProcessingStage, worker_count
 
 
 def describe_plan(plan: Plan) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _columns(number: int, stage: ProcessingStage[Any, Any], side: str) -> list[s
 def _settings(stage: ProcessingStage[Any, Any]) -> Iterator[str]:
     yield str(stage.resources)
     yield f"batch_size={stage.batch_size}"
-    workers = stage.num_workers()
+    workers = worker_count(stage)
     if workers is not None:
         yield f"num_workers={workers}"
     for field in ("timeout_s", "max_attempts", "worker_max_lifetime_m", "worker_restart_interval_m"):

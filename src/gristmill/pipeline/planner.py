@@ -12,7 +12,7 @@ from gristmill.backends.step_runner import overrides
 from gristmill.errors import PlanError
 from gristmill.pipeline.columns import Columns
 from gristmill.stages.barrier import BarrierStage
-from gristmill.stages.core import CompositeStage, ProcessingStage, check_settings
+from gristmill.stages.core import CompositeStage, ProcessingStage, check_settings, worker_count
 from gristmill.stages.hints import TaskType
 from gristmill.tasks import DocumentBatch, EmptyTask, FileBlock, SpoolBlock, Task
 
@@ -223,7 +223,7 @@ def asks_for_itself(stage: Stage) -> bool:
         or stage.resources.memory_gb > 0
         or stage.batch_size > 1
         or overrides(stage, "process_batch")  # in a step of several stages only `process` is called
-        or stage.num_workers() is not None
+        or worker_count(stage) is not None
         or stage.timeout_s is not None
         or stage.max_attempts is not None
         or stage.worker_max_lifetime_m is not None

@@ -29,6 +29,9 @@ _ROOMS = (
 )
 OWN = tuple(f"gristmill.stages.{room}" for room in _ROOMS)
 """Where the modules of gristmill's own stages are."""
+UNCHANGED: Any = type("Unchanged", (), {"__repr__": lambda self: "unchanged"})()
+"""The default of settings in `with_` for which None is a value."""
+MAY_BE_NONE = ("num_workers", "worker_max_lifetime_m", "worker_restart_interval_m", "timeout_s", "max_attempts")
 MAX_DEPTH = 50
 """Composites nested deeper than this are taken for one that decomposes into itself."""
 
@@ -197,7 +200,10 @@ class ProcessingStage(ABC, Generic[In, Out]):
         return not type(self).__module__.startswith("gristmill.")
 
     def num_workers(self) -> int | None:
-        """How many workers the stage has; None leaves it to the balancer."""
+        """How many workers the stage has; None leaves it to the balancer.
+
+        A class may set a number instead, ``num_workers = 4``: `worker_count` reads both.
+        """
         return None
 
     def with_(
@@ -206,24 +212,22 @@ class ProcessingStage(ABC, Generic[In, Out]):
         name: str | None = None,
         resources: Resources | None = None,
         batch_size: int | None = None,
-        num_workers: int | None = None,
-        worker_max_lifetime_m: float | None = None,
-        worker_restart_interval_m: float | None = None,
-        timeout_s: float | None = None,
-        max_attempts: int | None = None,
+        num_workers: int | None = UNCHANGED,
+        worker_max_lifetime_m: float | None = UNCHANGED,
+        worker_restart_interval_m: float | None = UNCHANGED,
+        timeout_s: float | None = UNCHANGED,
+        max_attempts: int | None = UNCHANGED,
     ) -> Self:
-        """A changed copy; this stage stays as it is. What is None stays too.
+        """Return a changed copy. Settings that are not given stay.
 
-        The copy is shallow: other attributes are shared with it.
+        None resets a setting to "not set": ``with_(num_workers=None)`` leaves the number of workers to the balancer.
+        A stage always has a name, resources and a batch size, so None keeps those. The copy is shallow: other
+        attributes are shared with it.
         """
         given = _given(locals())
-        changes = dict(given)
-        fixed = changes.pop("num_workers", None)
         clone = copy.copy(self)
-        for field, value in changes.items():
-            _set(clone, field, value)
-        if fixed is not None:
-            _set(clone, "num_workers", _Fixed(fixed))
+        for field, value in given.items():
+            _set(clone, field, _Fixed(value) if field == "num_workers" else value)
         _set(clone, "_settings", {**self._settings, **given})
         check_settings(clone)
         return clone
@@ -269,11 +273,11 @@ class CompositeStage(ProcessingStage[In, Out]):
         name: str | None = None,
         resources: Resources | None = None,
         batch_size: int | None = None,
-        num_workers: int | None = None,
-        worker_max_lifetime_m: float | None = None,
-        worker_restart_interval_m: float | None = None,
-        timeout_s: float | None = None,
-        max_attempts: int | None = None,
+        num_workers: int | None = UNCHANGED,
+        worker_max_lifetime_m: float | None = UNCHANGED,
+        worker_restart_interval_m: float | None = UNCHANGED,
+        timeout_s: float | None = UNCHANGED,
+        max_attempts: int | None = UNCHANGED,
     ) -> Self:
         """A changed copy. ``name`` is the composite's; all else is for the stages that it decomposes into.
 
@@ -332,15 +336,27 @@ class CompositeStage(ProcessingStage[In, Out]):
 class _Fixed:
     """A `num_workers` that `with_` put in place of the method; a lambda could not be pickled."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int | None) -> None:
         self.count = count
 
-    def __call__(self) -> int:
+    def __call__(self) -> int | None:
         return self.count
 
 
+def worker_count(stage: ProcessingStage[Any, Any]) -> int | None:
+    """Return how many workers a stage asks for, whether ``num_workers`` is a method or a number."""
+    wanted: Any = stage.num_workers
+    count: int | None = wanted() if callable(wanted) else wanted
+    return count
+
+
 def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in arguments.items() if v is not None and k not in ("self", "__class__")}
+    """The arguments of `with_` that change something."""
+    return {
+        key: value
+        for key, value in arguments.items()
+        if key not in ("self", "__class__") and value is not UNCHANGED and (value is not None or key in MAY_BE_NONE)
+    }
 
 
 def _set(stage: ProcessingStage[Any, Any], field: str, value: object) -> None:
@@ -364,7 +380,7 @@ def _problems(stage: ProcessingStage[Any, Any]) -> Iterator[str]:
         yield f"name must be a text that is not empty, not {stage.name!r}"
     if not isinstance(stage.resources, Resources):
         yield f"resources must be Resources(...), not {stage.resources!r}"
-    workers = None if isinstance(stage, CompositeStage) else cast(object, stage.num_workers())
+    workers = None if isinstance(stage, CompositeStage) else cast(object, worker_count(stage))
     counts = {"batch_size": stage.batch_size, "max_attempts": stage.max_attempts, "num_workers": workers}
     for field, count in counts.items():
         if count is None and field != "batch_size":

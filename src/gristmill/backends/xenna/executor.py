@@ -22,6 +22,7 @@ from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.xenna.config import XennaConfig
 from gristmill.core.connection import connected, environment, import_ray
 from gristmill.errors import PipelineError, PlanError
+from gristmill.stages.core import worker_count
 from gristmill.tasks import Task
 
 ACTORS_ASKED_FOR = 40_000
@@ -175,7 +176,7 @@ def _spec_fields(step: Step) -> dict[str, Any]:
         if not isinstance(given, Mapping):
             raise PlanError(f"stage {stage.name!r}: xenna_stage_spec() returns a dict, not {given!r}.")
         for name, value in given.items():
-            if name == "num_workers" and stage.num_workers() not in (None, value):
+            if name == "num_workers" and worker_count(stage) not in (None, value):
                 raise PlanError(f"stage {stage.name!r}: num_workers() and xenna_stage_spec() say different numbers.")
             if name not in SPEC_FIELDS:
                 raise PlanError(

@@ -164,3 +164,15 @@ def test_stored_scores_give_the_same_verdicts(quality):
     later = Filter(quality, "quality").process(Score(quality, "quality").process(batch(texts)))
     assert 0 < at_once.num_items < 300
     assert later.data["text"].to_pylist() == at_once.data["text"].to_pylist()
+
+
+def test_predict_of_the_installed_fasttext_takes_a_list_of_texts():
+    import fasttext
+
+    model = fasttext.load_model(fasttext_model.bundled_language_model())
+    for texts in ([], ["hello world"], ["hello world", "bonjour tout le monde"], ["good day"] * 3):
+        labels, scores = model.predict(texts)
+        assert [row[0] for row in labels] == [model.predict(text)[0][0] for text in texts]
+        assert [row[0].item() for row in scores] == pytest.approx([model.predict(text)[1][0] for text in texts])
+    labels, scores = model.predict(["hello world"], k=2)
+    assert len(labels[0]) == len(scores[0]) == 2

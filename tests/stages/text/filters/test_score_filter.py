@@ -323,3 +323,10 @@ def test_a_filter_without_a_method_that_is_needed_is_refused_at_once():
             stage(one)
     with pytest.raises(TypeError, match="defines neither"):
         Score(OnlyKeeps(), "a")
+
+
+def test_score_without_a_name_stores_scores_under_the_names_of_the_filters():
+    task = Score([WordCountFilter(), len], None).process(batch("a b", "c"))
+    assert task.data["word_count_score"].to_pylist() == [2, 1]
+    assert task.data["len_score"].to_pylist() == [3, 1]
+    assert Score(WordCountFilter()).outputs() == (["data"], ["word_count_score"])

@@ -1,3 +1,4 @@
+import json
 import pickle
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from gristmill import Pipeline
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.text.filters.score_filter import texts_of
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.stages.text.modifiers import (
     DocumentModifier,
     LineRemover,
@@ -185,3 +187,37 @@ def test_a_pipeline_of_modifiers_runs_on_workers():
     rows = [row for task in result for row in zip(*task.data.to_pydict().values(), strict=True)]
     wanted = ["see  now", '"quoted" by {{EMAIL}}', "plain", None] * 200
     assert sorted(rows, key=lambda row: int(row[1][2:])) == [(text, f"f#{n}") for n, text in enumerate(wanted)]
+
+
+class Length(DocumentModifier):
+    def modify_document(self, text):
+        return len(text)
+
+
+def test_a_modifier_may_return_numbers_for_a_field_of_its_own():
+    task = Modify(Length(), output_fields="length").process(batch(text=["abc", None, ""]))
+    assert task.data["length"].to_pylist() == [3, None, 0] and task.data["length"].type == pa.int64()
+    assert task.data["text"].to_pylist() == ["abc", None, ""]
+    assert not task.account.counters
+
+
+def test_a_modifier_may_return_numbers_in_place_of_the_text():
+    task = Modify(Length()).process(batch(text=["abc", ""]))
+    assert task.data["text"].to_pylist() == [3, 0]
+    assert task.account.counters == {"documents changed": 2}
+
+
+def test_numbers_of_a_modifier_are_written(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "abc"}\n{"text": ""}\n')
+    stages = [JsonlReader(str(tmp_path / "in.jsonl")), Modify(Length(), output_fields="length")]
+    assert Pipeline("p", stages=[*stages, JsonlWriter(str(tmp_path / "out"))]).run().ok
+    lines = "".join(path.read_text() for path in (tmp_path / "out").glob("part-*")).splitlines()
+    assert [json.loads(line)["length"] for line in lines] == [3, 0]
+
+
+@pytest.mark.parametrize("modifier", [Length(), lambda text: len(text) or "none"], ids=["modifier", "function"])
+def test_values_that_do_not_fit_one_column_name_the_modifier(modifier):
+    if isinstance(modifier, Length):
+        modifier.triggers = (b"a",)  # the other text stays: a text beside a number
+    with pytest.raises(TypeError, match=r"('length'|'<lambda>') returned do not fit one column"):
+        Modify(modifier, output_fields="n").process(batch(text=["abc", ""]))

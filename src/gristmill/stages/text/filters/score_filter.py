@@ -117,17 +117,21 @@ class ScoreFilter(_FilterStage):
 
 @register
 class Score(_FilterStage):
-    """Scores documents by one filter or several, or by functions of the text, and drops none."""
+    """Scores documents by one filter or several, or by functions of the text, and drops none.
+
+    ``score_field`` names the column for the scores: one name, or a list with one for each filter, in which None skips
+    a filter. Without it scores go to ``<filter>_score``.
+    """
 
     def __init__(
         self,
         score_fn: Filters | Callable[[str], Any] | Sequence[DocumentFilter | Callable[[str], Any]],
-        score_field: str | Sequence[str | None],
+        score_field: str | Sequence[str | None] | None = None,
         text_field: str | Sequence[str] = "text",
     ) -> None:
         self.filters = as_filters(score_fn, function="score")
         self.text_fields = one_for_each(text_field, len(self.filters), "text_field")
-        self.score_fields = score_names(self.filters, score_field, False, self.text_fields)
+        self.score_fields = score_names(self.filters, score_field, True, self.text_fields)
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(dict.fromkeys(self.text_fields))

@@ -37,13 +37,13 @@ class DocumentModifier:
         if "name" not in cls.__dict__:
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
-    def modify_document(self, text: str) -> str:
-        """The text as it shall be."""
+    def modify_document(self, text: str) -> Any:
+        """Return the new text, or another value (a number, a list) for a field of its own."""
         self._one_of()
         return self.modify_batch([text])[0]
 
-    def modify_batch(self, texts: Sequence[str]) -> list[str]:
-        """The same for many: one text for each, in order."""
+    def modify_batch(self, texts: Sequence[str]) -> list[Any]:
+        """Do the same for many texts: return one value for each, in order."""
         self._one_of()
         return [self.modify_document(text) for text in texts]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
@@ -15,6 +15,9 @@ from gristmill.tasks import DocumentBatch
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from gristmill.kernels.texts import Texts
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
 Modifier = DocumentModifier | Callable[..., Any]
 
 
@@ -30,7 +33,8 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
         Modify(str.lower, input_fields="title", output_fields="title_lower")
         Modify(lambda title, body: title + body, input_fields=[["title", "body"]], output_fields="text")
 
-    A null stays null and is not shown to the modifier of a single field. The ledger counts the documents in which a
+    Results may be texts, numbers or any other values that fit one column. A null stays null and is not shown to the
+    modifier of a single field. The ledger counts the documents in which a
     field that was there has changed, and what modifiers count themselves.
     """
 
@@ -125,10 +129,10 @@ def _from_texts(task: DocumentBatch, modifier: DocumentModifier, field: str) -> 
     after = modifier.modify_batch(before)
     if not isinstance(after, list) or len(after) != len(before):
         raise TypeError(f"modify_batch of {modifier.name!r} must return a list of {len(before)} texts, one for each.")
+    if not all(isinstance(new, str) for new in after):
+        return _of_other_values(texts, modifier, rows, after, column.is_valid().to_numpy())
     replacements = []
     for row, old, new in zip(rows.tolist(), before, after, strict=True):
-        if not isinstance(new, str):
-            raise TypeError(f"{modifier.name!r} must return a text, not {type(new).__name__}.")
         if new is not old and new != old:
             touched[row] = True
             replacements.append(new)
@@ -138,6 +142,18 @@ def _from_texts(task: DocumentBatch, modifier: DocumentModifier, field: str) -> 
     return column, touched
 
 
+def _of_other_values(
+    texts: Texts, modifier: DocumentModifier, rows: Array, after: list[Any], valid: Array
+) -> tuple[Any, Array]:
+    """The column of a modifier that returns numbers or other values in place of texts, and which values differ."""
+    if any(new is None for new in after):
+        raise TypeError(f"{modifier.name!r} returned None for a text: it must return a value for each.")
+    made = dict(zip(rows.tolist(), after, strict=True))
+    values = [made.get(row, texts[row]) if valid[row] else None for row in range(len(texts))]
+    touched = np.fromiter((row in made and made[row] != texts[row] for row in range(len(texts))), bool, len(texts))
+    return _column(values, name=_name_of(modifier)), touched
+
+
 def _from_values(task: DocumentBatch, modifier: Modifier, field: str) -> tuple[Any, np.ndarray[Any, Any]]:
     modify = modifier.modify_document if isinstance(modifier, DocumentModifier) else modifier
     column = task.data.column(field)
@@ -145,16 +161,16 @@ def _from_values(task: DocumentBatch, modifier: Modifier, field: str) -> tuple[A
     after = [None if value is None else modify(value) for value in before]
     pairs = zip(before, after, strict=True)
     touched = np.fromiter((type(a) is not type(b) or a != b for a, b in pairs), dtype=bool, count=len(before))
-    return _column(after, column.type), touched
+    return _column(after, column.type, _name_of(modifier)), touched
 
 
 def _from_several(task: DocumentBatch, modifier: Modifier, fields: Sequence[str]) -> Any:
     modify: Any = modifier.modify_document if isinstance(modifier, DocumentModifier) else modifier
     rows = task.data.select(list(fields)).to_pylist()
-    return _column([modify(**row) for row in rows])
+    return _column([modify(**row) for row in rows], name=_name_of(modifier))
 
 
-def _column(values: list[Any], wanted: Any = None) -> Any:
+def _column(values: list[Any], wanted: Any = None, name: str = "") -> Any:
     """An array of the type that the field had, if the values fit, or else of the type that they have."""
     import pyarrow as pa
 
@@ -163,8 +179,16 @@ def _column(values: list[Any], wanted: Any = None) -> Any:
             return pa.array(values, type=wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             pass
-    array = pa.array(values)
+    try:
+        array = pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise TypeError(f"the values that {name or 'the function'} returned do not fit one column: {error}") from None
     return array.cast(pa.large_string()) if pa.types.is_string(array.type) else array
+
+
+def _name_of(modifier: Modifier) -> str:
+    name = modifier.name if isinstance(modifier, DocumentModifier) else getattr(modifier, "__name__", "")
+    return repr(name) if name else ""
 
 
 def _is_text(column: pa.ChunkedArray) -> bool:
