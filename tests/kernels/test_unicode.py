@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import unicodedata
+import zlib
 
 import pytest
 
-from gristmill.kernels.make_tables import classes_of
+from gristmill.kernels import normal
+from gristmill.kernels.make_tables import classes_of, normal_tables, packed
 from gristmill.kernels.unicode import BLOCK, CODE_POINTS, UNICODE_VERSION, Class, class_of, tables
 
 
@@ -26,6 +28,7 @@ def test_white_space_is_what_python_splits_at():
 @pytest.mark.skipif(unicodedata.unidata_version != UNICODE_VERSION, reason="this Python has another Unicode")
 def test_the_file_is_what_the_script_makes():
     assert all_classes() == [classes_of(chr(c)) for c in range(CODE_POINTS)]
+    assert zlib.decompress(normal.PATH.read_bytes()) == zlib.decompress(packed(normal_tables()))
 
 
 def test_letters_are_letters_as_long_as_unicode_does_not_change_its_mind():

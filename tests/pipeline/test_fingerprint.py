@@ -12,6 +12,7 @@ import pytest
 from gristmill import Resources, processing_stage
 from gristmill.pipeline.fingerprint import code_hash, describe_stage
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.text.filters.fineweb import ShortLinesFilter
 from gristmill.stages.text.filters.score_filter import Score, ScoreFilter
 from gristmill.stages.text.recipes import recipe
@@ -41,6 +42,13 @@ def test_settings_that_cannot_change_results_do_not_count_and_names_do():
     stage = ScoreFilter(ShortLinesFilter())
     assert describe_stage(stage) == describe_stage(stage.with_(batch_size=4, resources=Resources(cpus=2)))
     assert describe_stage(stage) != describe_stage(stage.with_(name="other"))
+
+
+def test_another_revision_of_a_stage_is_another_stage(monkeypatch):
+    before = describe_stage(FuzzyDeduplication())
+    monkeypatch.setattr(FuzzyDeduplication, "revision", FuzzyDeduplication.revision + 1)
+    assert describe_stage(FuzzyDeduplication()) != before
+    assert before["revision"] >= 2
 
 
 def test_a_recipe_is_its_rules():

@@ -8,7 +8,14 @@ from gristmill.kernels.compile import BYTES, BYTES_OUT, INTS, INTS_OUT, LENGTHS,
 from gristmill.kernels.overlap_kernels import SPACE, code_at
 from gristmill.kernels.utf8 import HIGHS, ONES, eight_at, width_at
 
-_CODE = np.uint32((1 << 21) - 1)
+CODE = np.uint32((1 << 21) - 1)
+RANK = np.uint32(21)
+RANKS = np.uint32(0xFF << 21)
+"""The canonical combining class of a mark, in the bits from ``RANK`` on."""
+COMPOSES = np.uint32(1 << 29)
+"""Set for code points that are not in normal form C, or may not be, after others."""
+_LETTER = np.uint32(1 << 9)
+"""What is above the code point for one that stands for itself, or its lower case, wherever it is."""
 _SPACES = ONES * np.uint64(0x20)
 _FROM_A = ONES * np.uint64(0x80 - ord("A"))
 _ABOVE_Z = ONES * np.uint64(0x80 - ord("Z") - 1)
@@ -56,17 +63,23 @@ def put_eight(out, at, eight):  # type: ignore[no-untyped-def]
         out[at + k] = np.uint8(eight >> np.uint64(8 * k))
 
 
-@kernel(BYTES, INTS, INTS, LENGTHS, BYTES_OUT, INTS_OUT)
-def fold_texts(data, starts, ends, folds, out, edges):  # type: ignore[no-untyped-def]
-    """Each text with its characters as ``folds`` says (see `overlap.folds`), and one space where there was white space.
+@kernel(BYTES, INTS, INTS, LENGTHS, "int64", BYTES_OUT, INTS_OUT)
+def fold_texts(data, starts, ends, folds, is_normal, out, edges):  # type: ignore[no-untyped-def]
+    """Write each text with its characters as ``folds`` says, and with one space for each run of white space.
 
-    None is left at either end. ``out`` has room for three bytes for each two, since some letters are longer in lower
-    case; text ``d`` goes from ``edges[d]`` to the next. A byte that is no UTF-8 stays.
+    ``folds`` is `folding.case_folds`. No space is left at either end. ``out`` has room for three bytes for each two,
+    since some letters are longer in lower case; text ``d`` goes from ``edges[2 * d]`` to ``edges[2 * d + 1]``. A byte
+    that is not UTF-8 stays.
+
+    A text that may not be in normal form C ends before it begins, at -1, unless all texts are known to be
+    (``is_normal``). Returns how many such texts there are.
     """
     at = 0
-    edges[0] = 0
+    left = 0
     for d in range(len(starts)):
         begin = at
+        marked = -1
+        rank = np.uint32(0)
         i = starts[d]
         end = ends[d]
         while i < end:
@@ -85,12 +98,22 @@ def fold_texts(data, starts, ends, folds, out, edges):  # type: ignore[no-untype
                 width = width_at(data, i, end)
                 folded = folds[code_at(data, i, width)]
             i += width
-            if folded & SPACE:
-                if at > begin and out[at - 1] != 0x20:
-                    out[at] = 0x20
-                    at += 1
+            if folded >> RANK != _LETTER:
+                if folded & SPACE:
+                    if at > begin and out[at - 1] != 0x20:
+                        out[at] = 0x20
+                        at += 1
+                    continue
+                if folded == 0:
+                    continue
+                if not is_normal and (folded & COMPOSES or (marked == at and folded & RANKS < rank)):
+                    marked = -2
+                    break
+                rank = folded & RANKS
+                at = put(out, at, np.int64(folded & CODE))
+                marked = at
                 continue
-            code = np.int64(folded & _CODE)
+            code = np.int64(folded & CODE)
             if byte >= 0x80 and width == 1:
                 out[at] = byte
                 at += 1
@@ -99,6 +122,13 @@ def fold_texts(data, starts, ends, folds, out, edges):  # type: ignore[no-untype
                 at += 1
             else:
                 at = put(out, at, code)
+        edges[2 * d] = begin
+        if marked == -2:
+            at = begin
+            edges[2 * d + 1] = -1
+            left += 1
+            continue
         if at > begin and out[at - 1] == 0x20:
             at -= 1
-        edges[d + 1] = at
+        edges[2 * d + 1] = at
+    return left

@@ -1,8 +1,9 @@
-"""Makes ``unicode.bin``: the classes of all code points, by the `unicodedata` of the Python that runs this.
+"""Make ``unicode.bin`` (the classes of all code points) and ``normal.bin`` (normal form C).
 
     python -m gristmill.kernels.make_tables
 
-The file is part of the package, so that results do not depend on the Python that a pipeline runs on.
+Both come from the `unicodedata` of the Python that runs this. The files are part of the package, so that results do not
+depend on the Python that a pipeline runs on.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gristmill.kernels import normal
 from gristmill.kernels.unicode import BLOCK, CODE_POINTS, PATH, UNICODE_VERSION, Class
 
 SENTENCE_MARKS = set("?!,.") | set(
@@ -64,6 +66,44 @@ def classes_of(char: str) -> int:
     return found & ~int(Class.BRACKET) if char in QUOTES_AMONG_BRACKETS else found
 
 
+def normal_tables() -> list[list[int]]:
+    """The tables of `normal.normal` as they are stored, without Hangul syllables."""
+    marks: list[int] = []
+    decomposed: dict[int, str] = {}
+    pairs: dict[tuple[int, int], int] = {}
+    changing = {code for first, last in normal.HANGUL_MARKS for code in range(first, last + 1)}
+    for code in range(CODE_POINTS):
+        char = chr(code)
+        if unicodedata.combining(char):
+            marks.append(code)
+        one_step = unicodedata.decomposition(char)
+        if not one_step or one_step.startswith("<"):
+            continue
+        decomposed[code] = unicodedata.normalize("NFD", char)
+        if unicodedata.normalize("NFC", char) != char:
+            changing.add(code)
+        else:
+            first, second = (int(part, 16) for part in one_step.split())
+            pairs[first, second] = code
+            changing.add(second)
+    ranks = [unicodedata.combining(chr(code)) for code in marks]
+    in_order = sorted(pairs)
+    return [
+        [*marks, *ranks],
+        sorted(changing),
+        list(decomposed),
+        [len(parts) for parts in decomposed.values()],
+        [ord(part) for parts in decomposed.values() for part in parts],
+        [*(first for first, _ in in_order), *(second for _, second in in_order)],
+        [pairs[pair] for pair in in_order],
+    ]
+
+
+def packed(tables: list[list[int]]) -> bytes:
+    arrays = [np.array(table, "<u4") for table in ([len(table) for table in tables], *tables)]
+    return zlib.compress(b"".join(array.tobytes() for array in arrays), 9)
+
+
 def main() -> None:
     if unicodedata.unidata_version != UNICODE_VERSION:
         sys.exit(f"this Python has Unicode {unicodedata.unidata_version}, the tables are of {UNICODE_VERSION}.")
@@ -72,6 +112,7 @@ def main() -> None:
     if len(blocks) > 256:
         sys.exit(f"{len(blocks)} blocks do not fit into one byte: make BLOCK larger.")
     Path(PATH).write_bytes(zlib.compress(where.astype(np.uint8).tobytes() + blocks.tobytes(), 9))
+    normal.PATH.write_bytes(packed(normal_tables()))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from gristmill.pipeline.explain_duplicates import Found, in_common, look_up
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.exact.pieces import NOTHING_LEFT, PieceDeduplication, without
+from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.removal import REASON, RemoveSemanticDuplicates
 from gristmill.stages.spool import OF_DOCUMENTS
@@ -131,7 +132,9 @@ def _of_barrier(
     field = stage.key_columns[0]
     other = find(stages[0], survivor, ID).data
     if field in batch.data.column_names and field in other.column_names:
-        report.notes += in_common(batch.data.column(field)[0].as_py() or "", other.column(field)[0].as_py() or "")
+        text, kept = (data.column(field)[0].as_py() or "" for data in (batch.data, other))
+        normalize = isinstance(stage, FuzzyDeduplication) and stage.normalize
+        report.notes += in_common(text, kept, normalize)
     return report, batch
 
 

@@ -47,13 +47,26 @@ def look_up(records: Folder, ident: str, id_column: str = "id", survivor_column:
     return Found(None, stood_for)
 
 
-def in_common(text: str, other: str) -> Iterator[str]:
-    """What two texts share and where they differ, in lines for people."""
+def in_common(text: str, other: str, normalize: bool = False) -> Iterator[str]:
+    """What two texts share and where they differ, in lines for people.
+
+    With ``normalize`` words are compared as fuzzy keys are, by `folding.folded`, and shown as they are.
+    """
     if text == other:
         yield "the texts are equal"
         return
     mine, theirs = text.split()[:MOST_WORDS], other.split()[:MOST_WORDS]
-    matcher = difflib.SequenceMatcher(None, mine, theirs, autojunk=False)
+    mine_compared, theirs_compared = mine, theirs
+    if normalize:
+        from gristmill.kernels.folding import folded
+        from gristmill.kernels.texts import Texts
+
+        whole = folded(Texts.of([text, other])).strings()
+        if whole[0] == whole[1]:
+            yield "the texts are equal but for case, white space, invisible characters or the encoding of accents"
+            return
+        mine_compared, theirs_compared = (folded(Texts.of(words)).strings() for words in (mine, theirs))
+    matcher = difflib.SequenceMatcher(None, mine_compared, theirs_compared, autojunk=False)
     same = sum(block.size for block in matcher.get_matching_blocks())
     cut = " (of the first words)" if max(len(mine), len(theirs)) == MOST_WORDS else ""
     yield f"{same:,} of its {len(mine):,} words and of the {len(theirs):,} of the survivor are in common{cut}"

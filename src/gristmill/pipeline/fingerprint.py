@@ -66,6 +66,9 @@ def _described(made: Any, depth: int) -> dict[str, Any]:
         described: dict[str, Any] = {"class": cls.__name__ if ours else path, "arguments": values}
         files = {key: _files(value) for key, value in bound.arguments.items() if _names_files(made, key)}
         files = {key: stamps for key, stamps in files.items() if stamps}
+        revision = getattr(cls, "revision", 1)  # a filter need not have one
+        if revision > 1:
+            described["revision"] = revision
         return described | ({"files": files} if files else {}) | ({} if ours else _code(cls))
     values = {key: _value(value, depth) for key, value in attributes_of(made).items()}
     return {"class": path, "attributes": values} | _code(cls)

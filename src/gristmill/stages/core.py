@@ -102,6 +102,8 @@ class ProcessingStage(ABC, Generic[In, Out]):
     """Whether results hold no columns but those of `outputs`."""
     indifferent: ClassVar[tuple[str, ...]] = ()
     """Arguments that change how it works and not what comes of it: a run that goes on may have others."""
+    revision: ClassVar[int] = 1
+    """Raised when the same arguments give other results than before. A run does not resume that of another revision."""
     loads: ClassVar[tuple[str, ...]] = ()
     """Modules that it imports when it runs: workers have them imported for them while a run is still planned."""
 

@@ -34,12 +34,15 @@ class FuzzyDecontamination(Decontamination):
     for. Candidates are found by MinHash, ``num_bands`` bands of ``minhashes_per_band`` over shingles of ``char_ngrams``
     characters. A candidate counts if the Jaccard similarity of both sets of shingles, which is then computed exactly,
     is at least ``jaccard_threshold``; with ``measure="containment"``, the share of the entry's shingles that the
-    document has. Case and white space do not matter unless ``normalize`` is False. Whole documents are compared, or
-    each of their paragraphs or lines (``pieces``), one of which is enough.
+    document has. Case, white space, invisible characters and composed or decomposed accents do not matter unless
+    ``normalize`` is False. Whole documents are compared, or each of their paragraphs or lines
+    (``pieces``), one of which is enough.
 
     ``action`` "drop" gives the entry that is most similar as the reason, and how similar it is as the score; "flag"
     puts them into ``flag_field`` and, if it is given, ``score_field``: null and 0 in documents that are like none.
     """
+
+    revision = 2
 
     def __init__(
         self,

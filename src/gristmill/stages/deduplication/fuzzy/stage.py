@@ -33,7 +33,8 @@ class FuzzyDeduplication(BarrierStage):
     is given. Two whose shingles overlap by j (Jaccard's index) meet with probability 1 - (1 - j^r)^b in one of b
     bands (``num_bands``) of r minima (``minhashes_per_band``): with 20 and 13, of those that overlap by 0.8 two of
     three, by 0.9 all but one in two hundred, by 0.6 one in forty. Those that meet are in one cluster, and whoever
-    meets one of them. Case and white space do not matter, unless ``normalize`` is False.
+    meets one of them. Case, white space, invisible characters (soft hyphens, zero-width characters) and composed or
+    decomposed accents do not matter, unless ``normalize`` is False.
 
     Of a cluster the first document in the order of the source stays, the ``"longest"``, or the ``"best"`` by
     ``score_field``. What is removed is written down in ``duplicates/`` beside the output, with the document that
@@ -49,6 +50,8 @@ class FuzzyDeduplication(BarrierStage):
     minimum). ``seed`` changes which of the pairs around the threshold meet. Sketches are made on a GPU if this machine
     has one that can be used, to the same bits; ``device`` "cpu" or "cuda" says so or otherwise.
     """
+
+    revision = 2
 
     stays = (REMOVED,)
 
