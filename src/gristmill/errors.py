@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from gristmill.secrets import without_secrets
+
 
 class PipelineError(Exception):
-    """Something is wrong with a pipeline or its run."""
+    """Something is wrong with a pipeline or its run. Secrets in URLs are taken out of the message."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_secrets(part) if isinstance(part, str) else part for part in args))
 
 
 class PlanError(PipelineError):

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from gristmill.secrets import public_url
+
 TEMPORARY = ".tmp-"
 """How names of files begin that are not finished. Nobody reads them; a later run removes them."""
 
@@ -59,7 +61,12 @@ class Folder:
         return type(self), (self.url, self.options)
 
     def __repr__(self) -> str:
-        return f"Folder({self.url!r})"
+        return f"Folder({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The folder's path or URL without secrets: for records and messages."""
+        return public_url(self.url)
 
     def path(self, name: str = "") -> str:
         return posixpath.join(self.root, name) if name else self.root

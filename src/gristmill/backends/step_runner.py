@@ -13,6 +13,7 @@ from typing import Any
 
 from gristmill.ledger.sides import Output, Sides
 from gristmill.ledger.tally import LostIdentity, StageTally, Tally
+from gristmill.secrets import without_secrets
 from gristmill.stages import core, function_definitions
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.stages.text.io.dropped_columns import take_out_dropped
@@ -392,7 +393,7 @@ def one_line(error: BaseException) -> str:
     if kind.__module__ not in ("builtins", "__main__"):
         name = f"{kind.__module__}.{name}"
     try:
-        text = str(error).strip().partition("\n")[0]
+        text = without_secrets(str(error).strip().partition("\n")[0])
     except Exception:  # the exception may be the user's own, and broken
         text = "its message cannot be shown"
     line = f"{name}: {text}" if text else name
@@ -407,7 +408,7 @@ def details(error: BaseException) -> str:
         part = todo.pop()
         part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_NOT_SHOWN)]
         todo += [x for x in (part.__cause__, part.__context__) if x is not None]
-    text = "".join(whole.format())
+    text = without_secrets("".join(whole.format()))
     half = _LONGEST_DETAIL // 2
     return text if len(text) <= _LONGEST_DETAIL else f"{text[:half]}\n...\n{text[-half:]}"
 

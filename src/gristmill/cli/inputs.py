@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 from gristmill.metrics import format as fmt
+from gristmill.secrets import public_url
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.registry import arguments_of
 from gristmill.tasks import FileBlock, Task
@@ -38,7 +39,7 @@ def output_folders(stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[str]
         for leaf in stage.flatten() if isinstance(stage, CompositeStage) else [stage]:
             path = (arguments_of(leaf) or {}).get("path")
             if isinstance(path, str | os.PathLike):
-                yield os.fspath(path)
+                yield public_url(os.fspath(path))
 
 
 def _size(path: str) -> int | None:

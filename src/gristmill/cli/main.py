@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from gristmill import __version__
 from gristmill.cli.target import UsageError
+from gristmill.secrets import without_secrets
 from gristmill.sizes import parse_size
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except UsageError as error:
         if error.has_place:  # of a file: as compilers say it
-            print(error, file=sys.stderr)
+            print(without_secrets(str(error)), file=sys.stderr)
             return USAGE
         return _say(str(error), USAGE)
     except KeyboardInterrupt:
@@ -116,7 +117,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 def _say(text: str, status: int) -> int:
-    print(f"gristmill: {text}", file=sys.stderr)
+    print(f"gristmill: {without_secrets(text)}", file=sys.stderr)
     return status
 
 

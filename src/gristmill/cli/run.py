@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gristmill.cli.target import UsageError, load_pipeline
+from gristmill.secrets import without_secrets
 
 if TYPE_CHECKING:
     from gristmill.pipeline import Pipeline
@@ -125,5 +126,5 @@ def _check_folder(path: str) -> None:
 
 
 def _say(error: Exception) -> int:
-    print(f"gristmill: {error}", file=sys.stderr)
+    print(f"gristmill: {without_secrets(str(error))}", file=sys.stderr)
     return FAILED

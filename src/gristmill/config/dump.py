@@ -15,6 +15,7 @@ from gristmill.config.load import ExecutorChoice
 from gristmill.config.nodes import SCALARS
 from gristmill.core.client import RayClient
 from gristmill.errors import PlanError
+from gristmill.secrets import without_secrets
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
 from gristmill.stages.registry import arguments_of
@@ -111,10 +112,10 @@ class _Writer:
         return {cls.__name__: {key: self.value(value, f"{where}: {key!r}") for key, value in arguments.items()}}
 
     def value(self, value: Any, where: str) -> Any:
-        if value is None or isinstance(value, bool | int | float | str):
+        if isinstance(value, str | PurePath):
+            return value if self.secrets and isinstance(value, str) else self._text(str(value))
+        if value is None or isinstance(value, bool | int | float):
             return value
-        if isinstance(value, PurePath):
-            return str(value)
         if isinstance(value, Mapping):
             shown = value if self.secrets else public(value)
             return {str(key): self.value(child, where) for key, child in shown.items()}
@@ -129,6 +130,9 @@ class _Writer:
         if type(value).__module__ == "numpy" and hasattr(value, "item"):
             return self.value(value.item(), where)
         return self.object(value, where)
+
+    def _text(self, text: str) -> str:
+        return text if self.secrets else without_secrets(text)
 
     def _settings(self, stage: Stage, where: str) -> dict[str, Any]:
         """What `with_` has changed: the name, and the rest in its order."""

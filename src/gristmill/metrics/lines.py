@@ -9,6 +9,7 @@ from gristmill.metrics.rates import RateWindow
 from gristmill.metrics.table import ASCII, Frame, foremost, headline
 from gristmill.metrics.view import Ended, ending
 from gristmill.scheduling.snapshot import Snapshot
+from gristmill.secrets import without_secrets
 
 MAX_STEPS = 8
 
@@ -36,7 +37,7 @@ class LinesView:
                 self._told_us = snapshot.decisions[-1].at_us
 
     def message(self, text: str) -> None:
-        self._write("gristmill: " + "\n".join(map(fmt.clean, text.splitlines())))
+        self._write("gristmill: " + "\n".join(map(fmt.clean, without_secrets(text).splitlines())))
 
     def close(self, record: Ended | None) -> None:
         if self._last is None:

@@ -19,6 +19,7 @@ from gristmill.metrics.rates import RateWindow
 from gristmill.metrics.table import ASCII, UNICODE, Frame, Glyphs, Line, draw
 from gristmill.metrics.view import Ended, ending
 from gristmill.scheduling.snapshot import Snapshot
+from gristmill.secrets import without_secrets
 
 FINAL_ROWS = 40
 """The last picture scrolls away like any text, so it may be taller than the terminal."""
@@ -79,7 +80,7 @@ class LiveView:
             return
         try:
             # Colours in it are kept; brackets mean nothing, nor do escapes that would move the cursor.
-            self._console.print(Text.from_ansi(text), soft_wrap=True)
+            self._console.print(Text.from_ansi(without_secrets(text)), soft_wrap=True)
         except (OSError, ValueError):
             self._give_back()
 

@@ -11,6 +11,7 @@ from gristmill.metrics.rates import RateWindow
 from gristmill.metrics.table import COLUMNS, MAX_DECISIONS, Frame, foremost, headline
 from gristmill.metrics.view import Ended, ending
 from gristmill.scheduling.snapshot import Snapshot
+from gristmill.secrets import without_secrets
 
 MAX_ROWS = 40
 INTERVAL_US = 500_000
@@ -39,7 +40,7 @@ class NotebookView:
             self._show(self._frame)
 
     def message(self, text: str) -> None:
-        self._display({"text/plain": "gristmill: " + fmt.clean(text)}, raw=True)
+        self._display({"text/plain": "gristmill: " + fmt.clean(without_secrets(text))}, raw=True)
 
     def close(self, record: Ended | None) -> None:
         if self._frame is None:

@@ -121,7 +121,7 @@ class _Walk:
         if isinstance(value, PurePath):
             return ["path", str(value)]
         if isinstance(value, Folder):
-            return ["folder", value.url]
+            return ["folder", value.name]
         return self.of_container(value)
 
     def of_container(self, value: Any) -> Iterable[str]:

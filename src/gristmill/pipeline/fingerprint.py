@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, has_own_state, name_of
+from gristmill.secrets import without_secrets
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
 from gristmill.stages.registry import arguments_of
@@ -107,9 +108,9 @@ def _value(value: Any, depth: int) -> Any:
     if depth >= MOST_DEPTH or isinstance(value, (*NOT_FOLLOWED, types.ModuleType)):
         return _hashed(value)
     if isinstance(value, PurePath):
-        return str(value)
+        return _scalar(str(value))
     if isinstance(value, Folder):
-        return value.url
+        return value.name
     if isinstance(value, bytes | bytearray):
         return hashlib.sha256(value).hexdigest()[:16]
     if isinstance(value, Mapping):
@@ -146,5 +147,5 @@ def _scalar(value: Any) -> Any:
         return int(value) if -(1 << 63) <= value < 1 << 63 else str(int(value))
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else repr(float(value))
-    text = str.__str__(value)
+    text = without_secrets(str.__str__(value))
     return text.encode("utf-8", "backslashreplace").decode()

@@ -43,14 +43,14 @@ def documents(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
         folder = ledger.log.folder
         whole = ledger.total()
         if folder.names():
-            yield f"  kept documents     {folder.url}"
+            yield f"  kept documents     {folder.name}"
         for what, there, name in (
             ("dropped documents", whole.dropped, EXCLUDED),
             ("what they repeat", whole.dropped, records_name(1)),
             ("bad records", whole.errored, QUARANTINE),
         ):
             if there and folder.names(name):
-                yield f"  {what:<17}  {folder.url.rstrip('/')}/{name}"
+                yield f"  {what:<17}  {folder.name.rstrip('/')}/{name}"
 
 
 def failures(record: RunRecord) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gristmill.secrets import public_url
+
 STORAGE = "storage_options"
 ENDPOINT = "endpoint_url"
 CLIENT = "client_kwargs"
@@ -21,8 +23,15 @@ def public(options: Mapping[Any, Any]) -> dict[Any, Any]:
 def _place(options: Any) -> Any:
     if not isinstance(options, Mapping):
         return None
-    place = {key: options[key] for key in (ENDPOINT,) if key in options}
+    place = _address(options)
     client = options.get(CLIENT)
     if isinstance(client, Mapping) and ENDPOINT in client:
-        place[CLIENT] = {ENDPOINT: client[ENDPOINT]}
+        place[CLIENT] = _address(client)
     return place
+
+
+def _address(options: Mapping[Any, Any]) -> dict[Any, Any]:
+    if ENDPOINT not in options:
+        return {}
+    url = options[ENDPOINT]
+    return {ENDPOINT: public_url(url) if isinstance(url, str) else url}

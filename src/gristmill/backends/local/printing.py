@@ -9,6 +9,8 @@ import sys
 from collections import deque
 from typing import IO
 
+from gristmill.secrets import without_secrets
+
 _LONGEST_LINE = 1 << 16
 
 
@@ -55,6 +57,7 @@ class Printer:
         self.stream.close()
 
     def _show(self, text: str) -> None:
+        text = without_secrets(text)  # libraries print URLs, asyncio prints the errors of a storage
         self.last.extend(text.splitlines())
         # A driver without a console, or with a closed one, has nowhere to show it.
         with contextlib.suppress(ValueError, OSError):

@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gristmill.secrets import public_url
 from gristmill.sizes import parse_size
 from gristmill.stages.deduplication.semantic.arithmetic import DEVICES
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
@@ -188,7 +189,8 @@ class SemanticDeduplicationWorkflow:
     def decisive(self) -> dict[str, Any]:
         """The arguments that results depend on, and the output."""
         values = {name: getattr(self, name) for name in DECISIVE}
-        return values | {"output_path": self.output.full_path(), "write_kwargs": public(self.write_kwargs)}
+        output = public_url(self.output.full_path())
+        return values | {"output_path": output, "write_kwargs": public(self.write_kwargs)}
 
     def own_files(self) -> Iterator[str]:
         """What a run has written to the output, by name."""

@@ -1,0 +1,119 @@
+"""Take secrets out of URLs: names and messages that are written down or shown never hold them.
+
+A URL may hold a secret as ``user:password@`` or as a parameter of its query: a signature, a token, a key. `public_url`
+returns the URL without them. It is the name of a file everywhere but where the file is opened: two signed URLs of one
+object have the same name, so a run can be resumed with new signatures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from urllib.parse import unquote
+
+HIDDEN = "***"
+
+WEB = frozenset({"http", "https", "webdav", "webdavs", "dav", "davs", "ftp", "ftps"})
+"""Protocols whose URLs have queries. On an object storage ``?`` is a character of the name."""
+
+_SECRET = re.compile(
+    r"""
+    x-(?:amz|goog)-.+                                                  # all parameters of a signature
+    | .*(?:signature|passw(?:or)?d|passphrase|secret|credential).*
+    | (?:.*[-_.])?(?:pass|pwd|sig|sign|hmac|jwt|bearer|sas|auth|authorization|authkey|session|sessionid|sid|code)
+    | .*token(?:[-_.].*)?
+    | (?:.*[-_.]|.*api|.*access|.*private|.*subscription|.*account|.*shared)?key(?:[-_.]?(?:pair[-_.]?)?id)?
+    | (?:aws|google|oss)access(?:key)?id
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Names of parameters that hold a secret."""
+_SIGNS = re.compile(r"(?:.*[-_.])?(?:sig|sign|signature)", re.IGNORECASE)
+_OF_SIGNATURE = re.compile(
+    r"""
+    (?:.*[-_.])?(?:expires|expiry|exp|date|algorithm|signed-?headers|policy|key-pair-id)
+    | q-.+                                                             # Tencent
+    | s[vrtpei]|srt|ss|spr|sip|sk[oivtes]|skoid|sktid|saoid|suoid|scid|sdd|ses     # Azure
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Names of parameters that belong to a signature: they change with it, beside one only."""
+_RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=]*(?:[-_.][A-Za-z0-9+/=]*){0,3}")
+_LONG = 32
+"""A value of so many random characters may be a secret, whatever its parameter is called."""
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s\"'<>`|\\]+")
+_ASSIGNED = re.compile(r"(?<=[?&])([\w.\-]+)=([^&\s\"'<>`#)\]}]+)")
+
+
+def public_url(url: str) -> str:
+    """Return a path or URL without its secrets. A path on this machine stays as it is.
+
+    >>> public_url("https://me:hush@example.org/a.jsonl?page=2&X-Amz-Date=1&X-Amz-Signature=2")
+    'https://example.org/a.jsonl?page=2'
+    """
+    if "://" not in url:
+        return url
+    return "::".join(_without(part) for part in url.split("::"))
+
+
+def without_secrets(text: str) -> str:
+    """Return a message with the secrets taken out of all URLs in it.
+
+    >>> without_secrets("403 at https://example.org/a?sig=1, and at https://example.org/b?token=2&page=3")
+    '403 at https://example.org/a, and at https://example.org/b?page=3'
+    """
+    if "://" in text:
+        text = _URL.sub(lambda found: _in_text(found[0]), text)
+    if "=" in text:
+        text = _ASSIGNED.sub(lambda found: f"{found[1]}={HIDDEN}" if _is_secret(found[1]) else found[0], text)
+    return text
+
+
+def _in_text(url: str) -> str:
+    """A URL as it stands in a sentence: what ends the sentence is not of the URL."""
+    bare = url.rstrip(".,;:!?)]}")
+    return public_url(bare) + url[len(bare) :]
+
+
+def _without(url: str) -> str:
+    protocol, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    end = re.search(r"[/?#]", rest)
+    where = end.start() if end else len(rest)
+    user, at, host = rest[:where].rpartition("@")
+    if at and (":" in user or protocol.lower() in WEB):
+        rest = host + rest[where:]
+    if protocol.lower() not in WEB:
+        return f"{protocol}://{rest}"
+    rest, hash_, fragment = rest.partition("#")
+    place, _, query = rest.partition("?")
+    query, fragment = _parameters(query), _parameters(fragment) if "=" in fragment else fragment
+    return f"{protocol}://{place}{'?' * bool(query)}{query}{hash_ * bool(fragment)}{fragment}"
+
+
+def _parameters(query: str) -> str:
+    parts = [part for part in re.split("[&;]", query) if part]
+    names = [unquote(part.partition("=")[0]) for part in parts]
+    signed = any(_SIGNS.fullmatch(name) for name in names)
+    kept = [
+        _shown(part)
+        for part, name in zip(parts, names, strict=True)
+        if not _is_secret(name) and not (signed and _OF_SIGNATURE.fullmatch(name))
+    ]
+    return "&".join(kept)
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET.fullmatch(name) is not None
+
+
+def _shown(part: str) -> str:
+    """A parameter; a value that looks random is replaced by a hash, which still tells two files apart."""
+    name, mark, value = part.partition("=")
+    value = unquote(value if mark else name)
+    if len(value) < _LONG or not _RANDOM.fullmatch(value):
+        return part
+    short = "~" + hashlib.sha256(value.encode()).hexdigest()[:12]
+    return f"{name}={short}" if mark else short
