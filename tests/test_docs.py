@@ -68,18 +68,20 @@ def test_the_examples_run_as_a_script(tmp_path):
     assert re.search(r"^Score +100 +100 +0 +0 +200 +200 +0 ", python("example.py", cwd=tmp_path), re.MULTILINE)
 
 
-def test_the_example_of_text_curates_documents(tmp_path):
+def test_the_first_python_example_runs_on_the_corpus_that_init_makes(tmp_path):
     (example,) = [example for example in EXAMPLES if "JsonlReader" in example]
-    text = "The mill has a wheel, and the wheel turns with the water that runs to it from the hills. " * 8
-    texts = [f"{text}{i} times the number of {'mills' if i % 2 else 'others'}" for i in range(10)]
-    documents = [{"text": text, "url": f"site/{'draft/' if i == 3 else ''}{i}"} for i, text in enumerate(texts)]
-    (tmp_path / "input").mkdir()
-    lines = [json.dumps(document) for document in documents]
-    (tmp_path / "input" / "a.jsonl").write_text("\n".join(lines))
-    example = example.replace('recipe("gopher-quality"),', 'recipe("gopher-quality", set={"word_count.min_words": 5}),')
-    (tmp_path / "example.py").write_text(f"{example}\nassert result.ok\n")
+    assert example == EXAMPLES[0] and "gristmill init curate\n" not in example
+    assert "\ngristmill init curate " in README.partition(example)[0]
+    python("-m", "gristmill", "init", "curate", cwd=tmp_path)
+    (tmp_path / "example.py").write_text(f"{example}\nassert result.ok and result.ledger.total().kept > 10\n")
     summary = python("example.py", cwd=tmp_path)
-    assert "draft" in summary and re.search(r"^  kept +9 ", summary, re.MULTILINE)
+    for stage in ("gopher-quality", "ScoreFilter", "without_help"):
+        assert re.search(rf"^  {stage} +-\d+ ", summary, re.MULTILINE), summary
+    assert [json.loads(line)["files"] for line in first_part(tmp_path / "curate/output-of-mine")]
+
+
+def first_part(output: Path) -> list[str]:
+    return sorted(output.glob("part-*.jsonl"))[0].read_text().splitlines()
 
 
 def test_the_example_for_the_command_line_runs_there(tmp_path):

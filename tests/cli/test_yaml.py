@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,24 @@ stages:
   - ScoreFilter: {filter_obj: StopWordsFilter, score_field: words}
     name: english
   - JsonlWriter: {path: output/}
+"""
+HOUSE_FILTERS = """\
+from gristmill.stages.registry import register
+from gristmill.stages.text.filters.document_filter import DocumentFilter
+
+
+@register
+class LongerFilter(DocumentFilter):
+    \"\"\"Keep longer texts.\"\"\"
+
+    def __init__(self, than: int) -> None:
+        self.than = than
+
+    def score_document(self, text: str) -> int:
+        return len(text)
+
+    def keep_document(self, score: int) -> bool:
+        return score > self.than
 """
 TEXT = "The mill of the village has been turned by water.\nIt grinds the rye that the farmers have to bring.\n"
 
@@ -65,18 +84,7 @@ def test_what_is_set_on_the_command_line_wins_over_the_file(folder):
 
 
 def test_a_module_that_is_imported_is_announced_and_its_classes_reach_the_workers(folder):
-    (folder / "house_filters.py").write_text(
-        "from gristmill.stages.registry import register\n"
-        "from gristmill.stages.text.filters.document_filter import DocumentFilter\n\n\n"
-        "@register\n"
-        "class LongerFilter(DocumentFilter):\n"
-        "    def __init__(self, than: int) -> None:\n"
-        "        self.than = than\n\n"
-        "    def score_document(self, text: str) -> int:\n"
-        "        return len(text)\n\n"
-        "    def keep_document(self, score: int) -> bool:\n"
-        "        return score > self.than\n"
-    )
+    (folder / "house_filters.py").write_text(HOUSE_FILTERS)
     text = PIPELINE.replace("StopWordsFilter", f"{{LongerFilter: {{than: {len(TEXT)}}}}}")
     (folder / "pipeline.yaml").write_text("imports: [house_filters]\n" + text)
     done = gristmill("run", "pipeline.yaml", "--view", "off")
@@ -91,7 +99,7 @@ def test_a_dry_run_shows_steps_input_and_output_and_runs_nothing(folder, capsys)
     size = (folder / "input" / "a.jsonl").stat().st_size
     assert "step 1" in shown and "fineweb" in shown
     assert f"input: 1 block of 1 file, {size} B" in shown
-    assert "output: output/" in shown
+    assert f"output: {folder}/output/" in shown
     assert not (folder / "output").exists()
 
 
@@ -204,6 +212,38 @@ class TestStages:
     )
     def test_a_name_that_is_not_there(self, capsys, name, says):
         assert main(["stages", name]) == 2
+        assert says in capsys.readouterr().err
+
+    def test_a_prefix_lists_what_begins_with_it(self, capsys):
+        assert main(["stages", "jsonl"]) == 0
+        shown = capsys.readouterr().out
+        assert re.findall(r"^  (\w+)\(", shown, re.MULTILINE) == ["JsonlReader", "JsonlWriter"]
+        assert main(["stages", "gopher"]) == 0
+        assert re.findall(r"^  ([\w-]+)@", capsys.readouterr().out, re.MULTILINE) == [
+            "gopher-quality",
+            "gopher-repetition",
+        ]
+
+    def test_a_prefix_of_one_name_documents_it(self, capsys):
+        assert main(["stages", "ShortLinesFil"]) == 0
+        assert "max_ratio: float = 0.67" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("place", ["house_filters", "house_filters.py", "pipeline.yaml"])
+    def test_registered_classes_of_the_user_are_listed(self, folder, place):
+        (folder / "house_filters.py").write_text(HOUSE_FILTERS)
+        (folder / "pipeline.yaml").write_text("imports: [house_filters]\n" + PIPELINE)
+        plain, own = gristmill("stages"), gristmill("stages", "--imports", place)
+        assert "LongerFilter" not in plain.stdout
+        assert "  LongerFilter(than)\n      of house_filters. Keep longer texts.\n" in own.stdout, own.stderr
+        one = gristmill("stages", "Longer", "--imports", place)
+        assert "    than: int,\n" in one.stdout and "from house_filters import LongerFilter" in one.stdout
+
+    @pytest.mark.parametrize(
+        ("place", "says"),
+        [("no_such_module", "there is no module"), ("x.py", "there is no file"), ("x.yaml", "there is no such file")],
+    )
+    def test_imports_that_are_not_there(self, folder, capsys, place, says):
+        assert main(["stages", "--imports", place]) == 2
         assert says in capsys.readouterr().err
 
     def test_output_into_a_pipe_that_closes_is_no_trace(self):

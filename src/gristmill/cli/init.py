@@ -20,9 +20,10 @@ description: keeps what reads like text, and redacts personal data
 
 stages:
   # Where documents come from: a file, a folder, a pattern, a list of them, or a URL such as s3://bucket/folder.
+  # Relative paths begin at the folder of this file.
   # Large files are read in blocks by several workers; blocksize: 64MB would set how large.
   - JsonlReader:
-      file_paths: {input}
+      file_paths: input/
 
   # Published rules by name. A threshold can be changed, and a rule left out:
   #   - recipe: {{name: gopher-quality, set: {{word_count.min_words: 20, stop_words: false}}}}
@@ -41,7 +42,7 @@ stages:
 
   # What was kept. What was dropped stands beside it, in excluded/, with the rule and the score.
   - JsonlWriter:
-      path: {output}
+      path: output/
 """
 
 
@@ -58,11 +59,7 @@ def init(path: str) -> list[str]:
     try:
         source.mkdir(parents=True)
         documents, size = write_sample(source)
-        output = folder / "output"
-        file.write_text(
-            EXAMPLE.format(file=file.as_posix(), input=f"{source.as_posix()}/", output=f"{output.as_posix()}/"),
-            encoding="utf-8",
-        )
+        file.write_text(EXAMPLE.format(file=file.as_posix()), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
     return [

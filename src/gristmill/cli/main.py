@@ -67,9 +67,9 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _stages(args: argparse.Namespace) -> int:
-    from gristmill.cli.stages import document, list_stages
+    from gristmill.cli.stages import show_stages
 
-    return _print(list_stages() if args.name is None else document(args.name))
+    return _print(show_stages(args.name, args.imports))
 
 
 def _print(lines: Sequence[str]) -> int:
@@ -186,9 +186,17 @@ def _parser() -> argparse.ArgumentParser:
     stages = commands.add_parser(
         "stages",
         help="list stages, filters, modifiers and recipes",
-        description="List what a pipeline can be made of, with parameters; with a name, all about one.",
+        description="List what a pipeline can be made of, with parameters. NAME documents one of them; a prefix, "
+        "such as Jsonl, lists all whose names begin with it.",
     )
     stages.add_argument("name", metavar="NAME", nargs="?")
+    stages.add_argument(
+        "--imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="also list the classes registered by this module, Python file or pipeline file; may be repeated",
+    )
 
     simulate = commands.add_parser(
         "simulate",

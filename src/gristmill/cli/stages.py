@@ -6,10 +6,11 @@ import inspect
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from gristmill.cli.target import UsageError
+from gristmill.cli.target import UsageError, load_module, shown_module
 from gristmill.config.problems import near
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import known
@@ -24,36 +25,74 @@ KINDS = {
 }
 
 
-def list_stages() -> list[str]:
-    """Everything, by kind, with a line on each."""
-    width = _width()
-    lines: list[str] = []
-    left = {name: cls for name, cls in known().items() if cls.__module__.startswith("gristmill.")}
-    for title, base in KINDS.items():
-        own = sorted(name for name, cls in left.items() if issubclass(cls, base))
-        lines += ["", title, *(line for name in own for line in _entry(name, left.pop(name), width))]
-    if left:
-        lines += ["", "others", *(line for name in sorted(left) for line in _entry(name, left[name], width))]
-    lines += ["", "recipes, as 'recipe: NAME'"]
-    for recipe in RECIPES:
-        lines += [f"  {recipe.name}@{recipe.version}", *_wrap(f"{recipe.summary}: {len(recipe.rules)} rules", width, 6)]
-    return [*lines[1:], "", "gristmill stages NAME says more of one."]
+def show_stages(name: str | None, imports: Sequence[str] = ()) -> list[str]:
+    """List the registered classes and recipes, or those whose names begin with ``name``; document a single one.
 
-
-def document(name: str) -> list[str]:
-    """One of them: its signature and what it does; of a recipe its rules."""
-    classes = {n: cls for n, cls in known().items() if cls.__module__.startswith("gristmill.")}
+    ``imports`` names modules, Python files or pipeline files. They are imported, and the classes that they register
+    are listed too.
+    """
+    for place in imports:
+        _import(place)
+    classes = {n: cls for n, cls in known().items() if imports or _is_ours(cls)}
+    if name is None:
+        return [*_listed(classes, RECIPES), "", "gristmill stages NAME documents one of them."]
     if name in classes:
         return list(_class(name, classes[name]))
-    names = [recipe.name for recipe in RECIPES]
-    if name.partition("@")[0] in names:
+    if name.partition("@")[0] in [recipe.name for recipe in RECIPES]:
         try:
             return list(_recipe(find_recipe(name)))
         except ValueError as error:
             raise UsageError(str(error)) from error
-    meant = near(name, [*classes, *names])
+    return _beginning_with(name, classes)
+
+
+def _beginning_with(prefix: str, classes: dict[str, type]) -> list[str]:
+    """What a prefix names, in upper or lower case."""
+    found = {n: cls for n, cls in classes.items() if n.lower().startswith(prefix.lower())}
+    recipes = [recipe for recipe in RECIPES if recipe.name.startswith(prefix.lower())]
+    if len(found) == 1 and not recipes:
+        return list(_class(*next(iter(found.items()))))
+    if len(recipes) == 1 and not found:
+        return list(_recipe(recipes[0]))
+    if found or recipes:
+        return _listed(found, recipes)
+    meant = near(prefix, [*classes, *(recipe.name for recipe in RECIPES)])
     hint = f"Did you mean {meant!r}?" if meant else "'gristmill stages' lists what there is"
-    raise UsageError(f"there is no {name!r}. {hint}")
+    raise UsageError(f"there is no {prefix!r}. {hint}")
+
+
+def _import(place: str) -> None:
+    """Import a module, a Python file, or the modules that a pipeline file names."""
+    if not place.endswith((".yaml", ".yml")):
+        load_module(place)
+        return
+    from gristmill.config import import_of_file
+    from gristmill.errors import PipelineFileError
+
+    try:
+        import_of_file(Path(place))
+    except PipelineFileError as error:
+        raise UsageError(str(error), has_place=True) from error
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith("gristmill.")
+
+
+def _listed(classes: dict[str, type], recipes: Sequence[Recipe]) -> list[str]:
+    """Classes and recipes by kind, with a line on each."""
+    width = _width()
+    lines: list[str] = []
+    left = dict(classes)
+    for title, base in [*KINDS.items(), ("others", object)]:
+        own = sorted(name for name, cls in left.items() if issubclass(cls, base))
+        if own:
+            lines += ["", title, *(line for name in own for line in _entry(name, left.pop(name), width))]
+    if recipes:
+        lines += ["", "recipes, as 'recipe: NAME'"]
+    for recipe in recipes:
+        lines += [f"  {recipe.name}@{recipe.version}", *_wrap(f"{recipe.summary}: {len(recipe.rules)} rules", width, 6)]
+    return lines[1:]
 
 
 def _entry(name: str, cls: type, width: int) -> Iterator[str]:
@@ -61,7 +100,8 @@ def _entry(name: str, cls: type, width: int) -> Iterator[str]:
     yield from textwrap.wrap(
         f"{name}({parameters})", width, initial_indent="  ", subsequent_indent="      ", break_long_words=False
     )
-    yield from _wrap(_summary(cls), width, 6)
+    place = "" if _is_ours(cls) else f"of {shown_module(cls.__module__)}. "
+    yield from _wrap(f"{place}{_summary(cls)}", width, 6)
 
 
 def _class(name: str, cls: type) -> Iterator[str]:
@@ -77,7 +117,7 @@ def _class(name: str, cls: type) -> Iterator[str]:
     yield ""
     yield from (inspect.getdoc(cls) or "It has no description.").splitlines()
     yield ""
-    yield f"Python: from {cls.__module__} import {name}"
+    yield f"Python: from {shown_module(cls.__module__)} import {name}"
     needed = ", ".join(f"{p.name}: ..." for p in parameters if p.default is p.empty)
     yield f"YAML:   {name}: {{{needed}}}"
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gristmill.tasks import Task
 
 DEFAULT_NAME = "pipeline"
+_OF_FILE = "gristmill_target_"
+"""How the names of modules begin that are files of the command line."""
 
 
 class UsageError(Exception):
@@ -39,10 +41,26 @@ def load_pipeline(target: str) -> tuple[Pipeline, Iterable[Task[Any]] | None]:
     """
     place, name = _split(target)
     with _not_running(place):
-        module = _load_file(Path(place)) if _is_file_name(place) else _load_module(place)
+        module = _load(place)
         pipeline = _find(module, place, name)
         tasks = getattr(module, "initial_tasks", None)
         return pipeline, tasks() if inspect.isroutine(tasks) else tasks
+
+
+def load_module(target: str) -> ModuleType:
+    """The module of a target: of a Python file or of a module's name, whatever is after the colon."""
+    place, _ = _split(target)
+    with _not_running(place):
+        return _load(place)
+
+
+def shown_module(name: str) -> str:
+    """The name of a module for people: of a file that was loaded as a target, the file's."""
+    return name.removeprefix(_OF_FILE)
+
+
+def _load(place: str) -> ModuleType:
+    return _load_file(Path(place)) if _is_file_name(place) else _load_module(place)
 
 
 @contextmanager
@@ -110,7 +128,7 @@ def _load_file(path: Path) -> ModuleType:
     import cloudpickle
 
     sys.path.insert(0, str(path.parent.resolve()))
-    name = "gristmill_target_" + "".join(c if c.isalnum() else "_" for c in path.stem)
+    name = _OF_FILE + "".join(c if c.isalnum() else "_" for c in path.stem)
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file; its name must end in .py")

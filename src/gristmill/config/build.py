@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from gristmill.config import signatures
 from gristmill.config.names import Names
 from gristmill.config.nodes import Node
+from gristmill.config.paths import located, may_name_path, names_path
 from gristmill.config.problems import Problems, did_you_mean, near
 from gristmill.errors import PipelineError
 
@@ -18,9 +21,11 @@ TARGET = "_target_"
 class Builder:
     """Makes what a file names. What is wrong goes to ``problems``; then None is made, or a value left out."""
 
-    def __init__(self, names: Names, problems: Problems) -> None:
+    def __init__(self, names: Names, problems: Problems, folder: Path | None = None) -> None:
         self.names = names
         self.problems = problems
+        self.folder = None if folder is None else str(folder.resolve())
+        """Where relative paths begin: the folder of the file. None is the current folder."""
 
     def make(self, cls: type, given: dict[str, Node], where: str, fixed: dict[str, Any] | None = None) -> Any:
         """An instance, or None. ``fixed`` are arguments that are not from the file."""
@@ -31,7 +36,8 @@ class Builder:
         arguments: dict[str, Any] = dict(fixed or {})
         for name, node in given.items():
             if name in named:
-                arguments[name] = self.value(node, signatures.hint_of(cls, named[name]), f"{cls.__name__}: {name!r}")
+                hint = signatures.hint_of(cls, named[name])
+                arguments[name] = self.value(self._located(node, cls, named[name]), hint, f"{cls.__name__}: {name!r}")
             elif open_ended:
                 arguments[name] = self.plain(node)
             else:
@@ -49,10 +55,22 @@ class Builder:
             return None
         try:
             return cls(**arguments)
-        except (TypeError, ValueError, PipelineError) as error:
-            text = str(error)
+        except (TypeError, ValueError, OSError, PipelineError) as error:
+            text = (
+                f"{error.filename!r}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
+            )
             self.problems.add(where, text if text.startswith(cls.__name__) else f"{cls.__name__}: {text}")
             return None
+
+    def _located(self, node: Node, cls: type, parameter: inspect.Parameter) -> Node:
+        """An argument that is a path, or a list of paths, as seen from the folder of the file."""
+        if self.folder is None:
+            return node
+        if names_path(cls, parameter):
+            return node.located(self.folder)
+        if may_name_path(parameter.name) and isinstance(node.value, str):
+            return node.located(self.folder) if os.path.exists(located(node.value, self.folder)) else node
+        return node
 
     def value(self, node: Node, hint: Any, what: str) -> Any:
         """The value of an argument, as its annotation wants it."""
@@ -65,6 +83,7 @@ class Builder:
             return None
         for one in fitting[:-1]:
             trial = Builder(self.names, Problems())
+            trial.folder = self.folder
             made = trial._convert(node, one, what)
             if not trial.problems:
                 return made

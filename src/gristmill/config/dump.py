@@ -13,6 +13,7 @@ import yaml
 
 from gristmill.config.load import ExecutorChoice
 from gristmill.config.nodes import SCALARS
+from gristmill.config.paths import absolute
 from gristmill.core.client import RayClient
 from gristmill.errors import PlanError
 from gristmill.secrets import without_secrets
@@ -57,13 +58,14 @@ def dump(
     executor: ExecutorChoice | None = None,
     ray_client: RayClient | None = None,
     *,
-    secrets: bool = True,
+    to_keep: bool = False,
 ) -> str:
     """The YAML of a pipeline. Raises `PlanError` that names all stages which cannot be written, and why.
 
-    Without ``secrets`` the options of storages are left out, but for the place of the storage.
+    What is written ``to_keep``, beside the output of a run, has absolute paths and no secrets: the options of storages
+    are left out, but for the place of the storage.
     """
-    writer = _Writer(secrets)
+    writer = _Writer(to_keep)
     items = [writer.stage(number, stage) for number, stage in enumerate(stages, 1)]
     if writer.problems:
         lines = "".join(f"\n    {problem}" for problem in writer.problems)
@@ -82,8 +84,8 @@ def dump(
 
 
 class _Writer:
-    def __init__(self, secrets: bool) -> None:
-        self.secrets = secrets
+    def __init__(self, to_keep: bool) -> None:
+        self.to_keep = to_keep
         self.problems: list[str] = []
         self.imports: set[str] = set()
 
@@ -107,8 +109,8 @@ class _Writer:
             if cls.__module__ == "__main__" or cls.__module__.startswith("gristmill_target_"):
                 self.problems.append(f"{where}: {cls.__name__} is defined in a script: put it into a module of its own")
             self.imports.add(cls.__module__)
-        if not self.secrets:
-            arguments = public(arguments)
+        if self.to_keep:
+            arguments = {key: absolute(made, key, value) for key, value in public(arguments).items()}
         return {cls.__name__: {key: self.value(value, f"{where}: {key!r}") for key, value in arguments.items()}}
 
     def value(self, value: Any, where: str) -> Any:
@@ -117,7 +119,7 @@ class _Writer:
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, Mapping):
-            shown = value if self.secrets else public(value)
+            shown = public(value) if self.to_keep else value
             return {str(key): self.value(child, where) for key, child in shown.items()}
         if isinstance(value, set | frozenset):
             return sorted(self.value(child, where) for child in value)

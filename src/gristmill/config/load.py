@@ -67,12 +67,29 @@ def load(
 ) -> PipelineFile:
     """Read a file, or a text that is not the name of one. Raises `PipelineFileError` with all that is wrong.
 
-    A text is taken for the name of a file if it is a single line that ends in .yaml or .yml.
+    A text is taken for the name of a file if it is a single line that ends in .yaml or .yml. Relative paths in a file
+    begin at the folder of the file; in a text, and in ``overrides``, at the current folder.
     ``overrides`` are as for ``--set``: ``stage.key=value``. ``announce`` is called with the name of each module
     outside gristmill before it is imported. ``executor`` takes the place of the one that the file names.
     """
     problems = Problems()
     path = Path(source) if isinstance(source, Path) or is_file_name(source) else None
+    entries, where = _root(source, path, problems)
+    overrides = override_sections(entries, overrides, executor, problems)
+    return _pipeline(entries, where, path, overrides, announce, problems)
+
+
+def import_of_file(path: Path) -> list[str]:
+    """Import the modules that a pipeline file names under ``imports``, and nothing else; their names."""
+    problems = Problems()
+    entries, _ = _root(path, path, problems)
+    names = import_modules(entries.get("imports"), path.parent, None, problems)
+    problems.check()
+    return names
+
+
+def _root(source: str | Path, path: Path | None, problems: Problems) -> tuple[dict[str, Node], str]:
+    """The mapping that a pipeline is, and its place."""
     text = str(source) if path is None else _read_file(path, problems)
     root = read(text, "<text>" if path is None else str(path), problems)
     problems.check()
@@ -81,8 +98,7 @@ def load(
         problems.add(root.where, f"a pipeline is a mapping with a list of 'stages', not {root.kind()}")
         problems.check()
     assert isinstance(root.value, dict)
-    overrides = override_sections(root.value, overrides, executor, problems)
-    return _pipeline(root.value, root.where, path, overrides, announce, problems)
+    return root.value, root.where
 
 
 def is_file_name(text: str) -> bool:
@@ -121,7 +137,7 @@ def _pipeline(
     name = _text(root, "name", path.stem if path else "pipeline", problems)
     description = _text(root, "description", None, problems)
     imports = import_modules(root.get("imports"), path.parent if path else None, announce, problems)
-    builder = Builder(Names(imports), problems)
+    builder = Builder(Names(imports), problems, path.parent if path else None)
     executor = _executor(root.get("executor"), builder)
     ray_client = _ray_client(root["ray_client"], builder) if "ray_client" in root else None
     items = root["stages"].value if "stages" in root else None
@@ -269,7 +285,11 @@ def _executor(node: Node | None, builder: Builder) -> ExecutorChoice | None:
         problems.add(node.where, f"executor {name!r} is not known.{did_you_mean(name, EXECUTORS, listed)}")
         return None
     options = (builder.arguments(body, name) if body else {}) or {}
-    choice = ExecutorChoice(name, {key: child.plain() for key, child in options.items()})
+    plain = {key: child.plain() for key, child in options.items()}
+    profile = options.get("profile")
+    if profile is not None and builder.folder is not None:
+        plain["profile"] = profile.located(builder.folder).plain()
+    choice = ExecutorChoice(name, plain)
     if options:
         _check_options(choice, options, problems)
     return choice

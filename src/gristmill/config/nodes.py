@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from gristmill.config.paths import located
 from gristmill.config.problems import Problems
 
 MOST_NODES = 100_000
@@ -23,6 +24,16 @@ class Node:
 
     value: Scalar | list[Node] | dict[str, Node]
     where: str
+    of_command: bool = False
+    """It is from the command line: relative paths in it are seen from the current folder."""
+
+    def located(self, folder: str) -> Node:
+        """The value with the paths that it is, or that are in it as a list, as seen from a folder."""
+        if isinstance(self.value, list):
+            return Node([child.located(folder) for child in self.value], self.where, self.of_command)
+        if isinstance(self.value, str) and not self.of_command:
+            return Node(located(self.value, folder), self.where)
+        return self
 
     def plain(self) -> Any:
         """The value without places."""

@@ -187,6 +187,7 @@ def _set_in_list(children: list[Node], key: str, rest: list[str], value: Node, w
 
 def _put_where(node: Node, where: str) -> None:
     node.where = where
+    node.of_command = True
     children = node.value.values() if isinstance(node.value, dict) else node.value
     for child in children if not isinstance(children, str | int | float | None) else ():
         _put_where(child, where)

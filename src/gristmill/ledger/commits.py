@@ -240,9 +240,9 @@ def _leaves(a: Any, b: Any, place: str = "") -> Iterator[str]:
     if isinstance(a, dict) and isinstance(b, dict) and a.get("class") == b.get("class") and name == b.get("name"):
         here = f" {name!r}" if isinstance(name, str) and not place else ""
         for key in dict.fromkeys([*a, *b]):
-            if key == "files" and "arguments" in a:  # those that arguments name, by size and time
+            if key == "files" and ("arguments" in a or "attributes" in a):  # those that they name, by stamps
                 old, new = a.get(key, {}), b.get(key, {})
-                for argument in dict.fromkeys([*old, *new]):
+                for argument in old:  # one that named no file before may be written by the run itself
                     stamps = [_by_name(one.get(argument, [])) for one in (old, new)]
                     for name, change in _files(*stamps):
                         yield f"{place}{here}: file {name} of {argument} {change}"

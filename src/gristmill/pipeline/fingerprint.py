@@ -6,19 +6,20 @@ A run that goes on after a crash compares them with those of the run before.
 from __future__ import annotations
 
 import functools
-import glob
 import hashlib
 import inspect
 import math
-import os
 import re
 import sys
 import types
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
+from gristmill.config.paths import absolute
+from gristmill.ledger.sides import is_output
 from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, has_own_state, name_of
+from gristmill.pipeline.data_files import data_files
 from gristmill.secrets import without_secrets
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
@@ -29,17 +30,16 @@ from gristmill.storage import Folder
 
 MOST_DEPTH = 6
 """Nesting beyond which a value is told by its hash."""
-MOST_FILES = 1000
-"""Files of a folder that are looked at: a tokenizer has a handful."""
 
 
 def describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
     """A stage as plain values, in an order that is always the same: ready for JSON.
 
-    Of a registered class these are its name and arguments, defaults included, and the sizes and times of the local
-    files that they name; of any other its path, its attributes and a hash of its code. Code outside gristmill is hashed
-    in any case: it may change without a new version. Names are included, as they are written into excluded documents;
-    resources, batch sizes and the credentials of storages are not.
+    Of a registered class these are its name and arguments, defaults included; of any other its path, its attributes and
+    a hash of its code. Beside them stand the files that they name and those of `fingerprint_files` (see `data_files`).
+    Code outside gristmill is hashed in any case: it may change without a new version. Names are included, as they are
+    written into excluded documents; resources, batch sizes, the folder that a writer writes to and the credentials of
+    storages are not.
     """
     described: dict[str, Any] = {"name": stage.name}
     recipes = sys.modules.get("gristmill.stages.text.recipes.stage")  # not imported: then this is no recipe
@@ -61,45 +61,26 @@ def _described(made: Any, depth: int) -> dict[str, Any]:
     if arguments is not None:
         bound = inspect.signature(cls).bind_partial(**arguments)
         bound.apply_defaults()
-        left_out = getattr(cls, "indifferent", ())
+        left_out = {*getattr(cls, "indifferent", ()), *(("path",) if is_output(made) else ())}
         shown = {key: value for key, value in public(bound.arguments).items() if key not in left_out}
-        values = {key: _value(value, depth) for key, value in shown.items()}
+        values = {key: _value(absolute(made, key, value), depth) for key, value in shown.items()}
         described: dict[str, Any] = {"class": cls.__name__ if ours else path, "arguments": values}
-        files = {key: _files(value) for key, value in bound.arguments.items() if _names_files(made, key)}
-        files = {key: stamps for key, stamps in files.items() if stamps}
         revision = getattr(cls, "revision", 1)  # a filter need not have one
         if revision > 1:
             described["revision"] = revision
-        return described | ({"files": files} if files else {}) | ({} if ours else _code(cls))
-    values = {key: _value(value, depth) for key, value in attributes_of(made).items()}
-    return {"class": path, "attributes": values} | _code(cls)
+        return described | _files(made, bound.arguments) | ({} if ours else _code(cls))
+    attributes = attributes_of(made)
+    values = {key: _value(value, depth) for key, value in attributes.items()}
+    return {"class": path, "attributes": values} | _files(made, attributes) | _code(cls)
+
+
+def _files(made: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    files = data_files(made, arguments)
+    return {"files": files} if files else {}
 
 
 def _code(cls: type) -> dict[str, str]:
     return {"code": code_hash(cls)}
-
-
-def _names_files(made: Any, argument: str) -> bool:
-    """Whether an argument names files that results depend on: models, tokenizers, lists, but no input or output."""
-    if argument == "path":
-        return not isinstance(made, ProcessingStage)
-    return argument == "file" or argument.endswith(("_path", "_file")) or "tokenizer" in argument
-
-
-def _files(value: Any) -> list[list[Any]]:
-    """Name, size and time of change of local files: of one, of those in a folder, of a glob, or of a list of these."""
-    if isinstance(value, list | tuple):
-        return [stamp for one in value for stamp in _files(one)]
-    if not isinstance(value, str | os.PathLike):
-        return []
-    if not os.path.lexists(value):
-        text = os.fspath(value)
-        found_by_glob = [] if "://" in text or not glob.has_magic(text) else sorted(glob.glob(text, recursive=True))
-        return [stamp for one in found_by_glob[:MOST_FILES] for stamp in _files(one)]
-    root = Path(value)
-    found = [root] if root.is_file() else sorted(one for one in root.rglob("*") if one.is_file())[:MOST_FILES]
-    stats = [(one, one.stat()) for one in found]
-    return [[str(one.relative_to(root.parent)), stat.st_size, stat.st_mtime_ns] for one, stat in stats]
 
 
 def _value(value: Any, depth: int) -> Any:
@@ -125,7 +106,9 @@ def _value(value: Any, depth: int) -> Any:
     if isinstance(value, type):
         return {"class": f"{value.__module__}.{value.__qualname__}"} | _code(value)
     if isinstance(value, functools.partial):
-        return {"function": _value(value.func, depth + 1), "arguments": _value([value.args, value.keywords], depth + 1)}
+        given = {**{str(i): one for i, one in enumerate(value.args)}, **value.keywords}
+        described = {"function": _value(value.func, depth + 1), "arguments": _value(given, depth + 1)}
+        return described | _files(value, given)
     if isinstance(value, types.FunctionType | types.MethodType | types.BuiltinFunctionType):
         return {"function": name_of(value), "code": code_hash(value)}
     if isinstance(value, re.Pattern):

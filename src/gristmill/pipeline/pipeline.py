@@ -48,6 +48,7 @@ class Pipeline:
     def from_yaml(cls, source: str | Path, overrides: Sequence[str] = ()) -> Self:
         """The pipeline of a YAML file, or of a YAML text.
 
+        Relative paths in a file begin at the folder of the file, in a text at the current folder.
         ``overrides`` change what it says, as ``--set`` does: ``"ScoreFilter.text_field=body"``. Raises
         `PipelineFileError`, with all that is wrong by file and line.
         """
@@ -77,7 +78,7 @@ class Pipeline:
         from gristmill import config
 
         try:
-            return config.dump(self.name, self.description, self.stages, self.executor, self.ray_client, secrets=False)
+            return config.dump(self.name, self.description, self.stages, self.executor, self.ray_client, to_keep=True)
         except PlanError:
             return None
 

@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from gristmill.stages import hints
+from gristmill.stages.data_files import DataFiles
 from gristmill.stages.hints import TaskType
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
@@ -56,7 +57,7 @@ class WorkerMetadata:
     """The part of the GPU that is this worker's, when it shares one."""
 
 
-class ProcessingStage(ABC, Generic[In, Out]):
+class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
     """One thing that is done to tasks: define `process`, and what else differs from the defaults.
 
         class Lower(ProcessingStage[DocumentBatch, DocumentBatch]):

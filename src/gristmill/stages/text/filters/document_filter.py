@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import np
+from gristmill.stages.data_files import DataFiles
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
 
-class DocumentFilter:
+class DocumentFilter(DataFiles):
     """Scores documents and says which to keep. Define one of each pair; the other follows.
 
         class Short(DocumentFilter):

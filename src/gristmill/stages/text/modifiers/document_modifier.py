@@ -9,12 +9,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import np
+from gristmill.stages.data_files import DataFiles
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
 
-class DocumentModifier:
+class DocumentModifier(DataFiles):
     """Changes texts. Define one of the two methods; the other follows.
 
         class Shout(DocumentModifier):

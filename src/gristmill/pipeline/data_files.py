@@ -1,0 +1,108 @@
+"""Stamps of the files that a stage reads: equal as long as their content is, as far as can be told at little cost."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from gristmill.config.paths import is_path_name, may_name_path
+from gristmill.ledger.sides import is_output
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.data_files import DataFiles
+
+Stamp = list[Any]
+"""The name of a file, its size, and a hash of its content or the time of its last change."""
+
+MOST_FILES = 1000
+"""Files of a folder that are stamped, and texts of a list that may name one: a tokenizer has a handful of files."""
+HASHED_BYTES = 1 << 20
+"""Up to this size the content counts; of larger files the time of the last change."""
+HOOK = "fingerprint_files()"
+WRITTEN = ("output", "out_", "cache", "temp", "tmp", "log", "store", "quarantine", "pairwise")
+"""How names of arguments begin that say where something is written."""
+REMOTE = ("etag", "ETag", "md5Hash", "content_md5", "mtime", "LastModified")
+"""What storages tell of a file that changes with its content."""
+
+
+def data_files(made: Any, arguments: Mapping[str, Any]) -> dict[str, list[Stamp]]:
+    """The stamps of the files that an object reads, by the argument that names them.
+
+    Input and output of a pipeline do not count, nor do arguments that are ``indifferent``.
+    """
+    read = {key: value for key, value in arguments.items() if _is_read(made, key)}
+    found = {key: list(_stamps(value, is_path_name(key) or may_name_path(key))) for key, value in read.items()}
+    if isinstance(made, DataFiles):
+        found[HOOK] = [stamp for path in made.fingerprint_files() for stamp in _named(path)]
+    return {key: stamps for key, stamps in found.items() if stamps}
+
+
+def _is_read(made: Any, argument: str) -> bool:
+    if argument in getattr(type(made), "indifferent", ()) or argument.startswith(WRITTEN):
+        return False
+    if isinstance(made, ProcessingStage):
+        # What a reader reads is compared as the input of the run.
+        is_reader = type(made).source is not ProcessingStage.source
+        return not (is_output(made) and argument in ("path", "folder")) and not (is_reader and "file" in argument)
+    return True
+
+
+def _stamps(value: Any, is_path: bool) -> Iterator[Stamp]:
+    """The files that a value names. A text that is not said to be a path must look like one, and a file be there."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple | Set):
+        texts = [one for one in value if isinstance(one, str | os.PathLike | list | tuple)]
+        for one in sorted(texts, key=repr)[:MOST_FILES]:
+            yield from _stamps(one, is_path)
+    elif isinstance(value, os.PathLike):
+        yield from _of_path(value)
+    elif isinstance(value, str) and _may_be_path(value):
+        if is_path:
+            yield from _of_remote(value) if "://" in value else _of_path(value)
+        elif ("/" in value or "." in value) and "://" not in value and os.path.isfile(value):
+            yield from _of_path(value)
+
+
+def _may_be_path(text: str) -> bool:
+    return 0 < len(text) < 4096 and text.isprintable()
+
+
+def _named(path: str | os.PathLike[str]) -> list[Stamp]:
+    """A path that the hook gives; it counts too that a file is not there."""
+    return list(_stamps(path, is_path=True)) or [[os.path.basename(os.fspath(path)), None, "is not there"]]
+
+
+def _of_path(value: str | os.PathLike[str]) -> list[Stamp]:
+    """A file, those in a folder, or those of a pattern."""
+    path = os.path.expanduser(os.fspath(value))
+    if not os.path.lexists(path):
+        matching = sorted(glob.glob(path, recursive=True))[:MOST_FILES] if glob.has_magic(path) else []
+        return [stamp for one in matching for stamp in _of_path(one)]
+    root = Path(path)
+    found = [root] if root.is_file() else sorted(one for one in root.rglob("*") if one.is_file())[:MOST_FILES]
+    return [_of_file(one, str(one.relative_to(root.parent))) for one in found]
+
+
+def _of_file(file: Path, name: str) -> Stamp:
+    stat = file.stat()
+    if stat.st_size > HASHED_BYTES or not os.access(file, os.R_OK):
+        return [name, stat.st_size, stat.st_mtime_ns]
+    return [name, stat.st_size, hashlib.sha256(file.read_bytes()).hexdigest()[:16]]
+
+
+def _of_remote(url: str) -> list[Stamp]:
+    """A file on a storage, by what the storage tells of it in one request; nothing if it tells nothing."""
+    from fsspec.core import url_to_fs
+
+    try:
+        storage, path = url_to_fs(url)
+        told = storage.info(path)
+    except (OSError, ValueError, ImportError):  # the stage reports what is wrong when it opens the file
+        return []
+    version = next((str(told[key]) for key in REMOTE if told.get(key)), "")
+    name = os.path.basename(str(path).partition("?")[0].rstrip("/"))
+    return [[name, told.get("size"), version]] if version or told.get("size") is not None else []
