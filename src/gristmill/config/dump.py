@@ -115,7 +115,7 @@ class _Writer:
 
     def value(self, value: Any, where: str) -> Any:
         if isinstance(value, str | PurePath):
-            return value if self.secrets and isinstance(value, str) else self._text(str(value))
+            return value if not self.to_keep and isinstance(value, str) else self._text(str(value))
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, Mapping):
@@ -134,7 +134,7 @@ class _Writer:
         return self.object(value, where)
 
     def _text(self, text: str) -> str:
-        return text if self.secrets else without_secrets(text)
+        return without_secrets(text) if self.to_keep else text
 
     def _settings(self, stage: Stage, where: str) -> dict[str, Any]:
         """What `with_` has changed: the name, and the rest in its order."""
