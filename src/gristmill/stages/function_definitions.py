@@ -78,6 +78,7 @@ def processing_stage(
     fan_out: bool | None = None,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] | None = None,
+    only_inputs: bool = False,
 ) -> Callable[[StageFunction], FunctionStage]: ...
 
 
@@ -88,6 +89,7 @@ def processing_stage(
     fan_out: bool | None = None,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] | None = None,
+    only_inputs: bool = False,
     **settings: Any,
 ) -> FunctionStage | Callable[[StageFunction], FunctionStage]:
     """Make a stage of a function that takes a task and returns a task, several (a list or a generator), or None.
@@ -98,13 +100,14 @@ def processing_stage(
 
         pipeline.add_stage(long_enough)
 
-    The types of tasks come from the annotations. ``inputs`` and ``outputs`` name the columns that it needs and makes;
-    the other settings are those of `ProcessingStage.with_`.
+    The types of tasks come from the annotations. ``inputs`` and ``outputs`` name the columns that it needs and makes.
+    It sees all columns, unless ``only_inputs`` is set. The other settings are those of `ProcessingStage.with_`.
     """
 
     def make(function: StageFunction) -> FunctionStage:
         stage = FunctionStage(function, inputs, outputs).with_(**settings)
         stage.fan_out = fan_out
+        stage.only_inputs = only_inputs
         return stage
 
     return make if function is None else make(function)

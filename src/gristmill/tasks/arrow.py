@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from gristmill.tasks.json_text import text_of, value_of
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -15,7 +17,10 @@ SHORT_STRINGS = ("string", "string_view")
 FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """What NumPy calls the numbers that Arrow has other names for."""
 NOTES = "gristmill"
-"""The key under which fields, and frames by their ``attrs``, say that strings are JSON text."""
+"""The key under which fields say that strings are JSON text, and frames, by their ``attrs``, which columns were."""
+EXACT = "gristmill.exact"
+"""The key under which fields say that each of their strings is JSON, and none is a plain text that a stage has set."""
+_JSON_VALUES = (str, int, float, bool, list, dict, type(None))
 SLACK_BYTES = 1024
 """Buffers larger than what is shown by no more than this are not worth a copy."""
 
@@ -32,7 +37,7 @@ def as_table(data: Any) -> pa.Table:
     elif isinstance(data, pa.RecordBatch):
         table = pa.Table.from_batches([data])
     elif pandas is not None and isinstance(data, pandas.DataFrame):
-        table = _with_notes(pa.Table.from_pandas(data, preserve_index=False), data.attrs.get(NOTES))
+        table = _of_frame(data)
     else:
         kind = f"{type(data).__module__}.{type(data).__qualname__}".removeprefix("builtins.")
         raise TypeError(
@@ -42,14 +47,61 @@ def as_table(data: Any) -> pa.Table:
     return _with_large_strings(_without_pandas_notes(table))
 
 
-def _with_notes(table: pa.Table, notes: Any) -> pa.Table:
-    """The table with what `to_frame` had to say of its columns of strings."""
-    for name, note in (notes or {}).items():
-        where = table.schema.get_field_index(name)
-        if where >= 0 and str(table.schema.field(where).type).endswith("string"):
-            field = table.schema.field(where).with_metadata({NOTES: note})
-            table = table.set_column(where, field, table.column(where))
+def _of_frame(frame: pd.DataFrame) -> pa.Table:
+    """A frame as a table. Columns of JSON text, and those whose values have no type in common, are JSON text."""
+    noted = [name for name in frame.attrs.get(NOTES) or () if name in frame.columns and frame[name].dtype == object]
+    if not noted:
+        try:
+            return pa.Table.from_pandas(frame, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            noted = _without_type(frame)
+            if not noted:
+                raise
+    table = pa.Table.from_pandas(frame.drop(columns=noted), preserve_index=False)
+    for name in noted:
+        where = frame.columns.get_loc(name)
+        table = table.add_column(where, json_field(name), json_array(frame[name].tolist()))
     return table
+
+
+def _without_type(frame: pd.DataFrame) -> list[str]:
+    """The columns whose values are such as JSON has, but have no Arrow type in common."""
+    found = []
+    for name in frame.columns:
+        if frame[name].dtype == object:
+            try:
+                pa.array(frame[name], from_pandas=True)
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                if not all(isinstance(value, _JSON_VALUES) for value in frame[name]):
+                    raise
+                found.append(name)
+    return found
+
+
+def to_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows as dicts. JSON text is read."""
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for field in table.schema:
+        if is_json(field):
+            for row in rows:
+                row[field.name] = None if row[field.name] is None else value_of(row[field.name])
+    return rows
+
+
+def is_json(field: pa.Field) -> bool:
+    """Whether the strings of a column are JSON text."""
+    return bool(field.metadata) and field.metadata.get(NOTES.encode()) == b"json"
+
+
+def json_field(name: str) -> pa.Field:
+    """The field of a column of JSON text that was made of values: each text is JSON, a string has its quotes."""
+    return pa.field(name, pa.large_string(), metadata={NOTES: "json", EXACT: "1"})
+
+
+def json_array(values: Sequence[Any]) -> pa.Array:
+    """Values as JSON text; None and not a number are null."""
+    texts = [None if value is None or value is not value or value != value else text_of(value) for value in values]
+    return pa.array(texts, pa.large_string())
 
 
 def _without_pandas_notes(table: pa.Table) -> pa.Table:
@@ -80,11 +132,24 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
     nullable: dict[Any, Any] = {
         t: pd.api.types.pandas_dtype(str(t).replace("uint", "UInt").replace("int", "Int")) for t in holes
     }
-    frame: pd.DataFrame = table.to_pandas(types_mapper=nullable.get)
-    notes = {field.name: (field.metadata or {}).get(NOTES.encode()) for field in table.schema}
-    if json_text := {name: "json" for name, note in notes.items() if note == b"json"}:
+    nested = [field for field in table.schema if _gives_objects(field)]
+    if len(set(table.column_names)) < table.num_columns:
+        nested = []
+    frame: pd.DataFrame = table.drop_columns([field.name for field in nested]).to_pandas(types_mapper=nullable.get)
+    for field in nested:
+        values = table.column(field.name).to_pylist()
+        if is_json(field):
+            values = [None if text is None else value_of(text) for text in values]
+        column = pd.Series(values, index=frame.index, dtype=object)
+        frame.insert(table.schema.get_field_index(field.name), field.name, column)
+    if json_text := {field.name: "json" for field in nested if is_json(field)}:
         frame.attrs[NOTES] = json_text
     return frame
+
+
+def _gives_objects(field: pa.Field) -> bool:
+    """Whether a column from JSON holds lists, objects or values of several kinds, which are Python's own in pandas."""
+    return is_json(field) or (pa.types.is_nested(field.type) and NOTES.encode() in (field.metadata or {}))
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> Any:

@@ -26,7 +26,8 @@ class DocumentBatch(Task[Any]):
 
     ``data`` takes a pyarrow Table or RecordBatch or a pandas DataFrame, at construction and on assignment. A frame is
     converted once and its index is not kept: call ``reset_index()`` first if it holds data. Columns of strings become
-    ``large_string``. Slices share memory with the whole; when pickled they take only what they show.
+    ``large_string``; values of a frame that have no Arrow type in common become JSON text. Slices share memory with
+    the whole; when pickled they take only what they show.
 
         batch = DocumentBatch(data=pa.table({"text": ["a", "b"]}))
         frame = batch.to_pandas()
@@ -105,11 +106,19 @@ class DocumentBatch(Task[Any]):
     def to_pandas(self) -> pd.DataFrame:
         """The table as a frame of its own with a plain index 0, 1, ...
 
-        Integers with nulls become pandas' nullable integers, so that no value is rounded on the way and back.
+        Integers with nulls become pandas' nullable integers, so that no value is rounded on the way and back. Lists
+        and objects that were read from JSON are lists and dicts of Python; a key that only other documents have is
+        None.
         """
         from gristmill.tasks import arrow
 
         return arrow.to_frame(self.data)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The documents as dicts, with lists and dicts where JSON had them, also in columns of several kinds."""
+        from gristmill.tasks import arrow
+
+        return arrow.to_rows(self.data)
 
     @property
     def cache(self) -> dict[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
@@ -136,11 +137,16 @@ class Source:
         from gristmill.stages.text.io.json_columns import is_json
 
         column = batch.data.column(name)
+        said: list[str | None] | None = None
         if is_json(batch.data.schema.field(name)):
+            said = column.to_pylist()
+        elif pa.types.is_struct(column.type) or any(pa.types.is_nested(one.type) for one in _members(column.type)):
+            said = [None if value is None else json.dumps(value, ensure_ascii=False) for value in column.to_pylist()]
+        if said is not None:
             idents = batch.data.column(ID).to_pylist()
             return [
                 [] if text is None else _texts(text, name, path, ident.rpartition("#")[2])
-                for text, ident in zip(column.to_pylist(), idents, strict=True)
+                for text, ident in zip(said, idents, strict=True)
             ]
         kind = column.type
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -151,6 +157,10 @@ class Source:
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
             raise PlanError(f"reference {path}: the field {name!r} holds {kind}, not text or lists of texts.")
         return values
+
+
+def _members(kind: Any) -> list[Any]:
+    return [kind.field(i) for i in range(kind.num_fields)]
 
 
 def _texts(value: str, name: str, path: str, position: str) -> list[str]:

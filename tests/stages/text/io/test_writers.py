@@ -72,7 +72,7 @@ def test_json_text_that_went_through_pandas_comes_back_as_it_stood(work, kept):
     class Some(ProcessingStage[DocumentBatch, DocumentBatch]):
         def process(self, task):
             frame = task.to_pandas()
-            assert frame.v.tolist()[:3] == ['"x"', "5", '{"k":  1}']
+            assert frame.v.tolist()[:3] == ["x", 5, {"k": 1}]
             return DocumentBatch(data=frame.iloc[kept].reset_index(drop=True), task_id=task.task_id)
 
     reader = JsonlReader(work.put("a.jsonl", b"\n".join(MIXED)))
@@ -282,9 +282,13 @@ def test_parquet_takes_the_columns_that_are_needed(work):
 
     reader = ParquetReader(parquet(work, "a.parquet", 3, 3))
     [batch] = work.batches(reader, Uses(), ParquetWriter("x", fields=["text"]))
-    assert batch.columns == ["text", "absent"]
+    assert batch.columns == ["text", "n", "absent"]
     [batch] = work.batches(reader, Uses(), JsonlWriter("x"))
-    assert batch.columns == ["text", "n"]
+    assert batch.columns == ["text", "n", "absent"]
+    uses = Uses()
+    uses.only_inputs = True
+    [batch] = work.batches(reader, uses, ParquetWriter("x", fields=["text"]))
+    assert batch.columns == ["text", "absent"]
 
 
 def test_jsonl_to_parquet_and_back(work):
@@ -295,10 +299,10 @@ def test_jsonl_to_parquet_and_back(work):
 
 
 def test_notes_of_the_reader_are_not_in_parquet_files(work):
-    lines = b'{"text": "a", "n": 1, "meta": {"k": 1}}\n'
+    lines = b'{"text": "a", "n": 1, "meta": {"k": 1}, "mixed": [1]}\n{"text": "b", "mixed": 1}\n'
     out = work.through(JsonlReader(work.put("a.jsonl", lines)), ParquetWriter(work.folder / "out"))
     notes = {field.name: field.metadata for field in pq.read_schema(io.BytesIO(out))}
-    assert notes == {"text": None, "n": None, "meta": {b"gristmill": b"json"}}
+    assert notes == {"text": None, "n": None, "meta": None, "mixed": {b"gristmill": b"json"}}
 
 
 def test_a_schema_makes_the_parts_of_parquet_agree(work):

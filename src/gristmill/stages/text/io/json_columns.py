@@ -1,9 +1,9 @@
 """JSON values as Arrow columns.
 
 Strings are ``large_string``, whole numbers ``int64``, other numbers ``double``, true and false ``bool``; a missing
-value and ``null`` are null. Lists of one of these are lists of it. Anything else, that is objects, deeper lists,
-numbers that would be rounded and columns of several kinds, is the JSON text as it stands, in a string column whose
-field says so (``{"gristmill": "json"}`` in its metadata).
+value and ``null`` are null. Lists are lists of one of these types and objects are structs, to any depth. Values that
+have no such type in common, and numbers that it would round, are the JSON text as it stands, in a string column whose
+field has ``{"gristmill": "json"}`` in its metadata.
 """
 
 from __future__ import annotations
@@ -14,27 +14,40 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill import fast_json
+from gristmill.stages.text.io.json_types import is_rounded, type_of_values
 from gristmill.stages.text.io.raw_lines import Scanned, strings
+from gristmill.tasks.arrow import EXACT, is_json
+from gristmill.tasks.json_text import plain_text, value_of
 
 JSON = {b"gristmill": b"json"}
 """Metadata of a field whose strings are JSON text."""
 AS_READ = {b"gristmill": b"read"}
 """Metadata of a field whose values were read from the line as they are."""
-MAX_EXACT = 2**53
 
 
-def is_json(field: pa.Field) -> bool:
-    return bool(field.metadata) and field.metadata.get(b"gristmill") == b"json"
+__all__ = ["AS_READ", "JSON", "column", "is_exact", "is_json", "plain_strings", "values_of", "was_read"]
+
+
+def values_of(table: pa.Table, name: str) -> list[Any]:
+    """The values of a column in Python. JSON text is read."""
+    values: list[Any] = table.column(name).to_pylist()
+    if not is_json(table.schema.field(name)):
+        return values
+    return [None if text is None else value_of(text) for text in values]
 
 
 def plain_strings(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column; if it is JSON text, because its values are of several kinds, strings without their quotes."""
+    """A column; if its values are of several kinds, or lists or objects, as text: strings without their quotes."""
     found = table.column(name)
-    if not is_json(table.schema.field(name)):
+    if not is_json(table.schema.field(name)) and not pa.types.is_nested(found.type):
         return found
-    read = (None if text is None else fast_json.loads(text) for text in found.to_pylist())
-    texts = [None if x is None else x if isinstance(x, str) else fast_json.dumps(x).decode() for x in read]
+    texts = [plain_text(value) for value in values_of(table, name)]
     return pa.chunked_array([pa.array(texts, pa.large_string())])
+
+
+def is_exact(field: pa.Field) -> bool:
+    """Whether each text of a column of JSON text is JSON, as no stage has put plain texts there."""
+    return is_json(field) and EXACT.encode() in field.metadata
 
 
 def was_read(field: pa.Field) -> bool:
@@ -53,46 +66,8 @@ def column(scanned: Scanned, key: int) -> tuple[pa.Field, pa.Array]:
     raw = [scanned.value(row, key) for row in range(len(there))]
     # one call for all: what stands in the lines is valid already
     values: list[Any] = fast_json.loads(b"[" + b",".join(b"null" if x is None else x for x in raw) + b"]")
-    kind = _kind(values, raw)
-    if kind is not None:
+    kind = type_of_values(values)
+    if kind is not None and not any(x is not None and len(x) > 17 and is_rounded(x) for x in raw):
         return pa.field(name, kind, metadata=AS_READ), pa.array(values, type=kind)
     shown = [x.decode() if x is not None and values[i] is not None else None for i, x in enumerate(raw)]
     return pa.field(name, pa.large_string(), metadata=JSON), pa.array(shown, type=pa.large_string())
-
-
-def _kind(values: list[Any], raw: list[bytes | None]) -> pa.DataType | None:
-    """The type that holds all values exactly; None if there is none."""
-    kinds = {type(value) for value in values} - {type(None)}
-    if not kinds:
-        return pa.null()
-    if kinds == {list}:
-        flat = [x for value in values if value is not None for x in value]
-        if any(x is None for x in flat) or any(isinstance(x, float) and abs(x) >= MAX_EXACT for x in flat):
-            return None
-        inner = _scalar_kind({type(x) for x in flat}, flat)
-        if inner is None:
-            return None
-        return pa.list_(inner)
-    if any(x is not None and len(x) > 17 and is_rounded(x) for x in raw):
-        return None
-    return _scalar_kind(kinds, values)
-
-
-def _scalar_kind(kinds: set[type], values: list[Any]) -> pa.DataType | None:
-    if kinds == {str}:
-        return pa.large_string()
-    if kinds == {bool}:
-        return pa.bool_()
-    if kinds == {int}:
-        return pa.int64() if all(x is None or -(2**63) <= x < 2**63 for x in values) else None
-    if kinds == {float}:
-        return pa.float64()
-    if kinds == {int, float}:
-        exact = all(abs(x) <= MAX_EXACT for x in values if isinstance(x, int))
-        return pa.float64() if exact else None
-    return None
-
-
-def is_rounded(number: bytes) -> bool:
-    """Whether a whole number is so large that a parser makes a float of it."""
-    return number.lstrip(b"-").isdigit() and not -(2**63) <= int(number) < 2**63

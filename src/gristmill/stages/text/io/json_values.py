@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from gristmill import fast_json
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, Scanned, strings, texts
 from gristmill.tasks.arrow import mask_of
+from gristmill.tasks.json_text import same, text_of, value_of, without_fill
 
 Array = np.ndarray[Any, Any]
 
@@ -28,11 +28,7 @@ def one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 def dumped(field: pa.Field, array: pa.Array) -> Edges:
     """Each value as JSON. Not a number and infinite is null, dates and times are ISO 8601."""
     kind = array.type
-    if _holds_bytes(kind):
-        raise TypeError(
-            f"column {field.name!r} holds binary data, which JSON cannot say: leave it out by fields=[...], "
-            "turn it into text before, or write Parquet."
-        )
+    check_no_bytes(field)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         array = pc.replace_substring(array.cast(pa.string()), " ", "T")
     elif pa.types.is_decimal(kind):
@@ -50,13 +46,31 @@ def dumped(field: pa.Field, array: pa.Array) -> Edges:
     return Edges.of_list(_dumped_values(field, array))
 
 
+def dumped_nested(scanned: Scanned, key: int, rows: Array, array: pa.Array) -> Edges:
+    """Lists and objects of ``rows`` as JSON, without null members that neither the line has nor a stage has set."""
+    values = []
+    for row, value in zip(rows.tolist(), array.to_pylist(), strict=True):
+        said = scanned.value(row, key)
+        values.append(text_of(value if said is None else without_fill(value_of(said), value)).encode())
+    return Edges.of_list(values)
+
+
+def check_no_bytes(field: pa.Field) -> None:
+    """Raise `TypeError` if a column holds binary data."""
+    if _holds_bytes(field.type):
+        raise TypeError(
+            f"column {field.name!r} holds binary data, which JSON cannot say: leave it out by fields=[...], "
+            "turn it into text before, or write Parquet."
+        )
+
+
 def _dumped_values(field: pa.Field, array: pa.Array) -> list[bytes]:
     values = array.to_pylist()
     if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type):
         return fast_json.dumps(values)[1:-1].split(b",") if values else []
     if json_columns.is_json(field):
         return [_verbatim(value) for value in values]
-    return [fast_json.dumps(value, default=_other) for value in values]
+    return [text_of(value).encode() for value in values]
 
 
 def _holds_bytes(kind: pa.DataType) -> bool:
@@ -74,14 +88,6 @@ def _verbatim(text: str | None) -> bytes:
     except fast_json.JSONDecodeError:
         return fast_json.dumps(text)
     return text.encode()
-
-
-def _other(value: Any) -> Any:
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    return str(value)
 
 
 def nothing(array: pa.Array) -> Array:
@@ -106,11 +112,11 @@ def is_json_text(scanned: Scanned, key: int, field: pa.Field, array: pa.Array) -
     if ((signs == ord('"')) | (signs == ord("n"))).all():
         return False
     said, _ = json_columns.column(scanned, key)
-    return json_columns.is_json(said) or pa.types.is_list(said.type)
+    return json_columns.is_json(said) or pa.types.is_nested(said.type)
 
 
-def dumped_like(scanned: Scanned, key: int, rows: Array, array: pa.Array) -> Edges:
-    """JSON text of ``rows``, in a column in which stages may have put plain texts.
+def dumped_like(scanned: Scanned, key: int, rows: Array, field: pa.Field, array: pa.Array) -> Edges:
+    """JSON text of ``rows``, in a column in which stages may have put plain texts, unless its field rules that out.
 
     In place of an object only an object is JSON, in place of a list a list, where there was nothing either of them;
     in place of other values any JSON is. What is not is a string.
@@ -118,6 +124,9 @@ def dumped_like(scanned: Scanned, key: int, rows: Array, array: pa.Array) -> Edg
     values: list[bytes] = []
     for row, text in zip(rows.tolist(), array.to_pylist(), strict=True):
         said = (scanned.value(row, key) or b"null")[:1]
+        if json_columns.is_exact(field):
+            values.append(_verbatim(text))
+            continue
         kinds = (said,) if said in b"{[" else (b"{", b"[") if said == b"n" else ()
         fits = text is None or not kinds or text.encode().lstrip()[:1] in kinds
         values.append(_verbatim(text) if fits else fast_json.dumps(text))
@@ -143,34 +152,36 @@ def changed(scanned: Scanned, key: int, array: pa.Array, is_json: bool) -> Array
         return np.flatnonzero(~empty)
     is_null = there.copy()
     is_null[there] = scanned.lines.data[start[there]] == ord("n")
-    same: Array = empty & (~there | is_null)
+    unchanged: Array = empty & (~there | is_null)
     if pa.types.is_large_string(array.type):
-        if is_json:
-            same |= _equal(array.cast(pa.large_binary()), texts(scanned, key))
-        else:
-            same |= _equal(array, strings(scanned, key)[0])
-        return np.flatnonzero(~same)
-    said = json_columns.column(scanned, key)[1]
-    if said.type == array.type and pa.types.is_primitive(array.type):
-        same |= _equal(array, said)
-    for row in np.flatnonzero(there & ~same).tolist():
+        if not is_json:
+            unchanged |= _equal(array, strings(scanned, key)[0])
+            return np.flatnonzero(~unchanged)
+        unchanged |= _equal(array.cast(pa.large_binary()), texts(scanned, key))
+    else:
+        said = json_columns.column(scanned, key)[1]
+        if said.type == array.type and pa.types.is_primitive(array.type):
+            unchanged |= _equal(array, said)
+        elif said.type == array.type and said.equals(array):
+            return np.zeros(0, np.int64)
+    for row in np.flatnonzero(there & ~unchanged).tolist():
         text = scanned.value(row, key)
         assert text is not None
-        same[row] = _same(text, array[row].as_py())
-    return np.flatnonzero(~same)
+        unchanged[row] = _says(array[row].as_py(), is_json, text)
+    return np.flatnonzero(~unchanged)
+
+
+def _says(value: Any, is_json: bool, text: bytes) -> bool:
+    """Whether a value of a column, or its JSON text, says what stands in a line."""
+    if is_json and value is not None:
+        try:
+            value = value_of(value)
+        except fast_json.JSONDecodeError:
+            return False
+    return same(value_of(text), value)
 
 
 def _equal(one: pa.Array, other: pa.Array) -> Array:
     equal = pc.equal(one, other)
     mask: Array = mask_of(equal) & mask_of(equal.is_valid())
     return mask
-
-
-def _same(text: bytes, value: Any) -> bool:
-    """Whether a value says what stands in a line."""
-    said = fast_json.loads(text)
-    if isinstance(said, float) and json_columns.is_rounded(text):
-        said = int(text)
-    if isinstance(said, bool) != isinstance(value, bool):
-        return False
-    return bool(said == value)

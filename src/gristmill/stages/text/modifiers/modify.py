@@ -106,7 +106,8 @@ def put_column(task: DocumentBatch, name: str, column: pa.Array | pa.ChunkedArra
     where = schema.get_field_index(name)
     old = schema.field(where) if where >= 0 else None
     kept = old is not None and old.type == column.type and (old.metadata or {}).get(b"gristmill") == b"json"
-    set_column(task, old if kept else name, column)
+    # without the note that each text is JSON: those that were modified may not be
+    set_column(task, old.with_metadata({b"gristmill": b"json"}) if old is not None and kept else name, column)
 
 
 def _from_texts(task: DocumentBatch, modifier: DocumentModifier, field: str) -> tuple[Any, np.ndarray[Any, Any]]:

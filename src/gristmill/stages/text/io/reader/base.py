@@ -26,6 +26,8 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     """The columns that are taken; None: all."""
     if_there: tuple[str, ...] = ()
     """Those among them that are left out of batches in which no document has them."""
+    required: tuple[str, ...] = ()
+    """Columns that batches have, as nulls if need be, where all columns are taken."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         clone = copy.copy(self)
         clone.__dict__.pop("_files", None)
-        clone.columns, clone.if_there = self._needed(after)
+        clone._take_for(after)
         listed = self.__dict__.pop("_listed", None)  # what `source` found is of use once: files come and go
         if not before:
             listed = self.source() if listed is None else listed
@@ -93,7 +95,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         clone = copy.copy(self)
         for name in ("_files", "_listed"):
             clone.__dict__.pop(name, None)
-        clone.columns, clone.if_there = self._needed(after)
+        clone._take_for(after)
         return clone
 
     def some(self, blocks: Sequence[FileBlock], size: int, after: Sequence[ProcessingStage[Any, Any]]) -> Some | None:
@@ -111,25 +113,31 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
         raise NotImplementedError
 
-    def _needed(self, after: Sequence[ProcessingStage[Any, Any]]) -> tuple[list[str] | None, tuple[str, ...]]:
-        """The columns that stages behind this one take from the documents, up to the one that writes them.
-
-        With those among them that no stage needs to be there.
-        """
+    def _take_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> None:
+        """Take the columns that stages after this one need, up to the one that writes them."""
         needed: dict[str, None] = {}
         probed: dict[str, None] = {}
+        required: dict[str, None] = {}
         made: set[str] = set()
+        takes_all = is_open = False
+        self.columns, self.if_there, self.required = None, (), ()
         for stage in after:
             names = self._taken(stage)
-            if names is None:
-                return None, ()
-            needed.update(dict.fromkeys(name for name in names if name not in made))
+            takes_all |= names is None
+            needed.update(dict.fromkeys(name for name in names or () if name not in made))
             probed.update(dict.fromkeys(name for name in stage.looks_at() if name not in made))
+            if stage.is_custom() and not is_open:
+                required.update(dict.fromkeys(name for name in stage.inputs()[1] if name not in made))
             if stage.output_type() not in (None, DocumentBatch):
-                return list(needed | probed), tuple(name for name in probed if name not in needed)
+                if not takes_all:
+                    self.columns = list(needed | probed)
+                    self.if_there = tuple(name for name in probed if name not in needed)
+                break
             if stage.declares_outputs():
                 made.update(name for name in stage.outputs()[1] if name not in needed)
-        return None, ()
+            else:  # it may make any column
+                is_open = True
+        self.required = tuple(required)
 
     def _taken(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
         """The columns that a stage takes; None: any."""
@@ -137,6 +145,8 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         if writes is not None:
             needed: list[str] | None = writes()
             return needed
+        if stage.is_custom() and not stage.only_inputs:
+            return None
         return stage.inputs()[1] if stage.declares_inputs() else None
 
     def _first_fields(self, part: FileRange) -> set[str]:

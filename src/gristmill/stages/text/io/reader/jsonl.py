@@ -89,7 +89,7 @@ class JsonlReader(FileReader):
     def _records(self) -> Any:
         from gristmill.stages.text.io.reader.records import Records, Wanted
 
-        return Records(Wanted(self.text_field, self.columns, self.fields, self.if_there))
+        return Records(Wanted(self.text_field, self.columns, self.fields, self.if_there, self.required))
 
     def _first_fields(self, part: FileRange) -> set[str]:
         from gristmill.stages.text.io.reader.files import RangeFile, is_compressed

@@ -58,6 +58,8 @@ class ParquetReader(FileReader):
             needed = [*required, *([self.text_field] if self.text_field else [])]
             columns = [name for name in dict.fromkeys(needed) if self.fields is None or name in self.fields]
             required = [name for name in required if name not in self.if_there]
+        else:
+            required = [name for name in self.required if self.fields is None or name in self.fields]
         return RowGroups(self.options, self.text_field, columns, required, self.block_bytes, LARGE)
 
     def _first_fields(self, part: FileRange) -> set[str]:

@@ -44,6 +44,8 @@ class Wanted:
     """What lines are reduced to; None: nothing is taken away."""
     if_there: Sequence[str] = ()
     """Those of the columns that a batch does not have if no line of it does."""
+    required: Sequence[str] = ()
+    """Columns that a batch has, even if no line of it does, where all are taken."""
 
 
 class Records:
@@ -170,7 +172,7 @@ class Records:
             columns = [name for name in wanted.fields if wanted.columns is None or name in wanted.columns]
         elif wanted.columns is None:
             needed = [] if wanted.text_field is None else [wanted.text_field]
-            columns = list(dict.fromkeys([*keys_of(scanned.lines), *needed]))
+            columns = list(dict.fromkeys([*keys_of(scanned.lines), *needed, *wanted.required]))
             missing = [name for name in columns if name not in scanned.keys]
             if missing:
                 scanned = scan(scanned.lines, columns)

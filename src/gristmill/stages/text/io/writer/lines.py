@@ -36,7 +36,13 @@ def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[st
         if not rows.size:
             continue
         new = array.take(int_array(rows))
-        values = json_values.dumped_like(scanned, key, rows, new) if is_json else json_values.dumped(field, new)
+        if is_json:
+            values = json_values.dumped_like(scanned, key, rows, field, new)
+        elif pa.types.is_nested(array.type):
+            json_values.check_no_bytes(field)
+            values = json_values.dumped_nested(scanned, key, rows, new)
+        else:
+            values = json_values.dumped(field, new)
         changes.append(splice.Change(name, rows, values))
     if fields is not None:
         return Edges.of_column(splice.project(scanned, changes))
