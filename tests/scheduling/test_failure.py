@@ -187,6 +187,62 @@ def test_a_task_that_is_always_killed_is_given_up_in_the_end() -> None:
     assert len(s.all(c.Quarantine)) == 1
 
 
+def test_a_task_whose_workers_die_without_a_word_is_suspected_and_given_up() -> None:
+    s = Script(StepSpec("a", workers=1), ignore_failures=True)
+    s.start()
+    s.give(1)
+    deaths = 0
+    while not s.all(c.Quarantine):
+        (worker, _, _) = s.running()[0]
+        s.tell(e.WorkerDied(worker, e.Death.CRASHED, None, None, "exit code 1"))
+        s.start()
+        deaths += 1
+        assert deaths <= s.state.config.unexplained_losses + s.state.config.isolated_kills
+    assert "exit code 1" in s.all(c.Quarantine)[0].error
+
+
+def test_a_task_that_was_in_crashed_workers_with_others_again_and_again_is_tried_alone() -> None:
+    """Each worker names another task than the one that does the harm."""
+    s = Script(StepSpec("a", workers=1), nodes=(cpus(1),), ignore_failures=True)
+    s.start()
+    s.give(2)
+    harmful = s.running()[0][2][0]
+    for _ in range(s.state.config.unexplained_losses):
+        others = [tasks[0] for _, _, tasks in s.running() if tasks[0] != harmful]
+        assert len(s.running()) == 2
+        s.tell(e.WorkerDied(s.running()[0][0], e.Death.CRASHED, others[0], None, ""))
+        s.start()
+        if s.running()[0][2] == (others[0],):
+            s.finish()  # alone, it does well
+            s.give(1)
+    assert [u.key for u in s.state.steps[0].suspects] == [harmful]
+
+
+@pytest.mark.parametrize("spec", [StepSpec("a"), StepSpec("a", workers=1)])
+@pytest.mark.parametrize("cause", [e.Death.CRASHED, e.Death.KILLED])
+def test_workers_that_die_while_they_have_nothing_to_do_end_the_run(spec: StepSpec, cause: e.Death) -> None:
+    s = Script(spec, StepSpec("b", workers=1), nodes=(cpus(2),))
+    s.start()
+    for n in range(s.state.config.isolated_kills):
+        assert s.all(c.Abort) == [], f"after {n} deaths"
+        worker = next(w.id for w in s.state.workers.values() if w.step == 1)
+        s.tell(e.WorkerDied(worker, cause, detail="SIGBUS"))
+        s.start()
+    assert "workers of 'b' die while they have nothing to do" in s.all(c.Abort)[0].reason
+
+
+def test_deaths_of_idle_workers_count_only_in_a_row() -> None:
+    s = Script(StepSpec("a", workers=1), nodes=(cpus(2),))
+    s.start()
+    for _ in range(3 * s.state.config.isolated_kills):
+        (worker,) = s.state.workers
+        s.tell(e.WorkerDied(worker, e.Death.KILLED))
+        s.start()
+        s.give(1)
+        s.finish()
+    assert s.all(c.Abort) == []
+
+
 def test_a_batch_killed_again_and_again_gets_smaller_so_that_it_can_get_through() -> None:
     s = Script(StepSpec("a", workers=1, batch_size=8))
     s.start()

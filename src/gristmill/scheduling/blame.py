@@ -4,6 +4,9 @@
   ``max_attempts``.
 - A worker that dies: only the unit it was running is suspected. A suspect runs again alone in a fresh worker; if that
   worker dies of its own doing too, the unit is guilty. A kill from outside proves nothing.
+- A worker that dies and does not name the unit that it ran: a unit that was in ``unexplained_losses`` such workers is
+  suspected and runs alone. If its worker dies then and names none, that counts as a kill from outside. So the same unit
+  is lost a bounded number of times, whatever its workers die of: it is given up after ``isolated_kills`` deaths alone.
 - Memory is shared by all: a unit whose worker used too much of it is guilty only if it did so while nothing else ran.
 - A guilty task that can be sliced is bisected at once; a single item is judged like a task of its own.
   The smallest guilty part is quarantined.
@@ -52,17 +55,21 @@ def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail
     w.suspended.clear()
     for unit in reversed(units):
         step = s.steps[unit.step]
-        suspected = running is not None and not cause.blames_nobody and any(t.id == running for t in unit.tasks)
+        named = running is not None and any(t.id == running for t in unit.tasks)
+        suspected = not cause.blames_nobody and (named or (unit.isolated and running is None))
         for t in unit.tasks:
             t.move(Move.LOST)
             if suspected:
-                t.note(s.now, f"worker {w.id} {cause.value} while running it{f' ({detail})' if detail else ''}")
+                when = "while running it" if named else "with it"
+                t.note(s.now, f"worker {w.id} {cause.value} {when}{f' ({detail})' if detail else ''}")
             else:
                 t.attempts -= 1
-        if not suspected:
+        if not suspected and not cause.blames_nobody and (running is None or cause.is_own_doing):
+            _lost_again(s, step, unit)
+        elif not suspected:
             requeue(s, step, unit)
         elif unit.isolated and (cause is not Death.OUT_OF_MEMORY or unit.solo):
-            _tried_alone(s, step, unit, cause, detail)
+            _tried_alone(s, step, unit, cause, detail, named)
         else:
             for t in unit.tasks:
                 t.attempts -= 1
@@ -70,9 +77,19 @@ def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail
             _suspect(s, step, unit)
 
 
-def _tried_alone(s: State, step: StepRec, unit: Unit, cause: Death, detail: str) -> None:
+def _lost_again(s: State, step: StepRec, unit: Unit) -> None:
+    """A unit was in a worker that died, and another unit or none is suspected."""
+    for t in unit.tasks:
+        t.losses += 1
+    if max(t.losses for t in unit.tasks) < s.config.unexplained_losses:
+        requeue(s, step, unit)
+    else:
+        _suspect(s, step, unit)
+
+
+def _tried_alone(s: State, step: StepRec, unit: Unit, cause: Death, detail: str, named: bool) -> None:
     first = unit.tasks[0]
-    if not cause.is_own_doing and len(unit.tasks) == 1:
+    if not (cause.is_own_doing and named) and len(unit.tasks) == 1:
         first.kills += 1
         if first.kills < s.config.isolated_kills:
             first.attempts -= 1

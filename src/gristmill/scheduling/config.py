@@ -79,4 +79,7 @@ class SchedulerConfig:
     """How long a message to or from a worker may be missing, or a worker silent, before the worker is given up (see
     `link`). None: messages arrive, in order and once."""
     isolated_kills: int = 20
-    """A task that was killed from outside this often, alone in a fresh worker, is given up after all."""
+    """A task that was killed from outside this often, alone in a fresh worker, is given up after all. The run ends when
+    as many workers in a row die at their start, in a setup, or while they have nothing to do."""
+    unexplained_losses: int = 3
+    """A unit is suspected after this many deaths of workers that had it and did not say what they died of."""

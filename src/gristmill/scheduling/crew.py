@@ -260,6 +260,7 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
     if cause is Death.LINK_LOST and e.cause.is_own_doing:
         cause = e.cause
     starting = w.state is WorkerState.STARTING
+    idle = not w.assigned and not w.suspended
     units_lost(s, w, cause, e.running, e.detail)
     left(s, w)
     setting_up = e.setting_up if e.setting_up is not None else (w.step if starting else None)
@@ -271,6 +272,22 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
         s.shared_start_failures += 1
         if s.shared_start_failures >= s.config.isolated_kills:
             stop_run(s, f"workers do not survive their start: the last one {_how(cause, e.detail)}")
+    elif idle:
+        _died_idle(s, w, cause, e.detail)
+
+
+def _died_idle(s: State, w: WorkerRec, cause: Death, detail: str) -> None:
+    """A worker died that had nothing to do: others will take its place, but not without end."""
+    step = None if w.step is None else s.steps[w.step]
+    deaths = s.shared_idle_deaths if step is None else step.idle_deaths
+    done = sum(x.units_done for x in (s.steps if step is None else [step]))
+    deaths.count = 1 if done != deaths.units_done else deaths.count + 1
+    deaths.units_done = done
+    if deaths.count >= s.config.isolated_kills:
+        whose = "workers" if step is None else f"workers of '{step.spec.name}'"
+        stop_run(
+            s, f"{whose} die while they have nothing to do, {deaths.count} in a row: the last one {_how(cause, detail)}"
+        )
 
 
 def _how(cause: Death, detail: str) -> str:

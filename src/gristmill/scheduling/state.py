@@ -72,6 +72,8 @@ class TaskRec:
     emitted: int = 0
     """Outputs already delivered by attempts that did not finish."""
     kills: int = 0
+    losses: int = 0
+    """Workers that died with it and did not say what they died of."""
     start: int = 0
     stop: int = 0
     """Slice of the data's items; stop 0 means whole."""
@@ -234,6 +236,15 @@ class NodeRec:
 
 
 @dataclass(slots=True)
+class IdleDeaths:
+    """Deaths in a row of workers that had nothing to do."""
+
+    count: int = 0
+    units_done: int = 0
+    """Units that had been done at the last one: one more, and the row is broken."""
+
+
+@dataclass(slots=True)
 class StepRec:
     index: int
     spec: StepSpec
@@ -272,6 +283,7 @@ class StepRec:
     depth: int = 2
     setup_failures: int = 0
     setup_kills: int = 0
+    idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
     last_recycled: int = -(1 << 60)
     planned_service_us: int = 0
     """Service time that the last plan was made with."""
@@ -348,6 +360,7 @@ class State:
     shared_least: int = 0
     """CPU of the smallest shared step."""
     shared_start_failures: int = 0
+    shared_idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
     uniform: bool = False
     """All shared steps need the same, so what a worker holds does not change while it has work."""
     shared_available_us: int = 0

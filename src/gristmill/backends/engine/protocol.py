@@ -9,17 +9,20 @@ from typing import Any
 Message = tuple[Any, ...]
 
 SLOT_BYTES = 32
-"""Each worker's place in the shared page: the task it is running, the stage, the step it is setting up."""
+"""Each worker's place in the shared page: the task that it runs, the stage, the step that it sets up, and the task
+whose end it has not reported yet."""
 NOTHING = -(1 << 62)
 """A slot value that names no task or step."""
 
-_SLOT = struct.Struct("<qqq")
+_SLOT = struct.Struct("<qqqq")
 _STAGE = struct.Struct("<q")
 
 
-def mark(slots: mmap.mmap, slot: int, task: int = NOTHING, stage: int = 0, step: int = NOTHING) -> None:
-    """Note what a worker is doing, for whoever finds it dead."""
-    _SLOT.pack_into(slots, slot * SLOT_BYTES, task, stage, step)
+def mark(
+    slots: mmap.mmap, slot: int, task: int = NOTHING, stage: int = 0, step: int = NOTHING, ended: int = NOTHING
+) -> None:
+    """Note what a worker does, for the driver to read if it dies."""
+    _SLOT.pack_into(slots, slot * SLOT_BYTES, task, stage, step, ended)
 
 
 def mark_stage(slots: mmap.mmap, slot: int, stage: int) -> None:
@@ -28,8 +31,14 @@ def mark_stage(slots: mmap.mmap, slot: int, stage: int) -> None:
 
 
 def read_mark(slots: mmap.mmap, slot: int) -> tuple[int | None, int, int | None]:
-    """The task, the stage and the step to set up that a worker noted last."""
-    task, stage, step = _SLOT.unpack_from(slots, slot * SLOT_BYTES)
+    """Return the task, the stage and the step to set up that a worker noted last.
+
+    The task is the one that it ran, or else the last one that it ended and did not report: a worker that cannot report
+    any more, because a stage closed its descriptors for example, dies of that task.
+    """
+    task, stage, step, ended = _SLOT.unpack_from(slots, slot * SLOT_BYTES)
+    if task == NOTHING:
+        task = ended
     return None if task == NOTHING else task, stage, None if step == NOTHING else step
 
 

@@ -92,8 +92,8 @@ class Worker(ABC):
     # What a backend provides ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING) -> None:
-        """Note what is being done, for whoever finds this worker dead."""
+    def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING, ended: int = NOTHING) -> None:
+        """Note what is being done, for the driver to read if this worker dies."""
 
     @abstractmethod
     def mark_stage(self, stage: int) -> None:
@@ -241,7 +241,7 @@ class Worker(ABC):
                 ):
                     self.say((FromWorker.EMITTED, r.unit, outputs, us_since(start), *self.accounts(r, runner)))
                     self.suspended[r.unit] = r
-                    self.mark()
+                    self.mark(ended=r.unit)
                     self.report()
                     return
         except StageError as error:
@@ -250,7 +250,7 @@ class Worker(ABC):
                     self.free(offset, length)
             self.fail(r.unit, error, start, runner)
             return
-        self.mark()
+        self.mark(ended=r.unit)
         busy = us_since(start)
         self.fast[r.step] = busy < _FAST_US
         self.say((FromWorker.FINISHED, r.unit, outputs, busy, *self.accounts(r, runner)))
@@ -283,7 +283,7 @@ class Worker(ABC):
         return (parent, task.task_id, items, divisible, None, offset, length)
 
     def fail(self, unit: int, error: StageError, start: int, runner: StepRunner | None) -> None:
-        self.mark()
+        self.mark(ended=unit)
         counts = runner.take_counts() if runner is not None else []
         if runner is not None:
             runner.reset_counts()  # what it did to documents is done again

@@ -22,6 +22,9 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.config import UNIT
 
+_EXIT_S = 10.0
+"""How long a worker that has closed its connection may take to exit."""
+
 
 class LocalDriver(Driver):
     """Does what the scheduler says with processes of this machine."""
@@ -78,6 +81,10 @@ class LocalDriver(Driver):
 
     def _end_overdue(self, now: float) -> None:
         for w in self.processes.workers.values():
+            if w.closed_at and not w.cut_off and now > w.closed_at + _EXIT_S:
+                # it runs, and will never be heard again: a stage closed its connection
+                w.cut_off = True
+                self.processes.signal(w, signal.SIGKILL)
             if w.stop_by and now > w.stop_by:
                 w.stop_by = now + STOP_GRACE_S
                 self.view.message(f"worker {w.id} did not leave in time and is killed")

@@ -52,6 +52,10 @@ class WorkerProcess:
     said_bye: bool = False
     setup_failed: bool = False
     out_of_memory: bool = False
+    closed_at: float = 0.0
+    """When its end of the connection was closed, though it has not exited yet."""
+    cut_off: bool = False
+    """It was killed because it stayed after that."""
     node_setup: bool = False
     node: int = 0
 

@@ -7,6 +7,9 @@ RUN_MARK = "GRISTMILL_RUN"
 WORKER_MARK = "GRISTMILL_WORKER"
 """The one that names the worker that started it, or `NODE_MARK`."""
 NODE_MARK = "node"
+CUT_OFF_STATUS = 76
+"""The exit status of a worker that cannot reach its driver any more."""
+CUT_OFF = "a stage closed the worker's connection to the driver: it may close only descriptors that it opened itself"
 
 
 class ToSupervisor:

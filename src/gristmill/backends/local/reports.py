@@ -6,6 +6,7 @@ import os
 import selectors
 import signal
 import time
+from collections import Counter
 
 from gristmill.backends.base import Plan
 from gristmill.backends.engine.account import Account
@@ -16,7 +17,7 @@ from gristmill.backends.engine.reports import Reports
 from gristmill.backends.engine.source import Source
 from gristmill.backends.local.printing import Printer
 from gristmill.backends.local.processes import Processes, WorkerProcess, describe_code, describe_exit
-from gristmill.backends.local.protocol import FromSupervisor
+from gristmill.backends.local.protocol import CUT_OFF, CUT_OFF_STATUS, FromSupervisor
 from gristmill.backends.local.store import LocalStore
 from gristmill.backends.local.wire import Channel, Closed
 from gristmill.metrics.view import View
@@ -52,6 +53,8 @@ class LocalReports(Reports):
         self.oom_kills = OomKills()
         self._restarts = 0
         self._node_setups_killed: list[int] = []
+        self._node_setup_deaths: Counter[int] = Counter()
+        """By step, how often the process of its `setup_on_node` died."""
         self._watch_supervisor()
 
     def close(self) -> None:
@@ -112,6 +115,7 @@ class LocalReports(Reports):
             messages = w.channel.receive()
         except Closed:
             self._selector.unregister(w.channel)
+            w.closed_at = time.monotonic()
             return
         for message in messages:
             self.take(w, message)
@@ -161,7 +165,10 @@ class LocalReports(Reports):
         self.arenas.worker_gone(w)
         cause, detail = self._cause(w, status)
         if w.node_setup:
-            if not w.said_bye and cause is e.Death.KILLED:
+            if not w.said_bye:
+                self._node_setup_deaths[w.step] += 1
+            again = self._node_setup_deaths[w.step] < self.state.config.isolated_kills
+            if not w.said_bye and cause is e.Death.KILLED and again:
                 self._node_setups_killed.append(w.step)
             elif not w.said_bye:
                 self.events.append(e.NodeSetupFailed(w.node, w.step, f"its process {cause.value} ({detail})"))
@@ -182,6 +189,8 @@ class LocalReports(Reports):
     def _cause(self, w: WorkerProcess, status: int) -> tuple[e.Death, str]:
         if w.out_of_memory:
             return e.Death.OUT_OF_MEMORY, f"the run may use {self.memory_limit / 2**30:.3g} GB"
+        if w.cut_off or (os.WIFEXITED(status) and os.WEXITSTATUS(status) == CUT_OFF_STATUS):
+            return e.Death.CRASHED, CUT_OFF
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) in _KILLS:
             if os.WTERMSIG(status) == signal.SIGKILL and self.oom_kills.take():
                 return e.Death.OUT_OF_MEMORY, "killed by the system"

@@ -7,18 +7,24 @@ import mmap
 import os
 import signal
 import socket
+import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 from gristmill.backends.engine.protocol import NOTHING, FromWorker, Message, ToWorker, mark, mark_stage
 from gristmill.backends.engine.worker import Limits, Setting, Stages, Worker
 from gristmill.backends.local.arena import ArenaWriter, read_arena
-from gristmill.backends.local.protocol import NODE_MARK, WORKER_MARK
+from gristmill.backends.local.protocol import CUT_OFF_STATUS, NODE_MARK, WORKER_MARK
 from gristmill.backends.local.wire import Channel, Closed
 from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner
 from gristmill.stages.core import NodeInfo, WorkerMetadata
+
+
+class CutOff(Exception):
+    """The connection to the driver cannot be used any more."""
 
 
 class LocalWorker(Worker):
@@ -44,6 +50,8 @@ class LocalWorker(Worker):
         self.interrupted = False
         """While it was sending."""
         self.leaving = False
+        self.cut_off = False
+        """A stage closed its connection to the driver."""
 
     def serve(self) -> None:
         """Work until told to stop; then, whatever happened, tear down."""
@@ -73,13 +81,15 @@ class LocalWorker(Worker):
         while not self.stopping:
             if not self.inbox:
                 self.report()
-                self.inbox.extend(self.channel.receive())
+                with self._connection():
+                    self.inbox.extend(self.channel.receive())
             self.take(self.inbox.popleft())
 
     def leave(self) -> None:
         super().leave()
-        with contextlib.suppress(Interrupt):
-            self.report()
+        if not self.cut_off:
+            with contextlib.suppress(Interrupt):
+                self.report()
 
     def take(self, message: Message) -> None:
         kind = message[0]
@@ -96,16 +106,27 @@ class LocalWorker(Worker):
     def report(self) -> None:
         if self.outbox:
             self.sending = True
-            self.channel.send(self.outbox)
+            with self._connection():
+                self.channel.send(self.outbox)
             self.outbox = []
+            self.mark()
             self.sending = False
             if self.interrupted:
                 self.interrupted = False
                 raise Interrupt
         self.reported_at = time.perf_counter_ns()
 
-    def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING) -> None:
-        mark(self.slots, self.setting.slot, task, stage, step)
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[None]:
+        """Raise `CutOff` if the connection to the driver is not there: a stage must have closed it."""
+        try:
+            yield
+        except OSError as error:
+            self.cut_off = self.leaving = True
+            raise CutOff from error
+
+    def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING, ended: int = NOTHING) -> None:
+        mark(self.slots, self.setting.slot, task, stage, step, ended)
 
     def mark_stage(self, stage: int) -> None:
         mark_stage(self.slots, self.setting.slot, stage)
@@ -132,7 +153,13 @@ def main(
     """Be a worker until told to stop. Called in a freshly forked process."""
     os.environ[WORKER_MARK] = str(setting.worker)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(setting.devices)
-    LocalWorker(setting, Channel(sock), arena, slots, steps, documents, limits).serve()
+    try:
+        LocalWorker(setting, Channel(sock), arena, slots, steps, documents, limits).serve()
+    except CutOff:
+        with contextlib.suppress(OSError, ValueError):  # those may be closed too
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(CUT_OFF_STATUS)
 
 
 def set_up_node(step: int, sock: socket.socket, steps: list[Stages]) -> None:

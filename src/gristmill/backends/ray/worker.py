@@ -68,8 +68,9 @@ class RayWorker(Worker):
         self.mark()
 
     def serve(self, messages: Sequence[Message], given: Sequence[Any]) -> None:
-        """Do what a call says."""
+        """Do what a call says. It comes after the reply to the one before."""
         self.given = given
+        self.mark()
         try:
             self.active = True
             try:
@@ -96,8 +97,8 @@ class RayWorker(Worker):
         made, self.made = self.made, []
         return said, made or None
 
-    def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING) -> None:
-        mark(self.slots, self.setting.slot, task, stage, step)
+    def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING, ended: int = NOTHING) -> None:
+        mark(self.slots, self.setting.slot, task, stage, step, ended)
 
     def mark_stage(self, stage: int) -> None:
         mark_stage(self.slots, self.setting.slot, stage)
