@@ -55,7 +55,7 @@ def problems(folder: Path, text: str) -> list[str]:
         ("- Same: {}\n    with: {resources: {cpu: 1}}", "5: Resources has no argument 'cpu'. Did you mean 'cpus'?"),
         ("- Same: {}\n    with: {resources: {cpus: -1}}", "5: Resources: cpus must not be negative"),
         ("- recipe: fineweeb", "4: recipe 'fineweeb' is not known. Did you mean 'fineweb'?"),
-        ("- recipe: fineweb@7", "4: recipe 'fineweb' has no version '7'. There is: fineweb@1"),
+        ("- recipe: fineweb@7", "4: recipe 'fineweb' has no version '7'. There is: fineweb@1, fineweb@2"),
         (
             "- recipe: {name: fineweb, set: {short_line.length: 3}}",
             "4: recipe 'fineweb' has no rule 'short_line'. Did you mean 'short_lines'?",

@@ -26,9 +26,9 @@ stages:
 - MakeTexts:
     texts: [one two. Three four., 'no', '1e3']
     copies: 2
-- recipe: fineweb@1
+- recipe: fineweb@2
 - recipe:
-    name: fineweb@1
+    name: fineweb@2
     text_field: body
     set: {short_lines: false, newlines.max_ratio: 1}
 - ScoreFilter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from functools import cache
 
@@ -39,13 +40,17 @@ def words(text: str) -> dict[str, int]:
     }
 
 
+def split_lines(text: str) -> list[str]:
+    return re.split("\r?\n", text)
+
+
 def visible_lines(text: str) -> list[str]:
-    return [line for line in text.split("\n") if line.strip()]
+    return [line for line in split_lines(text) if line.strip()]
 
 
 def visible_paragraphs(text: str) -> list[str]:
     found: list[list[str]] = [[]]
-    for line in text.split("\n"):
+    for line in split_lines(text):
         if line.strip():
             found[-1].append(line)
         elif found[-1]:

@@ -139,7 +139,10 @@ class ListedWords(Features):
 
 @dataclass(frozen=True)
 class Lines(Features):
-    """Lines that are not blank, as they stand between newlines (``\\n``). A repeated line is the same to the byte."""
+    """Lines that are not blank. A line ends with ``\\n`` or ``\\r\\n``, which are not part of it.
+
+    A repeated line is the same to the byte.
+    """
 
     count: Array
     chars: Array
@@ -155,7 +158,7 @@ class Lines(Features):
 
 @dataclass(frozen=True)
 class Paragraphs(Features):
-    """Paragraphs: runs of lines that are not blank, with the newlines between them."""
+    """Paragraphs: runs of lines that are not blank, with one character for each line end between them."""
 
     count: Array
     chars: Array

@@ -176,6 +176,7 @@ def split_lines(data, starts, ends, blocks, classes, salt, room, hashes, table, 
         bullets = 0
         ellipses = 0
         marks = 0
+        returns = 0
         open_ = False
         while i < end:
             begin = i
@@ -186,14 +187,18 @@ def split_lines(data, starts, ends, blocks, classes, salt, room, hashes, table, 
                 i += 1
                 continue
             last = visible_end(data, visible, i, blocks, classes)
+            stop = i
+            if last < i < end and data[i - 1] == 0x0D:  # "\r\n" ends a line as "\n" does
+                stop -= 1
+                returns += 1
             bits = class_at(data, visible, width_at(data, visible, i), blocks, classes)
             bullets += (bits & _BULLET) != 0
             j = back(data, last, visible)
             marks += (class_at(data, j, last - j, blocks, classes) & _END_MARK) != 0
             ellipses += ends_with_ellipsis(data, visible, last, blocks, classes)
-            h, n = hash_line(data, begin, i)
+            h, n = hash_line(data, begin, stop)
             line_from[lines] = begin
-            line_to[lines] = i
+            line_to[lines] = stop
             line_hash[lines] = h
             line_chars[lines] = n
             lines += 1
@@ -210,7 +215,7 @@ def split_lines(data, starts, ends, blocks, classes, salt, room, hashes, table, 
                 part_chars[p] = n
                 paragraph_chars += n
                 open_ = True
-            part_to[p] = i
+            part_to[p] = stop
             part_hash[p] = finish(mix(part_hash[p], h), 1)
             i += 1
         out[0, d] = lines
@@ -221,6 +226,10 @@ def split_lines(data, starts, ends, blocks, classes, salt, room, hashes, table, 
         different, different_chars = distinct(data, line_from, line_to, line_hash, line_chars, lines, table, salt)
         out[5, d] = different
         out[6, d] = different_chars
+        if 0 < returns < lines:  # both kinds of line ends: paragraphs are compared by the hashes of their lines
+            for p in range(parts):
+                part_from[p] = 0
+                part_to[p] = 0
         out[7, d] = parts
         out[8, d] = paragraph_chars
         different, different_chars = distinct(data, part_from, part_to, part_hash, part_chars, parts, table, salt)

@@ -1,3 +1,4 @@
+import subprocess
 import sys
 
 import numpy as np
@@ -176,3 +177,15 @@ def test_predict_of_the_installed_fasttext_takes_a_list_of_texts():
         assert [row[0].item() for row in scores] == pytest.approx([model.predict(text)[1][0] for text in texts])
     labels, scores = model.predict(["hello world"], k=2)
     assert len(labels[0]) == len(scores[0]) == 2
+
+
+@pytest.mark.parametrize("first", ["import fasttext", "import gristmill.stages.text.filters"])
+def test_predict_takes_lists_whichever_is_imported_first(first):
+    code = f"""
+{first}
+import gristmill.stages.text.filters, fasttext
+from gristmill.stages.text.filters.fasttext_model import bundled_language_model
+labels, scores = fasttext.load_model(bundled_language_model()).predict(["hello world"])
+assert labels == [["__label__en"]] and 0 < scores[0][0].item() < 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -91,7 +91,7 @@ def test_the_white_space_between_words_does_not_matter():
 
 
 def test_paragraphs_end_at_blank_lines_whatever_is_in_them():
-    assert scores(filters.RepeatedParagraphsFilter(), "a\nb\n \t\na\nb\n\n\n\nc\r\n\r\nc") == [3 / 4]
+    assert scores(filters.RepeatedParagraphsFilter(), "a\nb\n \t\na\nb\n\n\n\nc\r\n\r\nc") == [2 / 4]
 
 
 def test_verdicts():

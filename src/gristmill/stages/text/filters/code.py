@@ -17,6 +17,7 @@ from gristmill.stages.text.filters.code_html import text_length
 from gristmill.stages.text.filters.code_languages import syntax_of
 from gristmill.stages.text.filters.code_python import natural_length
 from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.text.lines import lines_in
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
@@ -258,6 +259,7 @@ class PerExtensionFilter(DocumentFilter):
             where(np.fromiter(map(_longest_line, texts.strings()), np.int64, len(texts)) > rule.max_line, -1)
         if rule.mean_line:
             chars, newlines = count_in(texts, newline())
+            chars = chars - np.fromiter((text.count("\r\n") for text in texts.strings()), np.int64, len(texts))
             where((chars + 1) / (newlines + 1) - 1 > rule.mean_line, -2)
         if rule.alphanumeric:
             where(_share(texts, table_of(map(ord, ALPHANUMERIC))) < rule.alphanumeric, -3)
@@ -284,7 +286,7 @@ def _share(texts: Texts, table: Array) -> Array:
 
 
 def _longest_line(text: str) -> int:
-    return max(map(len, text.split("\n")))
+    return max(map(len, lines_in(text)))
 
 
 def _rule_of(path: str, lang: str, extension: str) -> ExtensionRule:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from functools import lru_cache, wraps
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from gristmill.lazy import np
+from gristmill.stages.text.filters import fasttext_lists
 
 LABEL = "__label__"
 
@@ -43,35 +43,4 @@ def best(model: Any, line: str) -> tuple[str, float]:
     return labels[0], min(float(scores[0]), 1.0)
 
 
-def complete_predict() -> None:
-    """Make ``predict`` of the package fasttext-predict take a list of texts, as ``predict`` of fastText does.
-
-    `gristmill[text]` installs fasttext-predict, since it has no dependencies and works with NumPy 2. Its ``predict``
-    of a list returns labels without probabilities, and raises for a list of one. Filters of the user's may call it.
-    """
-    found = find_spec("fasttext")
-    if found is None or not found.submodule_search_locations:
-        return
-    if os.path.isdir(os.path.join(found.submodule_search_locations[0], "util")):  # fastText itself, or a fork of it
-        return
-    try:
-        from fasttext.FastText import _FastText
-    except ImportError:  # built for another Python: `load` reports it
-        return
-    of_one = _FastText.predict
-    if hasattr(of_one, "__wrapped__"):
-        return
-
-    @wraps(of_one)
-    def predict(
-        self: Any, text: str | list[str], k: int = 1, threshold: float = 0.0, on_unicode_error: str = "strict"
-    ) -> tuple[Any, Any]:
-        if not isinstance(text, list):
-            return of_one(self, text, k, threshold, on_unicode_error)  # type: ignore[no-any-return]
-        results = [of_one(self, line, k, threshold, on_unicode_error) for line in text]
-        return [list(labels) for labels, _ in results], [np.array(scores, np.float32) for _, scores in results]
-
-    _FastText.predict = predict
-
-
-complete_predict()
+fasttext_lists.install()

@@ -1,24 +1,25 @@
 """The filters that FineWeb added to those of C4 and Gopher: ratios of lines and words.
 
-A line counts if there is more in it than white space. A document without such a line scores as the worst there is.
+A line counts if there is more in it than white space, or with ``blank_lines`` in any case. A document without such a
+line scores as the worst there is. With ``exclusive`` a score at the limit is dropped, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.sentence_marks import SENTENCE_MARKS
 from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost
+from gristmill.stages.text.lines import lines_in
 
 
-def lines_of(text: str) -> list[str]:
-    """The lines that are not blank, without their ends, be they Unix's or Windows'."""
-    if "\r\n" in text:
-        text = text.replace("\r\n", "\n")
-    return [line for line in text.split("\n") if line and not line.isspace()]
+def lines_of(text: str, blank_lines: bool = False) -> list[str]:
+    """The lines that are not blank, or all lines, without their ends."""
+    lines = lines_in(text)
+    return lines if blank_lines else [line for line in lines if line and not line.isspace()]
 
 
 def _score_each(texts: Texts, score: Callable[[str], float]) -> Array:
@@ -29,20 +30,30 @@ def _score_each(texts: Texts, score: Callable[[str], float]) -> Array:
 class LinePunctuationFilter(AtLeast):
     """Keep documents of whose lines at least ``min_ratio`` end in a mark that ends sentences.
 
-    ``marks`` are other marks, as one text. ``keep_if_none`` keeps documents in which no line does at all.
+    ``marks`` are other marks, as one text; a quotation mark is none unless it is among them. ``keep_if_none`` keeps
+    documents in which no line does at all.
     """
 
-    def __init__(self, min_ratio: float = 0.12, marks: str | None = None, keep_if_none: bool = False) -> None:
+    def __init__(
+        self,
+        min_ratio: float = 0.12,
+        marks: str | None = None,
+        keep_if_none: bool = False,
+        blank_lines: bool = False,
+        exclusive: bool = False,
+    ) -> None:
         self.least = min_ratio
         self.marks = tuple(SENTENCE_MARKS if marks is None else marks)
         self.keep_if_none = keep_if_none
+        self.blank_lines = blank_lines
+        self.exclusive = exclusive
 
     def score_batch(self, texts: Texts) -> Array:
-        marks = frozenset(self.marks)
+        marks, blank_lines = frozenset(self.marks), self.blank_lines
 
         def score(text: str) -> float:
-            lines = lines_of(text)
-            return sum(line[-1] in marks for line in lines) / len(lines) if lines else -1.0
+            lines = lines_of(text, blank_lines)
+            return sum(line[-1:] in marks for line in lines) / len(lines) if lines else -1.0
 
         return _score_each(texts, score)
 
@@ -58,15 +69,19 @@ class LinePunctuationFilter(AtLeast):
 class ShortLinesFilter(AtMost):
     """Keep documents of whose lines at most ``max_ratio`` have at most ``length`` characters."""
 
-    def __init__(self, max_ratio: float = 0.67, length: int = 30) -> None:
+    def __init__(
+        self, max_ratio: float = 0.67, length: int = 30, blank_lines: bool = False, exclusive: bool = False
+    ) -> None:
         self.most = max_ratio
         self.length = length
+        self.blank_lines = blank_lines
+        self.exclusive = exclusive
 
     def score_batch(self, texts: Texts) -> Array:
-        length = self.length
+        length, blank_lines = self.length, self.blank_lines
 
         def score(text: str) -> float:
-            lines = lines_of(text)
+            lines = lines_of(text, blank_lines)
             return sum(len(line) <= length for line in lines) / len(lines) if lines else 1.0
 
         return _score_each(texts, score)
@@ -79,8 +94,9 @@ class ShortLinesFilter(AtMost):
 class DuplicateLineCharsFilter(AtMost):
     """Keep documents of whose characters, newlines aside, at most ``max_ratio`` stand in lines that came before."""
 
-    def __init__(self, max_ratio: float = 0.01) -> None:
+    def __init__(self, max_ratio: float = 0.01, exclusive: bool = False) -> None:
         self.most = max_ratio
+        self.exclusive = exclusive
 
     def score_batch(self, texts: Texts) -> Array:
         return _score_each(texts, _repeated)
@@ -93,7 +109,7 @@ def _repeated(text: str) -> float:
     lines = lines_of(text)
     if not lines:
         return 1.0
-    seen: Sequence[str] | set[str] = set(lines)
+    seen = set(lines)
     if len(seen) == len(lines):
         return 0.0
     repeated = sum(map(len, lines)) - sum(map(len, seen))

@@ -1,4 +1,4 @@
-"""Filters by how lines begin and end. A line ends with a newline; lines of white space alone do not count."""
+"""Filters by how lines begin and end. Lines of white space alone do not count; see `gristmill.stages.text.lines`."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class RepeatedLinesFilter(AtLeast):
     """Keeps documents of whose lines enough are different (Gopher: at most 30% repeat one before).
 
-    The score is different lines by lines. Lines end with a newline, are compared as they are, and count if they are
-    not blank. The threshold is the smallest score that is kept, whatever its name says.
+    The score is different lines by lines. Lines end with ``\\n`` or ``\\r\\n``, are compared as they are, and count
+    if they are not blank. The threshold is the smallest score that is kept, whatever its name says.
     """
 
     name = "repeated_lines"
@@ -101,10 +101,11 @@ class RepeatedParagraphsByCharFilter(AtLeast):
 class RepeatingTopNGramsFilter(AtMost):
     """Drops documents of whose characters too many are in the most frequent n-gram of words.
 
-    Gopher drops above 20% for n = 2, 18% for 3, 16% for 4. The score is the characters in all its occurrences by all
-    characters of the document: those of its words and one for each gap between them; where occurrences overlap, each
-    counts once, so that no score is above 1. Of several that are as frequent the one that begins first counts. If
-    none occurs twice, nothing is repeated and the score is 0.
+    Gopher drops above 20% for n = 2, 18% for 3, 16% for 4. The score is the number of characters in all occurrences
+    of the n-gram, divided by the number of all characters of the document, white space included (``length.count``).
+    An occurrence has the characters of its words and one for each gap between them, however wide the gap is. Where
+    occurrences overlap, each character counts once, so no score is above 1. Of several n-grams that are as frequent
+    the one that begins first counts. If none occurs twice, the score is 0.
 
     NeMo Curator looks for the n-gram as a string, inside longer words too, and not where other white space than one
     space is between its words; of several it takes one by chance; documents of fewer than n words score 1. datatrove
@@ -131,11 +132,11 @@ class RepeatingTopNGramsFilter(AtMost):
 class RepeatingDuplicateNGramsFilter(AtMost):
     """Drops documents of whose characters too many are in n-grams of words that stood before.
 
-    Gopher drops above 15% for n = 5, 14% for 6, and so on to 10% for 10. The score is the characters in all
-    occurrences but the first of each n-gram by all characters of the document, counted as in
-    `RepeatingTopNGramsFilter`: each once, however many n-grams overlap there. This is NeMo Curator's measure, but that
-    a document of fewer than n words scores 0 here and 1 there. datatrove counts no gaps, and goes on behind an
-    n-gram that it has found, so that it misses those that overlap it.
+    Gopher drops above 15% for n = 5, 14% for 6, and so on to 10% for 10. The score is the number of characters in all
+    occurrences but the first of each n-gram, divided by the number of all characters of the document, white space
+    included. They are counted as in `RepeatingTopNGramsFilter`: each once, however many n-grams overlap there. This is
+    NeMo Curator's measure, except that a document of fewer than n words scores 0 here and 1 there. datatrove counts no
+    gaps, and resumes after an n-gram that it has found, so it misses those that overlap it.
     """
 
     needs = ("length", "words", "ngrams")

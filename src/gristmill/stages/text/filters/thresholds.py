@@ -12,21 +12,23 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class AtMost(DocumentFilter):
-    """Keeps scores up to ``most``."""
+    """Keeps scores up to ``most``; those below it if it is ``exclusive``."""
 
     most: float
+    exclusive: bool = False
 
     def keep_batch(self, scores: Array) -> Array:
-        return scores <= self.most
+        return scores < self.most if self.exclusive else scores <= self.most
 
 
 class AtLeast(DocumentFilter):
-    """Keeps scores from ``least`` on."""
+    """Keeps scores from ``least`` on; those above it if it is ``exclusive``."""
 
     least: float
+    exclusive: bool = False
 
     def keep_batch(self, scores: Array) -> Array:
-        return scores >= self.least
+        return scores > self.least if self.exclusive else scores >= self.least
 
 
 class Between(DocumentFilter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import np
@@ -27,6 +28,7 @@ POLICY = (
 )
 """In lower case: what such paragraphs say (C4), whole sentences by the words that tell them apart."""
 PLACEHOLDER = "lorem ipsum"
+EMPTY_LINE = re.compile("(\r?\n\r?\n)")
 SIGNS = (b"cookie", b"privacy", b"terms of use", PLACEHOLDER.encode())
 """One of these is in all of the above."""
 
@@ -48,7 +50,8 @@ class BoilerPlateStringModifier(DocumentModifier):
         return np.fromiter((any(sign in text for sign in SIGNS) for text in low), dtype=bool, count=len(texts))
 
     def modify_document(self, text: str) -> str:
-        paragraphs = text.split("\n\n")
+        parts = EMPTY_LINE.split(text)  # paragraphs, and what is between them
+        paragraphs = parts[::2]
         is_policy = []
         for paragraph in paragraphs:
             low = paragraph.lower()
@@ -68,4 +71,4 @@ class BoilerPlateStringModifier(DocumentModifier):
         if any(is_policy[start:end]):
             return text
         self.count("removed boilerplate paragraph", sum(is_policy))
-        return "\n\n".join(paragraphs[start:end])
+        return "".join(parts[2 * start : 2 * end - 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gristmill.stages.registry import register
+from gristmill.stages.text.lines import lines_in
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
 END_MARKS = (".", "?", "!", '"')
@@ -38,7 +39,7 @@ class C4Lines(DocumentModifier):
 
     def modify_document(self, text: str) -> str:
         """The lines that stay."""
-        kept = (self._line(line.strip()) for line in text.splitlines())
+        kept = (self._line(line.strip()) for line in lines_in(text))
         return "\n".join(line for line in kept if line is not None)
 
     def _line(self, line: str) -> str | None:

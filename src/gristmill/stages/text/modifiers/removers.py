@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from gristmill.stages.registry import register
+from gristmill.stages.text.lines import LINE_END, lines_in
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
 URL = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
@@ -34,12 +35,14 @@ class LineRemover(DocumentModifier):
         self.triggers = tuple(re.escape(line.encode()) for line in sorted(self.lines))
 
     def modify_document(self, text: str) -> str:
-        lines = text.split("\n")
-        kept = [line for line in lines if line not in self.lines]
-        if len(kept) == len(lines):
+        lines = lines_in(text)
+        stays = [line not in self.lines for line in lines]
+        if all(stays):
             return text
-        self.count("removed line", len(lines) - len(kept))
-        return "\n".join(kept)
+        self.count("removed line", len(lines) - sum(stays))
+        ends = ["", *LINE_END.findall(text)]  # what stands before each line
+        kept = [part for pair in zip(ends, lines, stays, strict=True) if pair[2] for part in pair[:2]]
+        return "".join(kept[1:])
 
 
 @register

@@ -10,7 +10,10 @@ from gristmill.stages.text.recipes import c4, curator, fineweb, gopher
 from gristmill.stages.text.recipes.recipe import Recipe
 from gristmill.stages.text.recipes.stage import RecipeStage
 
-RECIPES: tuple[Recipe, ...] = (gopher.QUALITY, gopher.REPETITION, c4.C4, fineweb.FINEWEB, curator.ENGLISH)
+RECIPES: tuple[Recipe, ...] = (
+    *(gopher.QUALITY, gopher.REPETITION, c4.C4),
+    *(fineweb.LATER, fineweb.FINEWEB, curator.ENGLISH),
+)
 """Each name may be there in several versions; the last is the one that is meant by the name alone."""
 
 
