@@ -242,3 +242,45 @@ def test_time_grows_with_the_text_not_with_its_square(piece):
     redactor = PiiRedactor()
     once, fourfold = seconds(redactor.find, short), seconds(redactor.find, short * 4)
     assert fourfold < 9 * once + 0.01  # four is linear, sixteen is the square
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mail info@müller.de now", "mail {{EMAIL}} now"),
+        ("me@exämple.com, anna@straße-bau.de", "{{EMAIL}}, {{EMAIL}}"),
+        ("jörg@sub.bücher.example.org.", "{{EMAIL}}."),
+        ("jo\u0308rg@mu\u0308ller.de", "{{EMAIL}}"),  # accents as characters of their own
+        ("राम@उदाहरण.भारत।", "{{EMAIL}}।"),
+        ("info@mail.例え.jp", "{{EMAIL}}"),
+        ("请写信到info@example.com谢谢", "请写信到{{EMAIL}}谢谢"),
+        ("写给li@müller.de谢谢", "写给{{EMAIL}}谢谢"),
+        ("a@münchen und logo@2x.png图", "a@münchen und logo@2x.png图"),
+    ],
+)
+def test_addresses_on_domains_beyond_ascii(text, shown):
+    assert PiiRedactor("email").modify_document(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("联系电话是13812345678", "联系电话是{{PHONE}}"),
+        ("手机号13812345678。", "手机号{{PHONE}}。"),
+        ("请拨打010-12345678", "请拨打{{PHONE}}"),
+        ("请联系+8613812345678谢谢", "请联系{{PHONE}}谢谢"),
+        ("電話03-1234-5678まで", "電話{{PHONE}}まで"),
+        ("전화는 없고 번호는+82 10-1234-5678로", "전화는 없고 번호는{{PHONE}}로"),
+        ("我的号码是415-555-2671", "我的号码是{{PHONE}}"),
+        ("价格1381234567元", "价格1381234567元"),
+        ("电话费415-555-2671元", "电话费415-555-2671元"),
+        ("编号１415-555-2671", "编号１415-555-2671"),  # a wide digit before it
+    ],
+)
+def test_telephone_numbers_beside_scripts_without_spaces(text, shown):
+    assert PiiRedactor("phone").modify_document(text) == shown
+
+
+def test_other_numbers_beside_scripts_without_spaces():
+    text = "卡号4111111111111111谢谢，服务器203.0.113.7上，账号DE89370400440532013000。"
+    assert PiiRedactor().modify_document(text) == "卡号{{CARD}}谢谢，服务器{{IP}}上，账号{{IBAN}}。"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
@@ -24,12 +25,28 @@ UNSPACED = "\u2e80"
 DOMAIN = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}(?:xn--[A-Za-z0-9-]{2,59}|[A-Za-z]{2,24})"
 )
-WIDE_DOMAIN = re.compile(r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}")
+_MARKS = "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e31-\u0e4e"
+"""Accents and vowel signs that follow a letter: Python does not count them as parts of words."""
+
+
+def _wide_domain(letter: str) -> re.Pattern[str]:
+    """Domains of letters of any script. ``letter`` is what each of them must be besides."""
+    sign = rf"(?:{letter}[\w{_MARKS}-])"
+    return re.compile(
+        rf"(?:{letter}[^\W_](?:{sign}{{0,61}}(?<!-))?\.){{1,8}}{letter}[^\W\d_](?:{letter}[^\W\d_]|[{_MARKS}]){{1,23}}"
+    )
+
+
+WIDE_DOMAIN = _wide_domain("")
+SPACED_DOMAIN = _wide_domain(rf"(?![{UNSPACED}-\U0010ffff])")
+"""Without the scripts of China, Japan and Korea: their words may follow an address without a space."""
 _ENDINGS = "png jpg jpeg gif svg webp avif ico css js ts tsx jsx json html htm php py rb md txt pdf mp3"
 FILES = frozenset(_ENDINGS.split())
 """What stands behind the last dot in names of files, such as logo@2x.png."""
 
 DIGITS = frozenset("0123456789")
+UNITS = frozenset(("_", "%", *"元圆円원年月日个個号號米克度岁歳回次分秒页頁"))
+"""What makes a number before it a quantity, or a part of something longer."""
 HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 NUMBERS = re.compile(r"[+(0-9][0-9 ()./\-\u00a0]{5,}")
 """Where telephone numbers, cards and IPv4 addresses can be."""
@@ -62,7 +79,7 @@ TRUNK = re.compile(r"\(?0[1-9][0-9]{1,3}\)?(?:[ \-/]| - )[0-9]{3,4}[ \-]?[0-9]{3
 CUED = re.compile(r"\+?\(?[0-9](?:" + JOINT + r"[0-9]){6,14}")
 CUE = re.compile(
     r"(?i)(?:\b(?:tel|telephone|phone|phones|call|mobile|cell|fax|ph|whatsapp|hotline|telefon|telefono|teléfono|tél|"
-    r"téléphone|telefone|móvil|celular|mobil|tlf|тел|телефон|sms)\b|☎|📞|电话|電話|전화)"
+    r"téléphone|telefone|móvil|celular|mobil|tlf|тел|телефон|sms)\b|☎|📞|电话|電話|手机|手機|携帯|전화|휴대폰)"
     r"[^0-9\n]{0,12}$"
 )
 
@@ -79,11 +96,26 @@ def emails(text: str) -> Iterator[Span]:
     while at >= 0:
         start = _local_part(text, at)
         if start < at:
-            after = text[at + 1 : at + 2]
-            domain = (DOMAIN if after.isascii() else WIDE_DOMAIN).match(text, at + 1)
+            domain = _domain(text, at + 1)
             if domain and not _is_ascii_alphanumeric(text, domain.end()) and not _is_file(domain[0]):
                 yield start, domain.end()
         at = text.find("@", at + 1)
+
+
+def _domain(text: str, at: int) -> re.Match[str] | None:
+    """The domain that begins there."""
+    found = DOMAIN.match(text, at)
+    if text.isascii() or (found and not _goes_on(text, found.end())):
+        return found
+    if text[at : at + 1] < UNSPACED and (spaced := SPACED_DOMAIN.match(text, at)):
+        return spaced
+    return WIDE_DOMAIN.match(text, at)
+
+
+def _goes_on(text: str, at: int) -> bool:
+    """Whether a letter of a script with spaces, or a mark on the letter before, stands there."""
+    sign = text[at : at + 1]
+    return "\x7f" < sign < UNSPACED and (sign.isalpha() or unicodedata.category(sign)[0] == "M")
 
 
 def _local_part(text: str, at: int) -> int:
@@ -93,7 +125,11 @@ def _local_part(text: str, at: int) -> int:
     limit = "\U0010ffff" if at and text[at - 1] >= UNSPACED else UNSPACED
     start = at
     while start > lowest and (
-        text[start - 1] in LOCAL or ("\x7f" < text[start - 1] < limit and text[start - 1].isalnum())
+        text[start - 1] in LOCAL
+        or (
+            "\x7f" < text[start - 1] < limit
+            and (text[start - 1].isalnum() or unicodedata.category(text[start - 1])[0] == "M")
+        )
     ):
         start -= 1
     if start == lowest > 0 and text[start - 1] in LOCAL:
@@ -180,7 +216,7 @@ def ibans(text: str) -> Iterator[Span]:
     for found in IBAN_START.finditer(text):
         start = found.start()
         length = IBAN_LENGTHS.get(text[start : start + 2])
-        if length is None or text[start - 1 : start].isalnum():
+        if length is None or _is_of_word(text[start - 1 : start]):
             continue
         signs, at = 0, start
         while at < len(text) and signs < length:
@@ -189,7 +225,7 @@ def ibans(text: str) -> Iterator[Span]:
             elif text[at] not in " \u00a0" or text[at - 1] in " \u00a0":
                 break
             at += 1
-        if not text[at : at + 1].isalnum() and is_iban(text[start:at].replace(" ", "").replace("\u00a0", "")):
+        if not _is_of_word(text[at : at + 1]) and is_iban(text[start:at].replace(" ", "").replace("\u00a0", "")):
             yield start, at
 
 
@@ -264,12 +300,12 @@ def _is_number_sign(text: str, at: int) -> bool:
     if at < 0:
         return False
     sign = text[at]
-    return sign.isalnum() or sign in "_+#$€£¥" or (sign in ".-/," and text[at - 1 : at].isalnum())
+    return _is_of_word(sign) or sign in "_+#$€£¥" or (sign in ".-/," and text[at - 1 : at].isalnum())
 
 
 def _ends_there(text: str, end: int) -> bool:
     after = text[end : end + 1]
-    if after.isalnum() or after in ("_", "%"):
+    if _is_of_word(after) or after in UNITS:
         return False
     return not (after in ("-", ".", ",", "/", ":") and text[end + 1 : end + 2].isdigit())
 
@@ -277,11 +313,16 @@ def _ends_there(text: str, end: int) -> bool:
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """Whether what is there is not a part of a word, or of a number with decimals or more parts."""
     before, after = text[start - 1 : start] if start else "", text[end : end + 1]
-    if before.isalnum() or after.isalnum() or "_" in (before, after):
+    if _is_of_word(before) or _is_of_word(after) or "_" in (before, after):
         return False
     if before in (".", ",") and text[start - 2 : start - 1].isalnum():
         return False
     return not (after in (".", ",") and text[end + 1 : end + 2].isalnum())
+
+
+def _is_of_word(sign: str) -> bool:
+    """Whether a sign beside a number makes it a part of a word. Letters of scripts without spaces do not."""
+    return sign.isalnum() and (sign < UNSPACED or sign.isdecimal())
 
 
 def _is_ascii_alphanumeric(text: str, at: int) -> bool:
