@@ -10,20 +10,55 @@ import pyarrow as pa
 import pytest
 from fsspec.core import url_to_fs
 
-from gristmill.storage import AT_ONCE_BYTES, Folder, is_plain
+from gristmill.errors import PlanError
+from gristmill.storage import AT_ONCE_BYTES, Folder, local_path, storage_of
 
 
 @pytest.mark.parametrize("end", ["", "/", "/a", "/a/", "/a b", "/a/../b"])
 def test_a_plain_path_is_what_fsspec_makes_of_it(tmp_path, end):
     path = f"{tmp_path}{end}"
-    assert is_plain(path, {})
+    assert local_path(path) == path
     assert Folder(path).root == url_to_fs(path)[1]
     assert Folder(path).full_path("x") == f"{url_to_fs(path)[1]}/x"
 
 
-@pytest.mark.parametrize("path", ["out", "./out", "~/out", "file:///tmp", "s3://b/a", "zip://a::/tmp/x.zip", "/a::b"])
-def test_other_paths_are_left_to_fsspec(path):
-    assert not is_plain(path, {}) and not is_plain("/tmp", {"auto_mkdir": True})
+ODD_NAMES = ["a::b", "x*y[1]", "q?r#s%20t", "s3:/x", "memory::y", "~z"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "name"),
+    [*(("", name) for name in [*ODD_NAMES, "odd://n::s3://x"]), *(("file://", n) for n in ODD_NAMES)],
+)
+def test_local_paths_are_paths_whatever_characters_they_hold(tmp_path, name, prefix):
+    assert local_path(f"{prefix}{tmp_path}/{name}") == f"{tmp_path}/{name}"
+    folder = Folder(f"{prefix}{tmp_path}/{name}")
+    folder.write("b.txt", b"1")
+    assert (tmp_path / name / "b.txt").read_bytes() == folder.read("b.txt") == b"1"
+
+
+def test_relative_paths_are_those_of_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/of/someone")
+    assert local_path("a::b.jsonl") == f"{tmp_path}/a::b.jsonl"
+    assert local_path("./out") == f"{tmp_path}/out"
+    assert local_path("~/out") == "/home/of/someone/out"
+
+
+@pytest.mark.parametrize("url", ["s3://b/a", "zip://a::/tmp/x.zip", "simplecache::s3://b/a", "memory://x::y"])
+def test_urls_are_left_to_fsspec(url):
+    assert local_path(url) is None
+
+
+def test_only_urls_with_a_protocol_are_chained():
+    storage, path = storage_of("memory://folder/a::b.jsonl", {})
+    assert path.lstrip("/") == "folder/a::b.jsonl" and "memory" in storage.protocol
+    storage, _ = storage_of("simplecache::memory://folder/a", {})
+    assert "simplecache" in storage.protocol
+
+
+def test_a_folder_with_a_nul_in_its_name_is_a_plain_error():
+    with pytest.raises(PlanError, match="NUL"):
+        Folder("/tmp/a\0b")
 
 
 @pytest.mark.parametrize("prefix", ["", "file://"])

@@ -49,3 +49,10 @@ class PipelineFailed(PipelineError):
 
     def __reduce__(self) -> tuple[type[PipelineFailed], tuple[str, Any]]:
         return type(self), (str(self), self.result)
+
+
+class InputChanged(PipelineFailed):
+    """Input files are not what they were when the run was planned. ``result`` is set at the end of a run."""
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message, result)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from gristmill.errors import PlanError
 from gristmill.secrets import public_url
 
 TEMPORARY = ".tmp-"
@@ -18,9 +20,52 @@ AT_ONCE_BYTES = 256 << 10
 """Larger pieces are slow to write where the system keeps files in memory by large pages: up to ten times, measured."""
 
 
-def is_plain(path: str, options: Mapping[str, Any]) -> bool:
-    """Whether a path is on this machine beyond doubt: then fsspec, which is slow to import, need not be asked."""
-    return path.startswith("/") and "::" not in path and "://" not in path and not options
+_LOCAL = re.compile(r"(file|local)://|file:(?=/)")
+
+
+def local_path(url: str) -> str | None:
+    """Return the path on this machine that ``url`` names, or None if it names another storage.
+
+    A path is a path, whatever characters are in it. Only text with a protocol (``s3://``) is a URL, and only URLs can
+    be chained with ``::``.
+    """
+    prefix = _LOCAL.match(url)
+    if prefix is not None and not ("::" in url and "://" in url[prefix.end() :]):
+        url = url[prefix.end() :]
+    elif "://" in url and not url.startswith(("/", "./", "../", "~")):
+        return None
+    if url.startswith("/"):
+        return url
+    return os.path.abspath(url if os.path.lexists(url) else os.path.expanduser(url))
+
+
+def storage_of(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the fsspec storage of a URL or path, and the path on it."""
+    local = local_path(url)
+    if local is not None:
+        from fsspec.implementations.local import LocalFileSystem
+
+        return LocalFileSystem(), local
+    from fsspec.core import url_to_fs
+
+    if "::" not in url or _is_chain(url):
+        storage, path = url_to_fs(url, **options)
+        return storage, path
+    from fsspec import filesystem, get_filesystem_class
+
+    protocol = url.partition("://")[0]
+    kind = get_filesystem_class(protocol)
+    return filesystem(protocol, **{**kind._get_kwargs_from_urls(url), **options}), kind._strip_protocol(url)
+
+
+def _is_chain(url: str) -> bool:
+    """Whether a URL is a chain of storages; if not, its ``::`` belongs to the name of an object."""
+    first, *_, last = url.split("::")
+    return "://" not in first or "://" in last or first.partition("://")[0] in ARCHIVES
+
+
+ARCHIVES = ("zip", "tar", "libarchive")
+"""Storages inside of files: the last link of such a chain may be a local path."""
 
 
 class Folder:
@@ -35,20 +80,19 @@ class Folder:
         self.options = dict(options or {})
         self._made = -1
         self._fs: Any = None
-        if is_plain(self.url, self.options):
-            self.root: str = self.url.rstrip("/") or "/"
-            self.is_local = True
+        if "\0" in self.url:
+            raise PlanError(f"the folder {self.url!r} cannot be used: its name holds a NUL character.")
+        local = local_path(self.url)
+        self.is_local = local is not None
+        if local is not None:
+            self.root: str = local.rstrip("/") or "/"
         else:
             self._find()
 
     def _find(self) -> None:
-        from fsspec.core import url_to_fs
-        from fsspec.implementations.local import LocalFileSystem
-
-        self._fs, root = url_to_fs(self.url, **self.options)
+        self._fs, root = storage_of(self.url, self.options)
         self._made = os.getpid()
         self.root = root.rstrip("/") or "/"
-        self.is_local = isinstance(self._fs, LocalFileSystem)
 
     @property
     def fs(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -153,3 +154,21 @@ def test_a_file_beside_the_pipeline_does_not_shadow_an_installed_module(folder, 
     load("imports: [house_tools, house_stages]\nstages:\n  - Same\n")
     assert sys.modules.pop("house_tools").WHERE == "installed"
     assert "house_stages" in sys.modules
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
+def test_a_file_that_is_no_regular_file_is_not_waited_for(tmp_path, kind):
+    path = tmp_path / "p.yaml"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    with pytest.raises(PipelineFileError, match=r"p\.yaml: it is not a regular file"):
+        load(str(path))
+
+
+def test_a_nul_in_the_name_of_a_file_is_a_plain_error(tmp_path):
+    with pytest.raises(PipelineFileError, match=r"cannot be read: .*null byte"):
+        load(str(tmp_path / "a\0b.yaml"))

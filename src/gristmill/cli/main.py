@@ -141,6 +141,18 @@ def _parser() -> argparse.ArgumentParser:
     again = run.add_mutually_exclusive_group()
     again.add_argument("--resume", action="store_true", help="go on with what an earlier run has left (the default)")
     again.add_argument("--fresh", action="store_true", help="remove what an earlier run has left, and start over")
+    run.add_argument(
+        "--limit",
+        type=_positive(int),
+        metavar="N",
+        help="read only the first N documents (of the sample, if there is one)",
+    )
+    run.add_argument(
+        "--sample",
+        type=_fraction,
+        metavar="F",
+        help="read only this fraction of the documents, always the same ones: 0.01",
+    )
     run.add_argument("--cpus", type=_positive(float), metavar="N", help="CPUs to use (default: those of the machine)")
     run.add_argument(
         "--gpus",
@@ -237,6 +249,18 @@ def _size(text: str) -> int:
         return parse_size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a fraction; write a number above 0 and up to 1, such as 0.01"
+        )
+    return value
 
 
 def _positive(kind: type[int] | type[float], zero: bool = False) -> Any:

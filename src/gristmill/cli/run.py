@@ -25,13 +25,14 @@ def run(args: argparse.Namespace) -> int:
         for path in filter(None, (args.save_profile, args.save_load)):
             _check_folder(path)
         pipeline, tasks = load(args.target, args.set, args.executor)
+        limit_input(pipeline, tasks is not None, args.limit, args.sample)
         if args.dry_run:
             return dry_run(pipeline, tasks)
         executor = pipeline.make_executor(args.executor, **executor_config(args))
         anew = {"fresh": True} if args.fresh else {}
         result = pipeline.run(executor, tasks, fuse=not args.no_fuse, **anew)
     except PipelineError as error:
-        if isinstance(error, PipelineFailed):
+        if isinstance(error, PipelineFailed) and error.result is not None:
             print(error.result.summary())
         return _say(error)
     print(result.summary())
@@ -81,6 +82,18 @@ def load(
         return Pipeline.of_file(config.load(target, overrides, announce, executor)), None
     except PipelineFileError as error:
         raise UsageError(str(error), has_place=True) from error
+
+
+def limit_input(pipeline: Pipeline, has_tasks: bool, limit: int | None, sample: float | None) -> None:
+    """Make the pipeline's reader read fewer documents, if that is asked for."""
+    if limit is None and sample is None:
+        return
+    from gristmill.stages.text.io.reader.base import FileReader
+
+    reader = pipeline.stages[0] if pipeline.stages else None
+    if has_tasks or not isinstance(reader, FileReader):
+        raise UsageError("--limit and --sample are for pipelines that begin with a reader, such as JsonlReader")
+    pipeline.stages[0] = reader.limited(limit, sample)
 
 
 def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None) -> int:

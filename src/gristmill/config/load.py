@@ -12,6 +12,7 @@ stages:
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,7 +108,10 @@ def is_file_name(text: str) -> bool:
 
 def _read_file(path: Path, problems: Problems) -> str:
     try:
-        if path.stat().st_size > MOST_BYTES:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # a FIFO would be waited for
+            problems.add(str(path), "it is not a regular file: a pipeline is read from a file")
+        elif found.st_size > MOST_BYTES:
             problems.add(str(path), f"the file is larger than {MOST_BYTES >> 20} MB: that is no pipeline")
         problems.check()
         return path.read_bytes().decode("utf-8-sig")
@@ -116,8 +120,8 @@ def _read_file(path: Path, problems: Problems) -> str:
         problems.add(str(path), f"there is no such file.{did_you_mean(path.name, there)}")
     except UnicodeDecodeError as error:
         problems.add(str(path), f"the file is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}")
-    except OSError as error:
-        problems.add(str(path), f"the file cannot be read: {error.strerror}")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in its name
+        problems.add(str(path), f"the file cannot be read: {getattr(error, 'strerror', None) or error}")
     problems.check()
     raise AssertionError("a problem was added")
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from gristmill.errors import InputChanged
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import QUARANTINE, Output, json_lines, quarantine_entry
 from gristmill.tasks import BadRecord, DocumentBatch, FileBlock, Task
 from gristmill.tasks.document import ID, RAW
 from gristmill.tasks.names import part_name
+
+_INPUT_CHANGED = f"{InputChanged.__module__}.{InputChanged.__qualname__}: "
+"""How the error of a worker begins that found an input file changed: errors travel as text."""
 
 
 def set_aside(
@@ -26,6 +30,8 @@ def set_aside(
 
     ``partly``: some of what became of it has gone on.
     """
+    if error.startswith(_INPUT_CHANGED):
+        ledger.input_changed(label, error.removeprefix(_INPUT_CHANGED))
     reason = f"{stage}: {error.partition(chr(10))[0]}"
     if stop - start > 1:  # the run ends, so the search for the document at fault has been given up
         reason = f"one of {stop - start} documents: {reason}"

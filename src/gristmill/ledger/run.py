@@ -11,6 +11,9 @@ from gristmill.ledger.commits import CommitLog
 from gristmill.ledger.entry import Entry
 from gristmill.tasks.names import block_of
 
+MOST_CHANGED = 100
+"""Changed input files that are remembered."""
+
 
 class RunLedger:
     """Adds up what workers report by block, and commits a block when all that became of it has ended.
@@ -31,6 +34,8 @@ class RunLedger:
         """Blocks that an earlier run has done."""
         self.problems: list[str] = []
         """What does not add up, in words."""
+        self.changed_inputs: list[str] = []
+        """Input files that were not what was planned when they were read, in words; the first ones."""
         self._open: dict[int, Entry] = {}
         self._live: Counter[int] = Counter()
         self._spoilt: set[int] = set()
@@ -61,6 +66,12 @@ class RunLedger:
     def spoil(self, label: str) -> None:
         """It is not known what became of a block: it is not done."""
         self._spoilt.add(block_of(label))
+
+    def input_changed(self, label: str, change: str) -> None:
+        """A block could not be read because its file changed. It is not done, even if failures are ignored."""
+        self.spoil(label)
+        if change not in self.changed_inputs and len(self.changed_inputs) < MOST_CHANGED:
+            self.changed_inputs.append(change)
 
     def fail(self, label: str, reason: str, documents: int, partly: bool = False) -> None:
         """Documents of a block were given up; ``partly`` if some of them have gone on all the same."""
@@ -108,6 +119,7 @@ class RunLedger:
         both.blocks, both.resumed = self.blocks, self.resumed
         both.problems = [*first.problems, *self.problems]
         both._spoilt, both._live = self._spoilt, self._live
+        both.changed_inputs = [*first.changed_inputs, *self.changed_inputs]
         for part, keeps in ((first, False), (self, True)):
             for name, account in part.files.items():
                 whole = both.files.setdefault(name, FileAccount())

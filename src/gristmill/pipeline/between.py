@@ -16,7 +16,7 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.spool import DOCUMENTS, SpoolReader, read_arrow
 from gristmill.stages.text.io.json_columns import plain_strings
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
-from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
+from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, Task
 from gristmill.tasks.names import block_of_file
 
 HERE_BYTES = 64 << 20
@@ -60,11 +60,12 @@ class Between:
     def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
         if not self._cut.read_again:
             return [self._stored(part, row, field) for part, row, _ in places] if self.folder.is_local else None
+        blocks = [piece for block in self._blocks if isinstance(block, FileBlock) for piece in block.data]
+        planned = {piece.path: piece for piece in blocks}
         ranges = []
         for _, _, ident in places:
             path, _, position = ident.rpartition("#")
-            ranges.append(FileRange(path, int(position), int(position) + 1))
-        blocks = [piece for block in self._blocks if isinstance(block, FileBlock) for piece in block.data]
+            ranges.append(replace(planned[path], start=int(position), stop=int(position) + 1, limit=-1))
         if not isinstance(self._head, JsonlReader) or any(piece.stop < 0 for piece in blocks):
             return None  # a file that must be read from its beginning
         batch = self._head.reading_for([_Wants(field)]).process(FileBlock(ranges, task_id="0"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from gristmill.errors import PipelineError, PlanError
@@ -27,7 +27,7 @@ from gristmill.stages.text.filters.score_filter import ScoreFilter
 from gristmill.stages.text.modifiers import DocumentModifier, Modify
 from gristmill.stages.text.recipes.stage import RecipeStage
 from gristmill.storage import Folder
-from gristmill.tasks import DocumentBatch, FileBlock, FileRange, Task
+from gristmill.tasks import DocumentBatch, FileBlock, Task
 from gristmill.tasks.arrow import string_array
 from gristmill.tasks.document import HIDDEN, ID
 
@@ -218,7 +218,7 @@ def _at(reader: Stage, blocks: Sequence[Task[Any]], path: str, ident: str, posit
         for part in block.data:
             plain = part.path == path and part.start <= position < part.stop
             if plain and not path.endswith(".parquet"):
-                near = FileBlock([FileRange(path, position, position + 1)], task_id=block.task_id)
+                near = FileBlock([replace(part, start=position, stop=position + 1, limit=-1)], task_id=block.task_id)
                 if (found := _among(reader, near, ID, ident)) is not None:
                     return found
     return _search(reader, [b for b in blocks if any(part.path == path for part in b.data)], ident, ID)

@@ -37,6 +37,7 @@ from gristmill.pipeline.cut import (
 )
 from gristmill.pipeline.documents import check_apart, fingerprint, stages_of, with_ledger
 from gristmill.pipeline.forecast import forecast, look
+from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.barrier import BarrierStage, Looked
@@ -251,6 +252,7 @@ class _Phases:
             self.records.append(record)
             result = RunResult(record)
             result.check()
+            check_inputs(self.reader, result)
             if behind is not None:
                 result = RunResult(self._together())
             if log is not None and result.ledger is not None and (result.ok or self.executor.ignore_failures):

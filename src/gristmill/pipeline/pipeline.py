@@ -13,6 +13,7 @@ from gristmill.backends.base import Executor, Plan
 from gristmill.errors import PipelineFailed, PlanError
 from gristmill.pipeline.describe import describe_plan, describe_stages
 from gristmill.pipeline.documents import with_ledger
+from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, flatten, has_barrier, make_plan
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
@@ -172,6 +173,8 @@ class Pipeline:
             with self.ray_client if self.ray_client is not None and executor.on_cluster else nullcontext():
                 result = RunResult(executor.execute(plan, tasks, keep_outputs))
             result.check()
+            if blocks is not None:
+                check_inputs(self.stages[0], result)
             if log is not None and plan.ledger is not None and (result.ok or executor.ignore_failures):
                 log.finish(plan.ledger.plain())
         finally:

@@ -190,6 +190,13 @@ class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
         """
         return None
 
+    def changed_inputs(self) -> list[str]:
+        """Describe the input files that are not what they were when `source` listed them, one line each.
+
+        Called at the end of a run.
+        """
+        return []
+
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         """This stage, or a changed copy that makes use of knowing the others in its pipeline."""
         return self

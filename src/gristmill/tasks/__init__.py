@@ -3,7 +3,7 @@
 from gristmill.tasks.account import Account, BadRecord, Dropped, Written
 from gristmill.tasks.document import DocumentBatch
 from gristmill.tasks.empty import EmptyTask
-from gristmill.tasks.file_block import FileBlock, FileRange
+from gristmill.tasks.file_block import FileBlock, FileRange, FileStamp
 from gristmill.tasks.file_group import FileGroupTask
 from gristmill.tasks.spool_block import SpoolBlock
 from gristmill.tasks.task import Task
@@ -17,6 +17,7 @@ __all__ = [
     "FileBlock",
     "FileGroupTask",
     "FileRange",
+    "FileStamp",
     "SpoolBlock",
     "Task",
     "Written",

@@ -8,6 +8,31 @@ from typing import ClassVar
 from gristmill.tasks.task import Task
 
 
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """The state of a file when a run was planned, as far as its storage reports it."""
+
+    size: int | None = None
+    marks: tuple[tuple[str, str], ...] = ()
+    """Values that change with the content, by name, the most reliable first: an ETag, the time of the last change."""
+    place: str = ""
+    """The machine and device that ``inode`` belongs to; empty where there are no inodes."""
+    inode: int = 0
+
+    def changes(self, now: FileStamp) -> str:
+        """Describe how ``now`` differs from this; empty if nothing shows that the file changed."""
+        found = []
+        if self.place and self.place == now.place and self.inode != now.inode:
+            found.append("another file took its place")
+        if self.size is not None and now.size is not None and self.size != now.size:
+            found.append(f"it had {self.size:,} bytes and now has {now.size:,}")
+        after = dict(now.marks)
+        common = next(((name, value) for name, value in self.marks if name in after), None)
+        if not found and common is not None and after[common[0]] != common[1]:
+            found.append(f"its content was written again ({common[0]} was {common[1]}, now {after[common[0]]})")
+        return ", ".join(found)
+
+
 @dataclass(frozen=True)
 class FileRange:
     """A file, or a part of it."""
@@ -17,6 +42,14 @@ class FileRange:
     """The first byte, or the first row group of a Parquet file."""
     stop: int = -1
     """The byte, or row group, behind the last; -1: the end of the file."""
+    limit: int = -1
+    """How many records are taken at most; -1: all."""
+    stamp: FileStamp | None = field(default=None, repr=False, compare=False)
+    """What the file was like when the range was planned; None: it may change."""
+    key: int = field(default=0, repr=False, compare=False)
+    """Identifies the file where documents are sampled, wherever the input lies."""
+    batch_bytes: int = field(default=0, repr=False, compare=False)
+    """How much goes into one batch where a range becomes several; 0: the reader's default."""
 
 
 @dataclass

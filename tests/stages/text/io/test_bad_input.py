@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gristmill.errors import InputChanged, PlanError
 from gristmill.stages.text.io import JsonlReader, ParquetReader
 from gristmill.stages.text.io.compression import CHUNK_BYTES, decompressed
 from gristmill.stages.text.io.reader.records import Records, Wanted
@@ -98,7 +99,7 @@ def test_odd_input_that_is_not_bad(work, data, expected, offsets):
 
 def test_a_huge_document_simply_works(work):
     text = "word " * 20_000_000
-    batches = work.read(GOOD + b'\n{"text": "' + text.encode() + b'"}\n' + LAST + b"\n")
+    batches = work.read(GOOD + b'\n{"text": "' + text.encode() + b'"}\n' + LAST + b"\n", blocksize="16MiB")
     assert [len(t) for t in texts(batches)] == [3, 100_000_000, 3]
     assert bad(batches) == []
     assert len(batches) == 6  # blocks inside the document hold no line of their own
@@ -168,7 +169,7 @@ def test_a_file_that_has_vanished_is_an_error_not_a_bad_record(work, tmp_path):
     reader = JsonlReader(work.put("a.jsonl", GOOD))
     [block] = reader.source()
     (work.source / "a.jsonl").unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(InputChanged, match=r"a\.jsonl .*no longer exists"):
         reader.process(block)
 
 
@@ -265,3 +266,26 @@ def test_lines_are_parsed_unless_each_was_a_document_before():
         batch = records.batch(known)
         assert batch.num_items == documents and len(batch.account.bad) == 2 - documents
         assert batch.data.column_names == [ID, RAW]
+
+
+def twice(name: str) -> pa.Table:
+    return pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], names=["text", name, name])
+
+
+def test_two_columns_of_one_name_are_a_plain_error(work):
+    path = work.put("a.parquet", parquet_bytes(twice("text")))
+    for reader in (ParquetReader(path), ParquetReader(path, fields=["text"])):
+        with pytest.raises(PlanError, match=r"a\.parquet has several columns with the name 'text'"):
+            reader.linked([], [])
+    with pytest.raises(PlanError, match="several columns with the name 'n'"):
+        ParquetReader(work.put("b.parquet", parquet_bytes(twice("n")))).linked([], [])
+
+
+def test_a_later_file_with_two_columns_of_one_name_is_a_bad_record_unless_they_are_not_read(work):
+    work.put("a.parquet", parquet_bytes(pa.table({"text": ["one"]})))
+    path = work.put("b.parquet", parquet_bytes(twice("n")))
+    batches = work.batches(ParquetReader(str(work.source)))
+    [record] = bad(batches)
+    assert record.file == path and "several columns have the name 'n'" in record.reason
+    assert texts(batches) == ["one"]
+    assert texts(work.batches(ParquetReader(str(work.source), fields=["text"]))) == ["one", "a"]

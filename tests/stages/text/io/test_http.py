@@ -6,11 +6,13 @@ import gzip
 import http.server
 import re
 import threading
+import zlib
 
 import pytest
 
 pytest.importorskip("aiohttp")
 
+from gristmill.errors import InputChanged
 from gristmill.stages.text.io import JsonlReader
 from gristmill.stages.text.io.reader.files import RangeFile
 
@@ -28,6 +30,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if asked and mode == "ranges":
             part = data[int(asked[1]) : int(asked[2] or len(data)) + 1]
         self.send_response(200 if part is data else 206)
+        if self.server.etags:
+            self.send_header("ETag", f'"{zlib.crc32(data):x}"')
         if mode == "unknown size":
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
@@ -52,6 +56,7 @@ def server(request):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.mode = request.param
     server.asked = []
+    server.etags = False
     server.files = {"/a.jsonl": b"".join(LINES), "/a.jsonl.gz": gzip.compress(b"".join(LINES))}
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
@@ -92,3 +97,27 @@ def test_batches_do_not_depend_on_how_a_stream_arrives(work, server):
     reader = JsonlReader(f"{server.url}/b.jsonl", blocksize=100_000)
     first, second = ([batch.num_items for batch in work.batches(reader)] for _ in range(2))
     assert first == second and sum(first) == 30_000
+
+
+@pytest.mark.parametrize("name", ["/a.jsonl", "/a.jsonl.gz"])
+def test_a_file_that_changes_on_its_server_is_an_error_of_its_blocks(server, name):
+    server.etags = True
+    reader = JsonlReader(server.url + name, blocksize=10_000)
+    blocks = reader.source()
+    assert reader.changed_inputs() == []
+    packed = gzip.compress if name.endswith(".gz") else bytes
+    server.files[name] = packed(b"".join(LINES).replace(b"document 7", b"document 8"))
+    for block in blocks:
+        with pytest.raises(InputChanged, match=r"etag was|and now has"):
+            list(reader.process(block))
+    assert len(reader.changed_inputs()) == 1
+
+
+def test_a_file_of_another_size_is_noticed_where_the_server_sends_no_etag(server):
+    if server.mode == "unknown size":
+        return  # then nothing shows that it changed
+    reader = JsonlReader(f"{server.url}/a.jsonl", blocksize=10_000)
+    block = reader.source()[0]
+    server.files["/a.jsonl"] = b"".join(LINES[:2000])
+    with pytest.raises(InputChanged, match="and now has"):
+        list(reader.process(block))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import fsspec
 import pytest
 
 from gristmill.errors import PlanError
 from gristmill.stages.text.io import JsonlReader, ParquetReader
-from gristmill.stages.text.io.blocks import bytes_of
-from gristmill.stages.text.io.listing import _version
+from gristmill.stages.text.io.blocks import bytes_of, default_blocksize
+from gristmill.stages.text.io.stamps import of_entry
+from gristmill.tasks import FileGroupTask
 
 LINE = b'{"text": "a"}\n'
 
@@ -100,6 +102,24 @@ def test_files_are_cut_and_put_together_by_blocksize(work):
     assert cuts(files_per_partition=3) == [[("a", 0, -1), ("b", 0, -1), ("c", 0, -1)], [("d", 0, -1)]]
 
 
+def test_small_inputs_are_cut_into_smaller_blocks():
+    mib = 1 << 20
+    assert [default_blocksize(n * mib) / mib for n in (0, 1, 16, 32, 54, 256, 10_000)] == [1, 1, 1, 2, 3.375, 16, 16]
+
+
+def test_blocks_depend_on_the_whole_input_and_its_compression(work):
+    big, small = work.put("a.jsonl", b"x" * (20 << 20)), work.put("b.jsonl", b"x" * (12 << 20))
+    packed = work.put("c.jsonl.gz", b"x" * (4 << 20))
+
+    def sizes(*paths):
+        ranges = [part for block in JsonlReader(list(paths)).source() for part in block.data]
+        return {part.stop - part.start for part in ranges if part.stop >= 0}, {part.batch_bytes for part in ranges}
+
+    assert sizes(big, small)[0] == {2 << 20}
+    assert sizes(big, small, packed) == ({3 << 20, 2 << 20}, {0, 3 << 20})
+    assert sizes(small) == ({1 << 20}, {0})
+
+
 def test_sizes_in_words():
     assert [bytes_of(x) for x in (5, "7", "256MB", "16MiB", "1.5 kb", "2G")] == [
         5,
@@ -141,7 +161,8 @@ def test_a_stage_may_give_several_batches_only_where_files_are_compressed(work):
 @pytest.mark.parametrize("key", ["ETag", "etag", "last_modified", "Last-Modified", "updated", "mtime", "md5Hash"])
 def test_a_changed_file_of_equal_size_is_noticed_by_what_its_storage_tells(key):
     one, other = ({"name": "a", "size": 3, "Content-Type": "x", key: value} for value in ("1", "2"))
-    assert _version(one) == "1" and _version(other) == "2"
+    assert of_entry(one).marks == (("".join(key.lower().split("_")).replace("-", ""), "1"),)
+    assert of_entry(one).changes(of_entry(other))
 
 
 def test_a_file_that_changed_in_memory_has_another_version():
@@ -154,3 +175,123 @@ def test_a_file_that_changed_in_memory_has_another_version():
         versions.append(reader.versions())
     memory.rm("/versions", recursive=True)
     assert versions[0] != versions[1]
+
+
+ODD_NAMES = [
+    "a::b.jsonl",
+    "x*y[1].jsonl",
+    "q?r.jsonl",
+    "h#1.jsonl",
+    "p%20q.jsonl",
+    "s3:c.jsonl",
+    "~d.jsonl",
+    " e .jsonl",
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_local_names_are_taken_as_they_are(work, name, monkeypatch):
+    for decoy in ("a", "b.jsonl", "xzy1.jsonl", "qar.jsonl", "h", "p q.jsonl", "c.jsonl", "d.jsonl", "e .jsonl"):
+        (work.folder / decoy).write_bytes(b'{"text": "wrong"}\n')
+    path = work.put(name, b'{"text": "right"}\n')
+    work.put("z.jsonl", b'{"text": "other"}\n')
+    monkeypatch.chdir(work.source)
+
+    def texts(paths):
+        found = work.batches(JsonlReader(paths))
+        assert all(batch.account.bad == [] for batch in found)
+        return [text for batch in found for text in batch.data["text"].to_pylist()]
+
+    assert texts(path) == texts(name) == texts("file://" + path) == texts([path, name]) == ["right"]
+    assert sorted(texts(str(work.source))) == ["other", "right"]
+    assert sorted(texts(str(work.source / "*.jsonl"))) == ["other", "right"]
+
+
+@pytest.fixture
+def odd(work):
+    """A folder with a file and things that cannot be read."""
+    work.put("a.jsonl", LINE)
+    os.mkfifo(work.source / "pipe.jsonl")
+    (work.source / "link.jsonl").symlink_to(work.source / "nothing.jsonl")
+    (work.source / "loop.jsonl").symlink_to("loop.jsonl")
+    os.mkfifo(work.source / "of no interest.txt")
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(os.path.relpath(work.source / "socket.jsonl"))
+    (work.source / "good link.jsonl").symlink_to("a.jsonl")
+    (work.folder / "elsewhere").mkdir()
+    (work.source / "folder").symlink_to(work.folder / "elsewhere")
+    return work
+
+
+@pytest.mark.parametrize("pattern", ["", "/*.jsonl"])
+def test_what_is_no_file_is_skipped_with_a_warning_that_counts(odd, capsys, pattern):
+    reader = JsonlReader(str(odd.source) + pattern)
+    assert names(reader, odd.source) == ["a.jsonl", "good link.jsonl"]
+    assert names(reader, odd.source) == ["a.jsonl", "good link.jsonl"]
+    told = capsys.readouterr().err.splitlines()
+    assert [line.count("skips 2 ") for line in told][:2] == [1, 1]  # once, however often it is listed
+    assert "not regular files" in told[0] and "target does not exist" in told[1] and str(odd.source) in told[0]
+    assert len(told) == (2 if pattern else 3)
+    assert pattern or ("skips 1 links to folders" in told[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("pipe.jsonl", "is a FIFO"), ("socket.jsonl", "is a socket"), ("link.jsonl", "is a link to")]
+)
+def test_what_is_no_file_and_was_named_is_an_error(odd, name, words):
+    with pytest.raises(PlanError, match=words) as caught:
+        JsonlReader([str(odd.source / "a.jsonl"), str(odd.source / name)]).source()
+    assert name in str(caught.value)
+    with pytest.raises(PlanError, match="is a device"):
+        JsonlReader("/dev/null").source()
+
+
+def test_a_fifo_in_place_of_a_file_is_not_waited_for(odd):
+    for kind in (JsonlReader, ParquetReader):
+        with pytest.raises(OSError, match="not a regular file"):
+            kind().process(FileGroupTask(data=[str(odd.source / "pipe.jsonl")]))
+
+
+def test_names_that_are_no_text_are_plain_errors(work):
+    with pytest.raises(PlanError, match="NUL"):
+        JsonlReader(str(work.source / "a\0b.jsonl")).source()
+    work.put("a.jsonl", LINE)
+    with open(os.path.join(os.fsencode(work.source), b"\xff.jsonl"), "wb") as file:
+        file.write(LINE)
+    for given in (
+        str(work.source),
+        str(work.source / "*.jsonl"),
+        os.fsdecode(os.fsencode(work.source) + b"/\xff.jsonl"),
+    ):
+        with pytest.raises(PlanError, match=r"xff\.jsonl' is not valid UTF-8: rename"):
+            JsonlReader(given).source()
+    with pytest.raises(PlanError, match="not valid UTF-8"):
+        JsonlReader("\ud800.jsonl").source()
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(work, monkeypatch):
+    work.put("a.jsonl", LINE)
+    work.put("closed/b.jsonl", LINE)
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PlanError, match="closed' cannot be listed: Permission denied"):
+        JsonlReader(str(work.source)).source()
+
+
+@pytest.mark.parametrize(("reader", "kind"), [(JsonlReader, "Parquet"), (ParquetReader, "JSONL")])
+def test_files_of_the_other_format_are_named_in_a_warning(work, capsys, reader, kind):
+    for name in ("a.jsonl", "b.jsonl.gz", "deep/c.parquet", "d.pq", "info.json", "e.txt", "_f.jsonl", "_g.parquet"):
+        work.put(name, LINE)
+    (work.source / "only").mkdir()
+    (work.source / "only" / "h.jsonl").write_bytes(LINE)
+    reader(str(work.source), files_per_partition=1).source()
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"does not read the {3 if kind == 'JSONL' else 2} {kind} files" in line and "DocumentReader" in line
+    with pytest.raises(PlanError, match=f"holds {kind} files"):
+        reader(str(work.folder / "in" / ("deep" if kind == "Parquet" else "only"))).source()

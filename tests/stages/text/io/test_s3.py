@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import io
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 boto3 = pytest.importorskip("boto3")
 pytest.importorskip("s3fs")
 server_module = pytest.importorskip("moto.server")
 
-from gristmill.errors import PlanError  # noqa: E402  # behind the check of what is installed
+from gristmill.errors import InputChanged, PlanError  # noqa: E402  # behind the check of what is installed
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter  # noqa: E402
 
 LINES = b"".join(b'{"text": "document %d %s"}\n' % (i, b"x" * 500) for i in range(2000))
@@ -130,3 +132,67 @@ def test_a_large_upload_shows_when_it_is_complete(bucket, monkeypatch):
     monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", original)
     writer.folder.write("part", data)
     assert bucket.keys("large/") == {"large/part": data}
+
+
+@pytest.mark.parametrize("data", [LINES[: len(LINES) // 2], LINES.replace(b"document 7 ", b"document 8 "), None, b""])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_an_object_that_changes_after_planning_is_an_error_of_its_blocks(bucket, name, data):
+    packed = gzip.compress if name.endswith(".gz") else bytes
+    path = bucket.put(f"changing/{name}", packed(LINES))
+    other = bucket.put("changing/b.jsonl", LINES)
+    reader = JsonlReader([path, other], blocksize=300_000, read_kwargs=bucket.options)
+    blocks = reader.source()
+    assert reader.changed_inputs() == []
+    if data is None:
+        bucket.client.delete_object(Bucket="corpus", Key=f"changing/{name}")
+    else:
+        bucket.put(f"changing/{name}", packed(data))
+    for block in blocks:
+        if block.data[0].path == path:
+            with pytest.raises(InputChanged, match=f"{name} changed after the run was planned"):
+                list(reader.process(block))
+        else:
+            assert reader.process(block).num_items
+    [line] = reader.changed_inputs()
+    assert path in line and ("no longer exists" if data is None else "now") in line
+
+
+def test_parquet_that_changes_after_planning_is_an_error(bucket):
+    def table(texts):
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"text": texts}), sink)
+        return sink.getvalue()
+
+    path = bucket.put("changing/a.parquet", table(["one", "two"]))
+    reader = ParquetReader(path, read_kwargs=bucket.options)
+    [block] = reader.source()
+    bucket.put("changing/a.parquet", table(["one", "six"]))
+    with pytest.raises(InputChanged, match="written again"):
+        reader.process(block)
+
+
+def test_an_object_with_two_colons_in_its_name_is_no_chain(bucket):
+    path = bucket.put("colons/a::b.jsonl", b'{"text": "right"}\n')
+    bucket.put("colons/a", b'{"text": "wrong"}\n')
+    for paths in (path, "s3://corpus/colons/"):
+        reader = JsonlReader(paths, read_kwargs=bucket.options)
+        [block] = reader.source()
+        assert reader.process(block).data["text"].to_pylist() == ["right"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"no_such": 1}, "no option 'no_such'"),
+        ({"client_kwargs": {"no_such": 1}}, "no option 'no_such'"),
+        ({"profile": "no such profile"}, "no such profile"),
+        ({"client_kwargs": 3}, "cannot be read"),
+        ({"endpoint_url": "nonsense"}, "nonsense"),
+    ],
+)
+@pytest.mark.parametrize("path", ["s3://corpus/in/a.jsonl", "s3://corpus/in", "s3://corpus/in/*.jsonl"])
+def test_wrong_options_are_plain_errors(bucket, path, options, words):
+    given = {"storage_options": {**bucket.options["storage_options"], **options}}
+    with pytest.raises(PlanError, match=words) as caught:
+        JsonlReader(path, read_kwargs=given).source()
+    assert "s3://corpus/in" in str(caught.value)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gristmill.errors import PipelineFailed, PlanError
+from gristmill.errors import InputChanged, PipelineFailed, PlanError
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.semantic.arithmetic import has_torch
@@ -94,6 +94,8 @@ class Run:
                         cache.clear()
                         cache.check(made_of)
                     self._steps(log, cache)
+                    if changed := reader.changed_inputs():
+                        raise InputChanged(f"the input changed during the run: {'; '.join(changed[:5])}")
                     if flow.keep_cache:
                         self.store.drop_unfinished()
                     else:

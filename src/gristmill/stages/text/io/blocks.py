@@ -9,7 +9,11 @@ from gristmill.sizes import parse_size
 from gristmill.tasks import FileBlock, FileRange
 
 DEFAULT_BLOCKSIZE = 16 << 20
-"""A constant, so that the names of outputs depend on the input alone."""
+SMALLEST_BLOCKSIZE = 1 << 20
+BLOCKS_OF_SMALL = 16
+"""A small input is cut into about so many blocks, so that all CPUs have work and a stopped run loses little."""
+UNPACKED = 4
+"""How many times as large compressed data is taken to be in memory."""
 MAX_BLOCKS = 1_000_000
 """Six digits of a file's name."""
 
@@ -20,6 +24,14 @@ def bytes_of(size: int | str) -> int:
         return parse_size(size)
     except ValueError as error:
         raise ValueError(f"blocksize: {error}.") from None
+
+
+def default_blocksize(total: int) -> int:
+    """Return the size of blocks for an input of ``total`` bytes: from 1 MiB to 16 MiB.
+
+    It depends on the input alone, not on the machine, and so do the names of output files.
+    """
+    return max(SMALLEST_BLOCKSIZE, min(DEFAULT_BLOCKSIZE, -(-total // BLOCKS_OF_SMALL)))
 
 
 def cut(size: int, blocksize: int) -> list[tuple[int, int]]:

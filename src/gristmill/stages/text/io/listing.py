@@ -1,4 +1,4 @@
-"""From what a user calls the input to the files that it is."""
+"""Find the files that an input names."""
 
 from __future__ import annotations
 
@@ -6,17 +6,31 @@ import os
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from gristmill.errors import PlanError
+from gristmill.stages.text.io.compression import BY_NAME
+from gristmill.stages.text.io.stamps import of_entry
+from gristmill.storage import local_path, storage_of
+from gristmill.tasks import FileStamp
 
 LIST_FROM = 8
 """From so many named files in one folder on, the folder is listed once instead of asking for each file."""
 ASIDE = re.compile(r"excluded|quarantine|duplicates(-\d+)?")
 """Folders of an output that hold no documents that were kept."""
+
+
+def _ends(plain: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name + end for name in plain for end in ("", *BY_NAME))
+
+
+JSONL = _ends((".jsonl", ".ndjson", ".json"))
+PARQUET = (".parquet", ".pq")
+FORMATS = {"JSONL": _ends((".jsonl", ".ndjson")), "Parquet": PARQUET}
+"""Ends of names that tell a format for certain: a .json file beside Parquet files may be anything."""
 
 
 @dataclass(frozen=True, order=True)
@@ -25,9 +39,84 @@ class File:
 
     path: str
     size: int | None
-    """None where the storage does not tell."""
+    """None where the storage does not report it."""
     version: str = ""
-    """What changes when the content does, as far as the storage tells: an ETag, or the time of the last change."""
+    """A value that changes with the content, as far as the storage reports one: an ETag, or the time of change."""
+    name: str = field(default="", compare=False)
+    """The path relative to the folder or pattern that it was found by; the bare name of a file that was given."""
+    stamp: FileStamp = field(default=FileStamp(), compare=False)
+    limit: int = field(default=-1, compare=False)
+    """How many records are taken at most; -1: all."""
+
+
+@dataclass
+class Skipped:
+    """Entries of a kind that were found and are not read."""
+
+    count: int = 0
+    first: str = ""
+
+    def add(self, path: str) -> None:
+        self.first = self.first or path
+        self.count += 1
+
+
+@dataclass
+class Listing:
+    """What an input names: its files, and what was found beside them."""
+
+    extensions: tuple[str, ...]
+    found: dict[str, File] = field(default_factory=dict)
+    added: int = 0
+    """How often a file was added; one that is named twice counts twice."""
+    odd: Skipped = field(default_factory=Skipped)
+    """FIFOs, sockets and devices."""
+    dangling: Skipped = field(default_factory=Skipped)
+    folder_links: Skipped = field(default_factory=Skipped)
+    others: dict[str, Skipped] = field(default_factory=dict)
+    """Files of other formats that can be read, by the name of the format."""
+
+    @property
+    def files(self) -> list[File]:
+        """Each file once, sorted by path."""
+        return sorted(self.found.values())
+
+    def add(self, file: File) -> None:
+        self.found.setdefault(file.path, file)
+        self.added += 1
+
+    def is_wanted(self, name: str) -> bool:
+        return name.lower().endswith(self.extensions)
+
+    def note_other(self, path: str) -> None:
+        """Count a file of a folder that is not wanted, if it is of another known format."""
+        lowered = path.lower()
+        for kind, ends in FORMATS.items():
+            if lowered.endswith(ends):
+                self.others.setdefault(kind, Skipped()).add(path)
+
+    def nothing_in(self, folder: str) -> str:
+        """Describe a folder in which no file is wanted."""
+        words = f"the folder {folder!r} holds no file to read: no name in it ends in {', '.join(self.extensions)}."
+        if self.others:
+            words += f" It holds {' and '.join(self.others)} files: use the reader for those."
+        return words
+
+    def warnings(self, reader: str) -> Iterator[str]:
+        """Describe what is not read, a line for each kind."""
+        kinds = (
+            (self.odd, "entries that are not regular files (a FIFO, a socket or a device)"),
+            (self.dangling, "links whose target does not exist"),
+            (self.folder_links, "links to folders; name those folders as input to read them"),
+        )
+        for skipped, words in kinds:
+            if skipped.count:
+                yield f"{reader} skips {skipped.count:,} {words}; the first is {skipped.first}"
+        for kind, skipped in self.others.items():
+            yield (
+                f"{reader} does not read the {skipped.count:,} {kind} file{'s' * (skipped.count != 1)} in the input; "
+                f"the first is {skipped.first}. DocumentReader reads JSONL and Parquet together"
+            )
 
 
 def list_files(
@@ -35,11 +124,20 @@ def list_files(
     extensions: Sequence[str],
     options: Mapping[str, Any] | None = None,
 ) -> list[File]:
-    """The files that are meant, each once, sorted by path.
+    """Return the files that an input names; see `list_input`."""
+    return list_input(paths, extensions, options).files
+
+
+def list_input(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    extensions: Sequence[str],
+    options: Mapping[str, Any] | None = None,
+) -> Listing:
+    """List the files that an input names.
 
     A folder stands for the files below it that end in one of ``extensions``, without names that begin with ``_`` or
-    ``.`` and without what an output of ours keeps beside its documents. Anything that is not there, or stands for no
-    file, is a `PlanError`.
+    ``.`` and without what an output of gristmill keeps beside its documents. A path that does not exist, stands for no
+    file or names something other than a regular file is a `PlanError`.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     for path in given:
@@ -47,65 +145,112 @@ def list_files(
             raise PlanError(f"file_paths holds {path!r}: give paths as text.")
     if not given:
         raise PlanError("file_paths is an empty list: give a file, a folder, a glob or a list of them.")
-    found: dict[str, File] = {}
-    for storage, group in _by_storage([os.fspath(path) for path in given], dict(options or {})):
-        for file in _Listing(storage, extensions).all(group):
-            found[file.path] = file
-    return sorted(found.values())
+    listing = Listing(tuple(extensions))
+    elsewhere: list[str] = []
+    for path in given:
+        one = os.fspath(path)
+        check_name(one)
+        local = local_path(one)
+        if local is None:
+            elsewhere.append(one)
+        else:
+            from gristmill.stages.text.io.local_listing import add_local
+
+            add_local(listing, one, local)
+    for storage, group in _by_storage(elsewhere, dict(options or {})):
+        _Remote(storage, listing).all(group)
+    return listing
+
+
+def check_name(path: str) -> None:
+    """Raise `PlanError` for a name that cannot stand in ids and logs, or that no file can have."""
+    if "\0" in path:
+        raise PlanError(f"{path!r} cannot be read: the name holds a NUL character.")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path) if all(not 0xD800 <= ord(c) < 0xDC80 for c in path) else path
+        raise PlanError(f"the file name {shown!r} is not valid UTF-8: rename the file or the folder.") from None
+
+
+def relative_name(path: str, root: str) -> str:
+    """Return a path relative to the folder it was found in, however that folder was written."""
+    return path[len(root.rstrip("/")) + 1 :] if path.startswith(root.rstrip("/") + "/") else posixpath.basename(path)
+
+
+def fixed_part(pattern: str) -> str:
+    """Return the folder in which a pattern begins to vary."""
+    first = min(pattern.find(sign) for sign in "*?[" if sign in pattern)
+    return posixpath.dirname(pattern[:first])
 
 
 def _by_storage(paths: list[str], options: dict[str, Any]) -> Iterable[tuple[Any, list[tuple[str, str]]]]:
     """(storage, [(path as given, path on it)]) for each storage among the paths."""
-    from fsspec.core import url_to_fs
-
     groups: dict[int, tuple[Any, list[tuple[str, str]]]] = {}
     for path in paths:
-        try:
-            storage, inner = url_to_fs(path, **options)
-        except (ValueError, ImportError) as error:
-            raise PlanError(f"{path!r} cannot be read: {error}") from error
+        with plain_errors(path, options):
+            storage, inner = storage_of(path, options)
         groups.setdefault(id(storage), (storage, []))[1].append((path, inner))
     return groups.values()
 
 
-class _Listing:
-    """What is found on one storage."""
+_UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 
-    def __init__(self, storage: Any, extensions: Sequence[str]) -> None:
-        from fsspec.implementations.local import LocalFileSystem
 
+@contextmanager
+def plain_errors(path: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what a storage raises while it is asked for a file into a `PlanError` that names the option at fault."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except PermissionError:
+        raise PlanError(f"{path!r} may not be read: permission denied.") from None
+    except Exception as error:  # each storage has exceptions of its own
+        told = f"{type(error).__name__}: {error}"
+        unknown = _UNKNOWN.search(str(error))
+        if unknown is not None:
+            names = ", ".join(sorted(map(str, options))) or "none"
+            told = f"its storage has no option {unknown[1]!r}. The storage_options given are: {names}"
+        raise PlanError(f"{path!r} cannot be read: {told}") from error
+
+
+class _Remote:
+    """What is found on one storage that is not this machine's."""
+
+    def __init__(self, storage: Any, listing: Listing) -> None:
         self.storage = storage
-        self.extensions = tuple(extensions)
-        self.is_local = isinstance(storage, LocalFileSystem)
+        self.listing = listing
+        self.options: Mapping[str, Any] = getattr(storage, "storage_options", {})
 
-    def all(self, paths: list[tuple[str, str]]) -> Iterable[File]:
+    def all(self, paths: list[tuple[str, str]]) -> None:
         named: list[tuple[str, str]] = []
         for given, path in paths:
-            if self._is_pattern(path) and not (self.is_local and os.path.exists(path)):
-                yield from self._globbed(given, path)
+            if self._is_pattern(path):
+                with plain_errors(given, self.options):
+                    self._globbed(given, path)
             else:
                 named.append((given, path))
-        yield from self._named(named)
+        self._named(named)
 
     def _is_pattern(self, path: str) -> bool:
         signs = "*" if path.startswith(("http://", "https://")) else "*?["  # of the web, "?" begins a query
         return any(sign in path for sign in signs)
 
-    def _named(self, paths: list[tuple[str, str]]) -> Iterable[File]:
+    def _named(self, paths: list[tuple[str, str]]) -> None:
         by_folder: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for given, path in paths:
             by_folder[posixpath.dirname(path)].append((given, path))
         for folder, group in by_folder.items():
             known: dict[str, Any] = {}
-            if len(group) >= LIST_FROM and not self.is_local:
-                try:
-                    known = {entry["name"]: entry for entry in self.storage.ls(folder, detail=True, refresh=True)}
-                except FileNotFoundError:
-                    pass
-            for given, path in group:
-                yield from self._one(given, path, known.get(path))
+            with plain_errors(group[0][0], self.options):
+                if len(group) >= LIST_FROM:
+                    with suppress(FileNotFoundError):
+                        known = {entry["name"]: entry for entry in self.storage.ls(folder, detail=True, refresh=True)}
+                for given, path in group:
+                    self._one(given, path, known.get(path))
 
-    def _one(self, given: str, path: str, entry: Any) -> Iterable[File]:
+    def _one(self, given: str, path: str, entry: Any) -> None:
         if entry is None:
             self.storage.invalidate_cache()
             try:
@@ -115,62 +260,45 @@ class _Listing:
             except PermissionError:
                 raise PlanError(f"{given!r} may not be read: permission denied.") from None
         if entry["type"] != "directory":
-            self._check_readable(given, path)
-            return [self._file(entry)]
-        below = self._below(path)
-        if not below:
-            ends = ", ".join(self.extensions)
-            raise PlanError(f"the folder {given!r} holds no file to read: no name in it ends in {ends}.")
-        return below
+            self._add(entry, posixpath.basename(path))
+        else:
+            before = self.listing.added
+            self._below(path, path)
+            if self.listing.added == before:
+                raise PlanError(self.listing.nothing_in(given))
 
-    def _globbed(self, given: str, path: str) -> Iterable[File]:
+    def _globbed(self, given: str, path: str) -> None:
         self.storage.invalidate_cache()
         entries = list(self.storage.glob(path, detail=True).values())
         hidden = posixpath.basename(path).startswith(("_", "."))
-        files: list[File] = []
+        root, before = fixed_part(path), self.listing.added
         for entry in entries:
             if entry["type"] == "directory":
-                files += self._below(entry["name"])
+                self._below(entry["name"], root)
             elif hidden or not posixpath.basename(entry["name"]).startswith(("_", ".")):
-                files.append(self._file(entry))
-        if not files:
+                self._add(entry, relative_name(entry["name"], root))
+        if self.listing.added == before:
             raise PlanError(f"the pattern {given!r} matches no file.")
-        return files
 
-    def _below(self, folder: str) -> list[File]:
+    def _below(self, folder: str, root: str) -> None:
         entries = self.storage.find(folder, detail=True).values()
         inside = [(entry, entry["name"][len(folder.rstrip("/")) + 1 :].split("/")) for entry in entries]
         outputs = {tuple(parts[: parts.index("_gristmill")]) for _, parts in inside if "_gristmill" in parts[:-1]}
-        return [
-            self._file(entry)
-            for entry, parts in inside
-            if parts[-1].lower().endswith(self.extensions)
-            and not any(part.startswith(("_", ".")) for part in parts)
-            and not any(ASIDE.fullmatch(part) and tuple(parts[:i]) in outputs for i, part in enumerate(parts[:-1]))
-        ]
+        for entry, parts in inside:
+            if any(part.startswith(("_", ".")) for part in parts):
+                continue
+            if any(ASIDE.fullmatch(part) and tuple(parts[:i]) in outputs for i, part in enumerate(parts[:-1])):
+                continue
+            if self.listing.is_wanted(parts[-1]):
+                self._add(entry, relative_name(entry["name"], root))
+            else:
+                self.listing.note_other(self.storage.unstrip_protocol(entry["name"]))
 
-    def _file(self, entry: Any) -> File:
-        name = entry["name"]
-        path = name if self.is_local else self.storage.unstrip_protocol(name)
-        if entry.get("size") is None and not self.is_local:  # web servers list names only
-            with suppress(FileNotFoundError):  # it says so when it is read
-                entry = {**entry, **self.storage.info(name)}
-        size = entry.get("size")
-        return File(path, None if size is None else int(size), _version(entry))
-
-    def _check_readable(self, given: str, path: str) -> None:
-        if self.is_local and not os.access(path, os.R_OK):
-            raise PlanError(f"{given!r} may not be read: permission denied.")
-
-
-VERSIONS = (
-    *("etag", "mtime", "lastmodified", "updated", "modified", "modify", "modificationtime", "contentmd5", "digest"),
-    *("md5hash", "md5", "crc32c", "crc", "sha", "checksum", "contenthash", "generation", "versionid", "datetime"),
-    "created",
-)
-"""What storages call that which changes with the content, in lower case, without "_" and "-"; the surest first."""
-
-
-def _version(entry: Mapping[str, Any]) -> str:
-    told = {key.lower().replace("_", "").replace("-", ""): value for key, value in entry.items()}
-    return next((str(told[key]) for key in VERSIONS if told.get(key)), "")
+    def _add(self, entry: Any, name: str) -> None:
+        path = self.storage.unstrip_protocol(entry["name"])
+        if entry.get("size") is None:  # web servers list names only
+            with suppress(FileNotFoundError):  # the reader reports it
+                entry = {**entry, **self.storage.info(entry["name"])}
+        stamp = of_entry(entry)
+        version = stamp.marks[0][1] if stamp.marks else ""
+        self.listing.add(File(path, stamp.size, version, name, stamp))

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from gristmill.errors import InputChanged, PlanError
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, bytes_of, numbered
-from gristmill.stages.text.io.listing import File, list_files
+from gristmill.stages.registry import arguments_of
+from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, UNPACKED, bytes_of, default_blocksize, numbered
+from gristmill.stages.text.io.compression import by_name
+from gristmill.stages.text.io.listing import File, list_input
 from gristmill.stages.text.io.reader.sample import Some, check
+from gristmill.stages.text.io.stamps import check_path
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
+
+if TYPE_CHECKING:
+    from gristmill.stages.text.io.reader.choice import Choice
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -37,7 +45,13 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         fields: Sequence[str] | None = None,
         read_kwargs: dict[str, Any] | None = None,
         text_field: str | None = "text",
+        limit: int | None = None,
+        sample: float | None = None,
     ) -> None:
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ValueError(f"limit must be a whole number above 0, not {limit!r}.")
+        if sample is not None and (type(sample) not in (int, float) or not 0 < sample <= 1):
+            raise ValueError(f"sample must be a fraction above 0 and up to 1, not {sample!r}.")
         if files_per_partition is not None and blocksize is not None:
             raise ValueError("give files_per_partition or blocksize, not both: one of them says how large blocks are.")
         if files_per_partition is not None and (type(files_per_partition) is not int or files_per_partition < 1):
@@ -53,10 +67,33 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         self.blocksize = None if blocksize is None else bytes_of(blocksize)
         self.fields = None if fields is None else list(dict.fromkeys(fields))
         self.text_field = text_field if self.fields is None or text_field in self.fields else None
+        self.limit = limit
+        self.sample = None if sample is None else float(sample)
 
     @property
     def block_bytes(self) -> int:
         return self.blocksize or DEFAULT_BLOCKSIZE
+
+    def _block_bytes_for(self, files: Sequence[File]) -> int:
+        """The size of blocks for these files."""
+        if self.files_per_partition or self.blocksize:
+            return self.block_bytes
+        return default_blocksize(sum(self._estimated_bytes(file) for file in files))
+
+    def limited(self, limit: int | None = None, sample: float | None = None) -> Self:
+        """Return a copy that reads fewer documents; None leaves what was set."""
+        changes = {key: value for key, value in (("limit", limit), ("sample", sample)) if value is not None}
+        clone = type(self)(**{**self._given(), **changes})
+        if self._settings:
+            clone = clone.with_(**self._settings)
+        return clone
+
+    def _given(self) -> dict[str, Any]:
+        """The arguments that it was made with."""
+        arguments = arguments_of(self)
+        if arguments is None:
+            raise PlanError(f"{self.name!r} cannot be given a limit or a sample: its class is not registered.")
+        return arguments
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.fields or [])
@@ -64,7 +101,14 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     def source(self) -> list[FileBlock] | None:
         if self.file_paths is None:
             return None
-        files = list_files(self.file_paths, self.extensions, self.options)
+        listing = list_input(self.file_paths, self.extensions, self.options)
+        if not self.__dict__.get("_warned"):
+            for line in listing.warnings(type(self).__name__):
+                print(f"gristmill: {line}", file=sys.stderr, flush=True)
+            self.__dict__["_warned"] = True
+        files = listing.files
+        if self.limit is not None:
+            files = self._first(files, self.limit)
         blocks = numbered(self._groups(files))
         self.__dict__["_listed"] = blocks
         self.__dict__["_files"] = files
@@ -73,7 +117,29 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     def versions(self) -> list[tuple[str, str]]:
         """The files that `source` has found, each with what changes when its content does."""
         files: list[File] = self.__dict__.get("_files", [])
-        return [(file.path, f"{'?' if file.size is None else file.size} bytes, {file.version}") for file in files]
+        return [
+            (file.path, f"{'?' if file.stamp.size is None else file.stamp.size} bytes, {file.version}")
+            for file in files
+        ]
+
+    def changed_inputs(self) -> list[str]:
+        files: list[File] = self.__dict__.get("_files", [])
+        found = []
+        for file in files if all(file.stamp.place for file in files) else self._listed_again(files):
+            try:
+                check_path(file.path, file.stamp, self.options)
+            except InputChanged as error:
+                found.append(str(error))
+        return found
+
+    def _listed_again(self, files: Sequence[File]) -> list[File]:
+        """Of files elsewhere, those that a new listing does not show to be the same: one request lists many."""
+        assert self.file_paths is not None
+        try:
+            now = list_input(self.file_paths, self.extensions, self.options).found
+        except PlanError:  # what is named is gone: each file is asked for
+            return list(files)
+        return [file for file in files if file.path not in now or file.stamp.changes(now[file.path].stamp)]
 
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         clone = copy.copy(self)
@@ -108,7 +174,50 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         parts = [part for block in blocks for part in block.data]
         if not parts or any(part.path not in sizes for part in parts):
             return None
-        return self.reading_for(after)._some(parts, sizes, size)
+        whole = self.reading_for(after)
+        whole.sample = None
+        some = whole._some(parts, sizes, size)
+        most = self.limit or sys.maxsize
+        rate = 1.0 if self.sample is None else self.sample
+        return Some(some.read, lambda batch: min(some.times(batch) * rate, most / max(1, batch.num_items)))
+
+    def _choice(self, part: FileRange) -> Choice:
+        """Which records of a range are taken."""
+        from gristmill.stages.text.io.reader.choice import Choice
+
+        return Choice(self.sample, part.key, part.limit)
+
+    def _first(self, files: Sequence[File], limit: int) -> list[File]:
+        """The files that hold the first ``limit`` documents; the last of them with as many as are taken of it."""
+        found: list[File] = []
+        for file in files:
+            if not limit:
+                break
+            try:
+                taken, file = self._first_of(file, limit)
+            except OSError as error:
+                raise PlanError(f"{file.path} cannot be read: {error.strerror or error}.") from error
+            found.append(file)
+            limit -= taken
+        return found
+
+    def _first_of(self, file: File, limit: int) -> tuple[int, File]:
+        """How many of the first ``limit`` documents are in a file, and the file cut to those."""
+        raise NotImplementedError
+
+    def _estimated_bytes(self, file: File) -> int:
+        """About how much a file is once it is read."""
+        size = file.size or 0
+        return size * UNPACKED if by_name(file.path) else size
+
+    def _range(self, file: File, start: int = 0, stop: int = -1, limit: int = -1, batch_bytes: int = 0) -> FileRange:
+        """A part of a file that was planned, or all of it."""
+        key = 0
+        if self.sample is not None:
+            from gristmill.stages.text.io.reader.choice import file_key
+
+            key = file_key(file.name)
+        return FileRange(file.path, start, stop, limit, file.stamp, key, batch_bytes)
 
     def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
         raise NotImplementedError
@@ -153,8 +262,8 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         """The fields of the first records; empty if they cannot be told quickly."""
         return set()
 
-    def _groups(self, files: list[File]) -> list[list[FileRange]]:
-        """The blocks that files make."""
+    def _groups(self, files: list[File], block_bytes: int | None = None) -> list[list[FileRange]]:
+        """The blocks that files make, of ``block_bytes`` if that is decided already."""
         raise NotImplementedError
 
     def _gives_several(self, block: FileBlock) -> bool:
@@ -163,7 +272,8 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
 
     def _by_count(self, files: list[File]) -> list[list[FileRange]]:
         step = self.files_per_partition or 1
-        return [[FileRange(file.path) for file in files[i : i + step]] for i in range(0, len(files), step)]
+        ranges = [self._range(file, limit=file.limit) for file in files]
+        return [ranges[i : i + step] for i in range(0, len(ranges), step)]
 
     @staticmethod
     def _ranges(task: FileBlock | FileGroupTask) -> list[FileRange]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, BinaryIO, cast
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.stages.text.io.blocks import cut, pack
-from gristmill.stages.text.io.compression import BY_NAME
-from gristmill.stages.text.io.listing import File
+from gristmill.stages.text.io.listing import JSONL, File
 from gristmill.stages.text.io.reader import sample
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
@@ -18,7 +18,8 @@ from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 ASKED_AT_ONCE = 16
 STREAM_TIMES = 4
 """Of compressed files more is looked at: how much of one that was is known in steps."""
-_PLAIN = (".jsonl", ".ndjson", ".json")
+CENSUS_BYTES = 1 << 20
+"""How much of a file is looked at together when documents are counted for ``limit``."""
 
 
 @register
@@ -27,8 +28,12 @@ class JsonlReader(FileReader):
 
     ``file_paths`` is a file, a folder, a glob, a URL or a list of these. Plain files are cut into blocks of
     ``blocksize`` (a number of bytes, or a text like "256MB"), which also puts smaller files together; without it
-    blocks are of 16 MiB and hold one file at most. ``files_per_partition`` puts so many whole files into one block
-    instead. Compressed files are read as streams, a block at a time.
+    blocks hold one file at most and are of 16 MiB, or down to 1 MiB for an input below 256 MiB.
+    ``files_per_partition`` puts so many whole files into one block instead. Compressed files are read as streams, a
+    block at a time.
+
+    ``sample=0.01`` reads about 1 % of the documents, always the same ones. ``limit`` reads the first so many documents
+    in the order of the sorted paths, or the first so many of the sample.
 
     ``fields`` are the only ones that are kept of each line; their values stay as they are, byte for byte. The text
     must be a string: a line without is a bad record, as one that is no JSON object. ``text_field=None`` takes lines
@@ -36,7 +41,7 @@ class JsonlReader(FileReader):
     """
 
     loads = ("gristmill.stages.text.io.reader.records", "gristmill.stages.text.io.reader.lines", "llvmlite.binding")
-    extensions = tuple(plain + end for plain in _PLAIN for end in ("", *BY_NAME))
+    extensions = JSONL
 
     def preload(self) -> None:
         from gristmill.kernels import json_lines, json_strings
@@ -60,7 +65,8 @@ class JsonlReader(FileReader):
             return self._stream(ranges, streams)
         records = self._records()
         for part in ranges:
-            with RangeFile(part.path, self.options) as file:
+            records.choice = self._choice(part)
+            with RangeFile(part.path, self.options, part.stamp) as file:
                 add_range(records, file, part)
         return records.batch(known=getattr(task, "documents", None))
 
@@ -72,12 +78,13 @@ class JsonlReader(FileReader):
         records = self._records()
         given = False
         for part, is_stream in zip(ranges, streams, strict=True):
+            records.choice = self._choice(part)
             if not is_stream:
-                with RangeFile(part.path, self.options) as plain:
+                with RangeFile(part.path, self.options, part.stamp) as plain:
                     add_range(records, plain, part)
                 continue
-            with opened(part.path, self.options, in_order=True) as file:
-                for _ in add_stream(records, part.path, decompressed(file), self.block_bytes):
+            with opened(part.path, self.options, True, part.stamp) as file:
+                for _ in add_stream(records, part.path, decompressed(file), part.batch_bytes or self.block_bytes):
                     yield records.batch()
                     given = True
         if not given or not records.is_empty:
@@ -149,30 +156,44 @@ class JsonlReader(FileReader):
 
         return sample.Some(read, lambda _: whole / max(1, taken))
 
-    def _groups(self, files: list[File]) -> list[list[FileRange]]:
+    def _groups(self, files: list[File], block_bytes: int | None = None) -> list[list[FileRange]]:
         if self.files_per_partition:
             return self._by_count(files)
         parts: list[list[FileRange]] = []
         sizes: list[int] = []
-        limit = self.block_bytes
-        for file, is_whole in zip(files, self._are_whole(files), strict=True):
+        limit = block_bytes or self._block_bytes_for(files)
+        for file, is_whole in zip(files, self._are_whole(files, limit), strict=True):
             if is_whole or file.size is None:
-                parts.append([FileRange(file.path)])
+                parts.append([self._range(file, limit=file.limit, batch_bytes=limit)])
                 sizes.append(limit + 1)  # never with others: what is in it is not known
                 continue
             for start, stop in cut(file.size, limit):
-                parts.append([FileRange(file.path, start, stop)])
+                parts.append([self._range(file, start, stop)])
                 sizes.append(stop - start)
         return parts if self.blocksize is None else pack(parts, sizes, limit)
 
-    def _are_whole(self, files: list[File]) -> list[bool]:
-        """Which files cannot be cut into blocks."""
+    def _first_of(self, file: File, limit: int) -> tuple[int, File]:
+        from gristmill.stages.text.io.compression import decompressed
+        from gristmill.stages.text.io.reader.files import opened
+        from gristmill.stages.text.io.reader.lines import add_stream
+        from gristmill.stages.text.io.reader.records import Census
+
+        census = Census(self._choice(self._range(file, limit=limit)))
+        with opened(file.path, self.options, True, file.stamp) as stream:
+            for _ in add_stream(census, file.path, decompressed(stream), CENSUS_BYTES):
+                pass
+        if not census.choice.is_full:
+            return census.taken, file
+        return census.taken, replace(file, limit=limit, size=None if file.size is None else min(file.size, census.stop))
+
+    def _are_whole(self, files: list[File], limit: int) -> list[bool]:
+        """Which files cannot be cut into blocks of ``limit`` bytes."""
         from gristmill.stages.text.io.reader.files import is_compressed, serves_ranges
 
         def look(file: File) -> bool:
             if file.size is None or is_compressed(file.path, self.options):
                 return True
-            return file.size > self.block_bytes and not serves_ranges(file.path, self.options)
+            return (file.size > limit or file.limit >= 0) and not serves_ranges(file.path, self.options)
 
         if all("://" not in file.path for file in files):
             return [look(file) for file in files]

@@ -23,10 +23,10 @@ def add_range(records: Records, file: RangeFile, part: FileRange) -> None:
         return
     # with the byte before, that tells whether a line begins at the start of the range
     begin = max(part.start - 1, 0)
-    data = file.read(begin, None if stop is None else stop + AHEAD_BYTES)
+    data = file.read(begin, None) if stop is None else file.read_all(begin, stop, AHEAD_BYTES)
     own = len(data) if stop is None else stop - begin
     first = 0 if part.start == 0 else data.find(b"\n", 0, own) + 1
-    if (part.start and not first) or first >= min(own, len(data)):
+    if (part.start and not first) or first >= own:
         return
     end = len(data) if stop is None else data.find(b"\n", own - 1) + 1
     if end or len(data) < own + AHEAD_BYTES:
@@ -37,7 +37,7 @@ def add_range(records: Records, file: RangeFile, part: FileRange) -> None:
         records.add(part.path, memoryview(data)[first:last], begin + first)
     line = _long_line(file, data[last:], begin + len(data))
     if line is None:
-        records.add_bad(part.path, begin + last, TOO_LONG.format(MAX_LINE_BYTES), data[last:])
+        records.add_long(part.path, begin + last, TOO_LONG.format(MAX_LINE_BYTES), data[last:])
     else:
         records.add(part.path, line, begin + last)
 
@@ -61,6 +61,8 @@ def add_stream(records: Records, path: str, pieces: Iterable[bytes], block_bytes
     """The lines of a stream of bytes. Stops each time that there are enough lines for a batch."""
     buffer = _LineBuffer()
     records.account.read[path] += 0
+    if records.choice.is_full:
+        return
     try:
         for piece in pieces:
             buffer.add(piece)
@@ -69,9 +71,11 @@ def add_stream(records: Records, path: str, pieces: Iterable[bytes], block_bytes
                 if lines:
                     records.add(path, lines, offset)
                 elif buffer.size > MAX_LINE_BYTES:
-                    records.add_bad(path, *buffer.skip_line(TOO_LONG.format(MAX_LINE_BYTES)))
+                    records.add_long(path, *buffer.skip_line(TOO_LONG.format(MAX_LINE_BYTES)))
                 if records.size >= block_bytes:
                     yield
+                if records.choice.is_full:
+                    return
     except Damaged as damage:
         offset, lines = buffer.take_lines()
         if lines:

@@ -6,12 +6,14 @@ import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gristmill.errors import PlanError
 from gristmill.stages.registry import register
-from gristmill.stages.text.io.blocks import pack
-from gristmill.stages.text.io.listing import File
+from gristmill.stages.text.io.blocks import UNPACKED, pack
+from gristmill.stages.text.io.listing import PARQUET, File
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.sample import FOOTERS, Some
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
@@ -30,14 +32,15 @@ FOOTERS_AT_ONCE = 16
 class ParquetReader(FileReader):
     """Documents from Parquet files, all columns with their types.
 
-    ``file_paths``, ``files_per_partition``, ``blocksize`` and ``read_kwargs`` are as for `JsonlReader`; blocks are
+    ``file_paths``, ``files_per_partition``, ``blocksize``, ``read_kwargs``, ``limit`` and ``sample`` are as for
+    `JsonlReader`; blocks are
     made of whole row groups by their size in memory, and a row group that is much larger than ``blocksize`` is read
     in parts. ``fields`` are the only columns that are read. A row whose text is null is a bad record, and so is a row
     group that cannot be read.
     """
 
     loads = ("gristmill.stages.text.io.reader.row_groups",)
-    extensions = (".parquet", ".pq")
+    extensions = PARQUET
     _has_large = False
     """Whether there is a row group that becomes several batches."""
 
@@ -45,12 +48,13 @@ class ParquetReader(FileReader):
         import pyarrow.parquet  # noqa: F401  # slow to import, and shared by all workers
 
     def process(self, task: FileBlock | FileGroupTask) -> DocumentBatch | Iterator[DocumentBatch]:
-        batches = self._rows().batches(self._ranges(task))
+        ranges = self._ranges(task)
+        batches = self._rows(ranges[0].batch_bytes if ranges else 0).batches(ranges)
         first = next(batches)
         second = next(batches, None)
         return first if second is None else itertools.chain((first, second), batches)
 
-    def _rows(self) -> RowGroups:
+    def _rows(self, batch_bytes: int = 0) -> RowGroups:
         from gristmill.stages.text.io.reader.row_groups import RowGroups
 
         columns, required = self.fields, self.columns
@@ -60,10 +64,12 @@ class ParquetReader(FileReader):
             required = [name for name in required if name not in self.if_there]
         else:
             required = [name for name in self.required if self.fields is None or name in self.fields]
-        return RowGroups(self.options, self.text_field, columns, required, self.block_bytes, LARGE)
+        return RowGroups(
+            self.options, self.text_field, columns, required, batch_bytes or self.block_bytes, LARGE, self._choice
+        )
 
     def _first_fields(self, part: FileRange) -> set[str]:
-        from gristmill.stages.text.io.reader.row_groups import is_text, schema_of
+        from gristmill.stages.text.io.reader.row_groups import duplicated, is_text, schema_of
 
         try:
             schema = schema_of(part.path, self.options)
@@ -71,6 +77,11 @@ class ParquetReader(FileReader):
             return set()
         if schema is None:
             return set()
+        if twice := [name for name in duplicated(schema) if name == self.text_field or self.fields is None]:
+            raise PlanError(
+                f"{self.name!r}: {part.path} has several columns with the name {twice[0]!r}.\n"
+                "    rename them, or leave them out: fields=[...] names the columns that are read."
+            )
         kind = schema.field(self.text_field).type if self.text_field in schema.names else None
         if kind is not None and str(kind) != "null" and not is_text(kind):
             raise PlanError(
@@ -79,24 +90,57 @@ class ParquetReader(FileReader):
             )
         return set(schema.names)
 
-    def _groups(self, files: list[File]) -> list[list[FileRange]]:
+    def _groups(self, files: list[File], block_bytes: int | None = None) -> list[list[FileRange]]:
         if self.files_per_partition:
             return self._by_count(files)
-        limit = self.block_bytes
+        limit = block_bytes or self._block_bytes_for(files)
         parts: list[list[FileRange]] = []
         sizes: list[int] = []
         self._has_large = False
-        for file, inside in zip(files, self._inside(files), strict=True):
+        for file, inside in zip(files, self._inside(files, limit), strict=True):
             if inside is None:
-                parts.append([FileRange(file.path)])
+                parts.append([self._range(file, limit=file.limit, batch_bytes=limit)])
                 sizes.append(limit + 1 if file.size is None else file.size * SMALL_PART)
                 continue
             self._has_large |= max(inside) > limit * LARGE
             groups = [[FileRange(file.path, i, i + 1)] for i in range(len(inside))]
-            for group in pack(groups, inside, limit):
-                parts.append([FileRange(file.path, group[0].start, group[-1].stop)])
-                sizes.append(sum(inside[group[0].start : group[-1].stop]))
+            ranges = [(group[0].start, group[-1].stop) for group in pack(groups, inside, limit)]
+            for start, stop, most in self._limits(file, ranges):
+                parts.append([self._range(file, start, stop, most, limit)])
+                sizes.append(sum(inside[start:stop]))
         return parts if self.blocksize is None else pack(parts, sizes, limit)
+
+    def _first_of(self, file: File, limit: int) -> tuple[int, File]:
+        taken = sum(self._rows_taken(file))
+        return (limit, replace(file, limit=limit)) if taken >= limit else (taken, file)
+
+    def _rows_taken(self, file: File) -> list[int]:
+        """How many rows of each row group are documents to read; one that stands for all of a file that is damaged."""
+        import numpy as np
+
+        from gristmill.stages.text.io.reader.row_groups import row_group_rows
+
+        rows = row_group_rows(file.path, self.options, file.stamp)
+        if rows is None or self.sample is None:
+            return [1] if rows is None else rows
+        choice = self._choice(self._range(file))
+        edges = np.concatenate([[0], np.cumsum(rows)])
+        return [int(choice.take(np.arange(a, b))[0].sum()) for a, b in pairwise(edges.tolist())]
+
+    def _limits(self, file: File, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+        """The ranges of row groups that hold the first rows of a file, each with its limit."""
+        if file.limit < 0:
+            yield from ((start, stop, -1) for start, stop in ranges)
+            return
+        left, rows = file.limit, self._rows_taken(file)
+        for start, stop in ranges:
+            if left:
+                there = sum(rows[start:stop])
+                yield start, stop, -1 if there < left else left
+                left -= min(there, left)
+
+    def _estimated_bytes(self, file: File) -> int:
+        return (file.size or 0) * UNPACKED
 
     def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
         from gristmill.stages.text.io.reader.row_groups import row_count
@@ -116,12 +160,12 @@ class ParquetReader(FileReader):
 
         return Some(lambda: next(few._rows().batches([first])), times)
 
-    def _inside(self, files: list[File]) -> list[list[int] | None]:
+    def _inside(self, files: list[File], limit: int) -> list[list[int] | None]:
         """The sizes of the row groups of each file; None where they do not matter or cannot be told."""
         from gristmill.stages.text.io.reader.row_groups import row_group_sizes
 
         def look(file: File) -> list[int] | None:
-            if file.size is None or file.size * SMALL_PART <= self.block_bytes:
+            if file.size is None or file.size * SMALL_PART <= limit:
                 return None
             return row_group_sizes(file.path, self.options) or None
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from gristmill import fast_json
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, Scanned, as_bytes, keys_of, scan
+from gristmill.stages.text.io.reader.choice import NOT_SAMPLED, Choice
 from gristmill.stages.text.io.splice import concat_lines, project
 from gristmill.tasks import Account, BadRecord, DocumentBatch
 from gristmill.tasks.arrow import int_array, mask_array
@@ -48,11 +49,41 @@ class Wanted:
     """Columns that a batch has, even if no line of it does, where all are taken."""
 
 
+def line_edges(array: Array, offset: int) -> tuple[Array, Array, Array]:
+    """Return where the lines that are not empty start and end in ``array``, and their positions in the file."""
+    from gristmill.kernels import json_lines
+
+    feeds = json_lines.line_feeds(array)
+    ends = feeds if feeds.size and feeds[-1] == array.size - 1 else np.append(feeds, array.size)
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1] + 1])
+    positions = starts + offset
+    if offset == 0 and array[:3].tobytes() == BOM:
+        starts[0] = 3
+    ends = ends - ((ends > starts) & (array[ends - 1] == 13))
+    there = ends > starts
+    if not there.all():
+        starts, ends, positions = starts[there], ends[there], positions[there]
+    return starts, ends, positions
+
+
+def not_blank(array: Array, starts: Array, ends: Array) -> Array:
+    """Return a mask of the lines that hold more than spaces and tabs."""
+    mask = np.ones(len(starts), dtype=bool)
+    for row in np.flatnonzero(np.isin(array[starts], (9, 13, 32))).tolist():
+        mask[row] = bool(array[starts[row] : ends[row]].tobytes().strip(b" \t\r"))
+    return mask
+
+
 class Records:
     """Collects lines, of one file or several, until there are enough for a batch."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
+        self.choice = Choice()
+        """Which lines of the current file are taken."""
+        self._start()
+
+    def _start(self) -> None:
         self.account = Account()
         self.size = 0
         self._lines: list[Edges] = []
@@ -65,34 +96,51 @@ class Records:
 
     def add(self, path: str, data: Any, offset: int) -> None:
         """The lines in ``data``, which begins with a line, ``offset`` bytes into the file."""
-        from gristmill.kernels import json_lines
-
         array = as_bytes(data)
         if array.size == 0:
             self.account.read[path] += 0
             return
-        feeds = json_lines.line_feeds(array)
-        ends = feeds if feeds.size and feeds[-1] == array.size - 1 else np.append(feeds, array.size)
-        starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1] + 1])
-        positions = starts + offset
-        if offset == 0 and array[:3].tobytes() == BOM:
-            starts[0] = 3
-        ends = ends - ((ends > starts) & (array[ends - 1] == 13))
-        there = ends > starts
-        if not there.all():
-            starts, ends, positions = starts[there], ends[there], positions[there]
+        starts, ends, positions = line_edges(array, offset)
+        if not self.choice.takes_all:
+            array, starts, ends, positions = self._chosen(array, starts, ends, positions)
         self.account.read[path] += len(starts)
         self._lines.append(Edges(array, starts, ends))
         self._sources.append((path, positions))
         self.size += array.size
 
+    def _chosen(self, array: Array, starts: Array, ends: Array, positions: Array) -> tuple[Array, Array, Array, Array]:
+        """The lines that are taken, in an array of their own: that of all lines can go."""
+        rows = np.flatnonzero(not_blank(array, starts, ends))
+        mask, skipped = self.choice.take(positions[rows])
+        if skipped:
+            self.account.counters[NOT_SAMPLED] += skipped
+        rows = rows[mask]
+        sizes = ends[rows] - starts[rows]
+        edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+        pieces = [array[a:b] for a, b in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)]
+        lines = np.concatenate(pieces) if pieces else array[:0]
+        return lines, edges[:-1], edges[1:], positions[rows]
+
     def add_rest(self, path: str, position: int, reason: str, begun: bytes) -> None:
         """The rest of a file that cannot be read, and the line that was begun before it."""
+        if self.choice.is_full:
+            return
         if begun.strip() and why_not(begun, self.wanted.text_field) is None:
             self.add(path, begun, position)
             position += len(begun)
             begun = b""
+            if self.choice.is_full:
+                return
+        self.choice.count_one()
         self.add_bad(path, position, reason, begun)
+
+    def add_long(self, path: str, position: int, reason: str, raw: bytes) -> None:
+        """A line that is too long to be read."""
+        mask, skipped = self.choice.take(np.array([position]))
+        if skipped:
+            self.account.counters[NOT_SAMPLED] += skipped
+        if mask[0]:
+            self.add_bad(path, position, reason, raw)
 
     def add_bad(self, path: str, position: int, reason: str, raw: bytes = b"") -> None:
         """A record that there is no line of."""
@@ -115,7 +163,7 @@ class Records:
         order = {path: n for n, path in enumerate(self.account.read)}
         self.account.bad.sort(key=lambda record: (order[record.file], record.position))
         batch.__dict__["_account"] = self.account
-        self.__init__(self.wanted)  # type: ignore[misc]  # starts anew
+        self._start()
         return batch
 
     def _judged(self, raw: pa.Array, identity: pa.Array) -> pa.Table:
@@ -228,3 +276,29 @@ def _not_utf8(line: bytes) -> str | None:
     except UnicodeDecodeError as error:
         return f"not valid UTF-8: byte 0x{line[error.start]:02x} at {error.start} of the line"
     return None
+
+
+class Census(Records):
+    """Counts the records that would be taken of a file, and finds where the last of them ends."""
+
+    def __init__(self, choice: Choice) -> None:
+        super().__init__(Wanted(text_field=None))
+        self.choice = choice
+        self.taken = 0
+        self.stop = 0
+        """The byte after the last record, in the content of the file."""
+
+    def add(self, path: str, data: Any, offset: int) -> None:
+        array = as_bytes(data)
+        if not array.size:
+            return
+        starts, ends, positions = line_edges(array, offset)
+        rows = np.flatnonzero(not_blank(array, starts, ends))
+        mask, _ = self.choice.take(positions[rows])
+        self.taken += int(np.count_nonzero(mask))
+        if mask.any():
+            self.stop = offset + int(ends[rows[np.flatnonzero(mask)[-1]]]) + 1
+
+    def add_bad(self, path: str, position: int, reason: str, raw: bytes = b"") -> None:
+        self.taken += 1
+        self.stop = position + len(raw)

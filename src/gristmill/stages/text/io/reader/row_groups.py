@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.stages.text.io.guarded import Guarded
+from gristmill.stages.text.io.reader.choice import NOT_SAMPLED, Choice
 from gristmill.stages.text.io.reader.files import opened
 from gristmill.stages.text.io.reader.records import ids
-from gristmill.tasks import Account, BadRecord, DocumentBatch, FileRange
+from gristmill.tasks import Account, BadRecord, DocumentBatch, FileRange, FileStamp
 from gristmill.tasks.document import HIDDEN, ID
 
 
@@ -35,9 +37,11 @@ def _telling_apart(file: Guarded) -> Iterator[None]:
 
 
 @contextmanager
-def opened_parquet(path: str, options: Mapping[str, Any]) -> Iterator[tuple[pq.ParquetFile, Guarded]]:
+def opened_parquet(
+    path: str, options: Mapping[str, Any], planned: FileStamp | None = None
+) -> Iterator[tuple[pq.ParquetFile, Guarded]]:
     """A file with its footer read, and the file below it."""
-    with opened(path, options) as plain:
+    with opened(path, options, planned=planned) as plain:
         guarded = Guarded(plain)
         with _telling_apart(guarded):
             file = pq.ParquetFile(guarded)
@@ -49,6 +53,15 @@ def row_group_sizes(path: str, options: Mapping[str, Any]) -> list[int] | None:
     try:
         with opened_parquet(path, options) as (file, _):
             return [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
+    except Unreadable:
+        return None
+
+
+def row_group_rows(path: str, options: Mapping[str, Any], planned: FileStamp | None) -> list[int] | None:
+    """The rows of each row group of a file; None if it cannot be told."""
+    try:
+        with opened_parquet(path, options, planned) as (file, _):
+            return [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
     except Unreadable:
         return None
 
@@ -77,10 +90,16 @@ def row_count(path: str, options: Mapping[str, Any]) -> int:
         return 0
 
 
+def duplicated(schema: pa.Schema) -> list[str]:
+    """The names that several columns of a file have."""
+    return [name for name, count in Counter(schema.names).items() if count > 1]
+
+
 @dataclass
 class _Piece:
     path: str
-    first_row: int
+    numbers: Any
+    """The row in the file that each row of the table is."""
     table: pa.Table
     size: int
     schema: pa.Schema
@@ -98,6 +117,7 @@ class RowGroups:
         required: Sequence[str] | None,
         block_bytes: int,
         large: int,
+        choice: Callable[[FileRange], Choice] = lambda part: Choice(),
     ) -> None:
         self.options = options
         self.text_field = text_field
@@ -107,6 +127,7 @@ class RowGroups:
         """What is there, be it as nulls."""
         self.block_bytes = block_bytes
         self.limit = block_bytes * large
+        self.choice_of = choice
         self.account = Account()
 
     def batches(self, ranges: Sequence[FileRange]) -> Iterator[DocumentBatch]:
@@ -140,15 +161,20 @@ class RowGroups:
         return batch
 
     def _pieces(self, part: FileRange) -> Iterator[_Piece]:
+        choice = self.choice_of(part)
         try:
-            with opened_parquet(part.path, self.options) as (file, guarded):
+            with opened_parquet(part.path, self.options, part.stamp) as (file, guarded):
+                if twice := [name for name in duplicated(file.schema_arrow) if self._reads(name)]:
+                    raise Unreadable(f"several columns have the name {twice[0]!r}")
                 stop = file.num_row_groups if part.stop < 0 else part.stop
                 row = sum(file.metadata.row_group(i).num_rows for i in range(part.start))
                 for group in range(part.start, stop):
+                    if choice.is_full:
+                        break
                     about = file.metadata.row_group(group)
                     try:
                         with _telling_apart(guarded):
-                            yield from self._group(file, part.path, group, row)
+                            yield from self._group(file, part.path, group, row, choice)
                     except Unreadable as error:
                         reason = f"row group {group} with {about.num_rows} rows cannot be read: {error}"
                         self._bad(part.path, row, reason)
@@ -156,21 +182,39 @@ class RowGroups:
         except Unreadable as error:
             self._bad(part.path, 0, f"not a readable Parquet file: {error}")
 
-    def _group(self, file: pq.ParquetFile, path: str, group: int, row: int) -> Iterator[_Piece]:
+    def _reads(self, name: str) -> bool:
+        return self.columns is None or name in self.columns
+
+    def _group(self, file: pq.ParquetFile, path: str, group: int, row: int, choice: Choice) -> Iterator[_Piece]:
         about = file.metadata.row_group(group)
         there = file.schema_arrow.names
         names = None if self.columns is None else [name for name in self.columns if name in there]
         size = about.total_byte_size
         if size <= self.limit:
-            yield _Piece(
-                path, row, file.read_row_group(group, columns=names, use_threads=False), size, file.schema_arrow
-            )
+            numbers, mask = self._chosen(np.arange(row, row + about.num_rows), choice)
+            if len(numbers) or mask is None:
+                table = file.read_row_group(group, columns=names, use_threads=False)
+                table = table if mask is None else table.filter(mask)
+                yield _Piece(path, numbers, table, size, file.schema_arrow)
             return
         rows = max(1, about.num_rows * self.block_bytes // size)
         for batch in file.iter_batches(rows, [group], columns=names, use_threads=False):
             part = size * batch.num_rows // max(about.num_rows, 1)
-            yield _Piece(path, row, pa.Table.from_batches([batch]), part, file.schema_arrow)
+            numbers, mask = self._chosen(np.arange(row, row + batch.num_rows), choice)
+            table = pa.Table.from_batches([batch])
+            yield _Piece(path, numbers, table if mask is None else table.filter(mask), part, file.schema_arrow)
             row += batch.num_rows
+            if choice.is_full:
+                return
+
+    def _chosen(self, numbers: Any, choice: Choice) -> tuple[Any, Any]:
+        """Those of the rows that are taken, and a mask of them; None if they all are."""
+        if choice.takes_all:
+            return numbers, None
+        mask, skipped = choice.take(numbers)
+        if skipped:
+            self.account.counters[NOT_SAMPLED] += skipped
+        return numbers[mask], mask
 
     def _documents(self, piece: _Piece) -> pa.Table:
         """The rows of a piece that are documents; the others are on the account."""
@@ -180,10 +224,10 @@ class RowGroups:
         if text is not None and rows:
             problem = _no_text(table, text)
             if problem:
-                self._bad(piece.path, piece.first_row, f"{problem} in {rows} rows")
+                self._bad(piece.path, int(piece.numbers[0]), f"{problem} in {rows} rows")
                 table = _without_rows(table, text)
                 rows = 0
-        numbers = np.arange(piece.first_row, piece.first_row + rows)
+        numbers = piece.numbers[:rows]
         self.account.read[piece.path] += rows
         if text is not None and text in table.column_names:
             column = table.column(text).cast(pa.large_string())
@@ -215,7 +259,7 @@ class RowGroups:
         return keep
 
     def _bad_row(self, piece: _Piece, row: int, reason: str, raw: bytes = b"") -> None:
-        self.account.bad.append(BadRecord(piece.path, piece.first_row + row, reason, raw[:4096]))
+        self.account.bad.append(BadRecord(piece.path, int(piece.numbers[row]), reason, raw[:4096]))
 
     def _bad(self, path: str, row: int, reason: str) -> None:
         self.account.read[path] += 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.stages.registry import register
 from gristmill.stages.text.io.compression import EXTENSION
 from gristmill.stages.text.io.writer.base import FileWriter
-from gristmill.storage import is_plain
+from gristmill.storage import local_path
 from gristmill.tasks.document import RAW
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class JsonlWriter(FileWriter):
 
         strings = [json_strings.ESCAPED_SIZE, json_strings.ESCAPE]
         preload([json_lines.SCAN, json_lines.GATHER, json_lines.JOIN_LINES, *strings])
-        if not is_plain(self.path, self.storage_options):
+        if local_path(self.path) is None:
             import fsspec.core  # noqa: F401  # slow to import, and shared by all workers
 
     def _of_batch(self, task: DocumentBatch) -> Any:

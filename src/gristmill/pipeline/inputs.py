@@ -1,0 +1,28 @@
+"""Whether the input of a run was the same from its plan to its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gristmill.errors import InputChanged
+from gristmill.pipeline.result import RunResult
+from gristmill.stages.core import ProcessingStage
+
+SHOWN = 5
+
+
+def check_inputs(reader: ProcessingStage[Any, Any], result: RunResult) -> None:
+    """Raise `InputChanged` if input files have changed since the run was planned, whatever failures are ignored."""
+    found = reader.changed_inputs()
+    if result.ledger is not None:
+        found = list(dict.fromkeys([*found, *result.ledger.changed_inputs]))
+    if not found:
+        return
+    shown = "".join(f"\n    {line}" for line in found[:SHOWN])
+    more = f"\n    and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
+    raise InputChanged(
+        f"the input changed during the run:{shown}{more}\n"
+        "The output is not complete: it lacks documents, or holds some as they were before. When nothing writes to the "
+        "input any more, start over with --fresh, or run(fresh=True).",
+        result,
+    )

@@ -1,0 +1,110 @@
+"""JSONL and Parquet files together."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.registry import register
+from gristmill.stages.text.io.listing import JSONL, PARQUET, File
+from gristmill.stages.text.io.reader.base import FileReader, Paths
+from gristmill.stages.text.io.reader.jsonl import JsonlReader
+from gristmill.stages.text.io.reader.parquet import ParquetReader
+from gristmill.stages.text.io.reader.sample import Some
+from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
+
+
+@register
+class DocumentReader(FileReader):
+    """Documents from JSONL and Parquet files, in one stream in the order of the sorted paths.
+
+    Files that end in .parquet or .pq are read as `ParquetReader` does, all others as `JsonlReader` does; the arguments
+    are the same. Fields of documents may differ between files: a writer of Parquet may need a ``schema``.
+    """
+
+    loads = (*JsonlReader.loads, *ParquetReader.loads)
+    extensions = (*JSONL, *PARQUET)
+    _several = False
+    """Whether a block becomes more than one batch."""
+
+    def __init__(
+        self,
+        file_paths: Paths | None = None,
+        files_per_partition: int | None = None,
+        blocksize: int | str | None = None,
+        fields: Sequence[str] | None = None,
+        read_kwargs: dict[str, Any] | None = None,
+        text_field: str | None = "text",
+        limit: int | None = None,
+        sample: float | None = None,
+    ) -> None:
+        super().__init__(file_paths, files_per_partition, blocksize, fields, read_kwargs, text_field, limit, sample)
+        rest = (files_per_partition, blocksize, fields, read_kwargs, text_field, limit, sample)
+        self._jsonl = JsonlReader(None, *rest)
+        self._parquet = ParquetReader(None, *rest)
+
+    def _of(self, path: str) -> JsonlReader | ParquetReader:
+        """The reader for a file."""
+        return self._parquet if path.lower().endswith(PARQUET) else self._jsonl
+
+    def preload(self) -> None:
+        self._jsonl.preload()
+        self._parquet.preload()
+
+    def process(self, task: FileBlock | FileGroupTask) -> DocumentBatch | Iterator[DocumentBatch]:
+        paths = task.data if isinstance(task, FileGroupTask) else [part.path for part in task.data]
+        readers = {id(reader): reader for reader in map(self._of, paths)}
+        if len(readers) <= 1:
+            return next(iter(readers.values()), self._jsonl).process(task)
+        return self._mixed(task)
+
+    def _mixed(self, task: FileBlock | FileGroupTask) -> Iterator[DocumentBatch]:
+        for _, group in groupby(task.data, lambda part: id(self._of(part if isinstance(part, str) else part.path))):
+            part = copy.copy(task)
+            part.data = list(group)  # type: ignore[assignment]  # of the same kind as those of the whole
+            read: Any = self.process(part)
+            yield from [read] if isinstance(read, DocumentBatch) else read
+
+    def _groups(self, files: list[File], block_bytes: int | None = None) -> list[list[FileRange]]:
+        size = block_bytes or self._block_bytes_for(files)
+        found: list[list[FileRange]] = []
+        self._several = False
+        for _, run in groupby(files, lambda file: id(self._of(file.path))):
+            some = list(run)
+            reader = self._of(some[0].path)
+            groups = reader._groups(some, size)
+            self._several |= any(reader._gives_several(FileBlock(group)) for group in groups)
+            found += groups
+        return found
+
+    def _gives_several(self, block: FileBlock) -> bool:
+        return self._several
+
+    def _take_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> None:
+        self._jsonl, self._parquet = copy.copy(self._jsonl), copy.copy(self._parquet)
+        self._jsonl._take_for(after)
+        self._parquet._take_for(after)
+
+    def _first_fields(self, part: FileRange) -> set[str]:
+        return self._of(part.path)._first_fields(part)
+
+    def _first_of(self, file: File, limit: int) -> tuple[int, File]:
+        return self._of(file.path)._first_of(file, limit)
+
+    def _estimated_bytes(self, file: File) -> int:
+        return self._of(file.path)._estimated_bytes(file)
+
+    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
+        reader = copy.copy(self._of(parts[len(parts) // 2].path))
+        reader.sample = self.sample
+        near = [part for part in parts if type(self._of(part.path)) is type(reader)]
+
+        def bytes_of(some: Sequence[FileRange]) -> int:
+            paths = {part.path for part in some}
+            return sum(self._estimated_bytes(File(path, sizes[path])) for path in paths)
+
+        some = reader._some(near, sizes, size)
+        return Some(some.read, lambda batch: some.times(batch) * bytes_of(parts) / max(1, bytes_of(near)))
