@@ -174,16 +174,16 @@ def test_the_command_takes_both_and_the_output_remembers_them(work, capsys):
         f"stages:\n  - JsonlReader: {{file_paths: {folder}}}\n    name: reading\n  - JsonlWriter: {{path: {out}}}\n"
     )
     run = ["run", str(target), "--view", "off"]
-    assert main([*run, "--limit", "5", "--sample", "0.5"]) == 0
-    wanted, _ = read(work, JsonlReader(folder, sample=0.5, limit=5))
+    assert main([*run, "--limit", "50", "--sample", "0.5"]) == 0
+    wanted, _ = read(work, JsonlReader(folder, sample=0.5, limit=50))
     assert [json.loads(line)["text"] for line in kept(out).splitlines()] == wanted
-    assert main([*run, "--limit", "5", "--sample", "0.5"]) == 0
+    assert main([*run, "--limit", "50", "--sample", "0.5"]) == 0
     assert "reading: not in the sample" in capsys.readouterr().out
     assert main(run) == 1
     told = capsys.readouterr().err
     assert "limit" in told and "sample" in told
-    with pytest.raises(OutputChanged, match="limit was 5, now it is 6"):
-        stages = [JsonlReader(folder, limit=6, sample=0.5).with_(name="reading"), JsonlWriter(str(out))]
+    with pytest.raises(OutputChanged, match="limit was 50, now it is 60"):
+        stages = [JsonlReader(folder, limit=60, sample=0.5).with_(name="reading"), JsonlWriter(str(out))]
         Pipeline("p", stages=stages).run(LocalExecutor(config={"view": "off"}))
 
 

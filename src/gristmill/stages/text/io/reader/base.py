@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gristmill.errors import InputChanged, PlanError
+from gristmill.secrets import without_secrets
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, UNPACKED, bytes_of, default_blocksize, numbered
@@ -104,7 +105,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         listing = list_input(self.file_paths, self.extensions, self.options)
         if not self.__dict__.get("_warned"):
             for line in listing.warnings(type(self).__name__):
-                print(f"gristmill: {line}", file=sys.stderr, flush=True)
+                print(f"gristmill: {without_secrets(line)}", file=sys.stderr, flush=True)
             self.__dict__["_warned"] = True
         files = listing.files
         if self.limit is not None:
