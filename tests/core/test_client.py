@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gristmill.core import client as client_module
 from gristmill.core import clusters
 from gristmill.core.client import RayClient, RayClientError
 
@@ -164,6 +165,31 @@ def test_what_ray_says_when_it_does_not_start_is_told(room: Path, leftovers: Cal
         RayClient(object_store_memory=1000, address="local").start()
     assert leftovers(0) == before
     assert os.environ.get("RAY_ADDRESS") is None or before
+
+
+def test_a_folder_with_a_long_path_holds_the_cluster_and_nothing_else_is_left(
+    room: Path, leftovers: Callable[[], list[str]], monkeypatch
+) -> None:
+    """The path of a socket has at most 107 bytes."""
+    links = room / "links"
+    links.mkdir()
+    monkeypatch.setattr("gristmill.core.client._LINKS", str(links))
+    long = room / ("long-" * 15) / ("path-" * 15)
+    with RayClient(num_cpus=1, address="local", object_store_memory="100MB", ray_temp_dir=str(long)):
+        ((folder,), (link,)) = (list(long.iterdir()), list(links.iterdir()))
+        assert link.resolve() == folder
+        assert any(path.name.startswith("session_") for path in folder.iterdir())
+        assert python(COUNT).stdout.strip() == "1"
+    assert leftovers() == []
+    assert list(long.iterdir()) == [] and list(links.iterdir()) == []
+
+
+def test_a_folder_that_is_short_enough_needs_no_link(room: Path, monkeypatch) -> None:
+    monkeypatch.setattr("gristmill.core.client._LINKS", str(room / "nowhere"))
+    assert client_module._short(str(room)) == str(room)
+    with pytest.raises(RayClientError, match="too long for Ray's sockets"):
+        client_module._short(client_module._make_folder(str(room / ("x" * 60))))
+    assert list((room / ("x" * 60)).iterdir()) == []
 
 
 def test_an_address_where_nobody_answers_is_an_error(monkeypatch) -> None:

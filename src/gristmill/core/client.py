@@ -20,11 +20,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from gristmill.core import clusters, keeper, ray_head
-from gristmill.core.clusters import ADDRESS, AUTH_MODE, LOOPBACK, ONE_MACHINE, TOKEN
+from gristmill.core.clusters import ADDRESS, AUTH_MODE, LIMITS, LOOPBACK, ONE_MACHINE, TOKEN
 from gristmill.errors import PipelineError
 from gristmill.sizes import parse_size
 
 _PORTS = ("ray_port", "ray_client_server_port", "ray_dashboard_port", "ray_metrics_port")
+_SOCKET_BYTES = 103 if sys.platform == "darwin" else 107
+"""The longest path of a socket."""
+_SOCKET = "/session_2000-01-01_00-00-00_000000_0000000/sockets/plasma_store.99"
+"""The longest that Ray makes in its folder."""
+_LINKS = "/tmp"
 _GONE_S = 30.0
 _LOOK_S = 0.05
 _TOO_SLOW = "timed out during startup"
@@ -71,15 +76,15 @@ class RayClient:
     """Port of the server for ``ray://``; None for no such server."""
     ray_dashboard_port: int | None = None
     ray_dashboard_host: str = "127.0.0.1"
-    include_dashboard: bool = False
-    """Whether there is a dashboard, which ``ray job submit`` needs too."""
+    include_dashboard: bool | None = None
+    """Start the dashboard, which ``ray job submit`` and `XennaExecutor` need. None: if Xenna is installed."""
     ray_metrics_port: int | None = None
     """Port at which Prometheus finds the node's metrics."""
     node_ip_address: str = "127.0.0.1"
     """The address to listen on; with one that other machines can reach, they can join, and call."""
     ray_temp_dir: str | None = None
-    """Where the folder of the cluster is made, for logs and spilled objects: $RAY_TMPDIR or /tmp. A short path: sockets
-    are in there too."""
+    """Where the folder of the cluster is made, for logs and spilled objects; None for $RAY_TMPDIR or /tmp. If the path
+    is too long for sockets, Ray is given a short link to the folder in /tmp instead."""
     object_spilling_directory: str | None = None
     """Where objects go for which there is no memory; None for the folder of the cluster."""
     start_timeout_s: float = 120.0
@@ -214,7 +219,7 @@ class RayClient:
         until = time.monotonic() + self.start_timeout_s
         try:
             while True:
-                folder = _make_folder(parent)
+                folder = _short(_make_folder(parent))
                 self._launch(folder, settings)
                 try:
                     self._at = self._wait(folder, until)
@@ -232,11 +237,17 @@ class RayClient:
     def _settings(self) -> dict[str, str]:
         """The variables that the node and whoever connects to it must share."""
         settings = {ONE_MACHINE: "0"} if self.node_ip_address in LOOPBACK else {}
+        if self._has_dashboard:
+            settings |= {name: value for name, value in LIMITS.items() if name not in os.environ}
         if os.environ.get(AUTH_MODE, "token").lower() == "token":
             settings[AUTH_MODE] = "token"
             if not clusters.has_token():
                 settings[TOKEN] = secrets.token_hex(32)
         return settings
+
+    @property
+    def _has_dashboard(self) -> bool:
+        return clusters.xenna_installed() if self.include_dashboard is None else self.include_dashboard
 
     def _launch(self, folder: str, settings: dict[str, str]) -> None:
         options = {
@@ -249,11 +260,11 @@ class RayClient:
             "ray_client_server_port": self.ray_client_server_port,
             "dashboard_port": self.ray_dashboard_port,
             "dashboard_host": self.ray_dashboard_host,
-            "include_dashboard": self.include_dashboard,
+            "include_dashboard": self._has_dashboard,
             "metrics_export_port": self.ray_metrics_port,
             "node_ip_address": self.node_ip_address,
             "object_spilling_directory": self.object_spilling_directory,
-            "no_monitor": not self.include_dashboard,
+            "no_monitor": not self._has_dashboard,
         }
         head = [sys.executable, "-P", ray_head.__file__, folder, json.dumps(options)]
         command = [sys.executable, "-I", keeper.__file__, str(os.getpid()), folder, *head]
@@ -335,6 +346,22 @@ def _make_folder(parent: str) -> str:
         return tempfile.mkdtemp(prefix="gm-ray-", dir=parent)
     except OSError as error:
         raise RayClientError(f"no folder can be made in {parent}: {error.strerror}") from None
+
+
+def _short(folder: str) -> str:
+    """Return the folder, or a short link to it if its path is too long for the sockets that Ray makes in there."""
+    if len(os.fsencode(os.path.abspath(folder))) + len(_SOCKET) <= _SOCKET_BYTES:
+        return folder
+    link = os.path.join(_LINKS, f"gm-{secrets.token_hex(4)}")
+    try:
+        os.symlink(os.path.abspath(folder), link)
+    except OSError as error:
+        os.rmdir(folder)
+        raise RayClientError(
+            f"ray_temp_dir {os.path.dirname(folder)!r} is too long for Ray's sockets, and no link to it can be made in "
+            f"{_LINKS} ({error.strerror}). Use a path of at most {_SOCKET_BYTES - len(_SOCKET) - 16} bytes."
+        ) from None
+    return link
 
 
 def _is_free(host: str, port: int) -> bool:

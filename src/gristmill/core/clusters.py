@@ -21,6 +21,13 @@ ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0, Ray keeps to the loopback address, as it always does on macOS. Otherwise it takes 127.0.0.1 for "this
 machine", puts the address that others would use in its place, and cannot reach a node that listens on loopback only."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+ACTORS_ASKED_FOR = 40_000
+"""Xenna's monitor asks for the state of as many actors, more than Ray's dashboard allows by default."""
+LIMITS = {
+    "RAY_MAX_LIMIT_FROM_API_SERVER": str(ACTORS_ASKED_FOR),
+    "RAY_MAX_LIMIT_FROM_DATA_SOURCE": str(ACTORS_ASKED_FOR),
+}
+"""The variables that allow it, in the processes of the cluster and in the one that asks."""
 ANSWER_S = 30.0
 CONNECT_S = 2.0
 _SETTINGS = 4
@@ -29,6 +36,10 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0
 
 def installed() -> bool:
     return importlib.util.find_spec("ray") is not None
+
+
+def xenna_installed() -> bool:
+    return importlib.util.find_spec("cosmos_xenna") is not None
 
 
 def latest() -> str | None:

@@ -33,22 +33,25 @@ def connected(
     address: str | None,
     variables: Mapping[str, str] | None = None,
     namespace: str | None = None,
+    runtime_env: dict[str, Any] | None = None,
     **start: Any,
 ) -> Iterator[None]:
     """Be connected. What was connected or running before stays so afterwards.
 
     A connection that this process has is used and kept. Otherwise the cluster is the one that `RayClient` finds, or one
-    that it starts with the arguments of ``start`` and, in its environment, ``variables``.
+    that it starts with the arguments of ``start`` and, in its environment, ``variables``. Processes of this job have
+    the ``runtime_env``.
     """
     if ray.is_initialized():
         if address not in (None, "auto"):
             RayClient(address=address).start()  # an error if this process is connected elsewhere
         yield
         return
+    start = {"include_dashboard": False, **start}
     with environment(variables or {}), RayClient(address=address, **start) as client:
         try:
             with late_interrupt():  # Ray that is half connected crashes when the process ends
-                ray.init(address=client.at, namespace=namespace, logging_level="warning")
+                ray.init(address=client.at, namespace=namespace, runtime_env=runtime_env, logging_level="warning")
         except (ConnectionError, OSError, RuntimeError, ray.exceptions.RayError) as error:
             raise PipelineError(f"no Ray cluster could be reached at {client.at}: {error}") from error
         except KeyboardInterrupt:

@@ -45,7 +45,9 @@ def keep(owner: int, folder: str, command: list[str]) -> None:
             _wait(child, PATIENCE_S)
     finally:
         kill_descendants()
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(os.path.realpath(folder), ignore_errors=True)
+        if os.path.islink(folder):
+            os.unlink(folder)
 
 
 def kill_descendants() -> None:

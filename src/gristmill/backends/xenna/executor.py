@@ -20,18 +20,15 @@ from gristmill.backends.capabilities import check
 from gristmill.backends.engine.names import LocalNames, pickle_steps
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.xenna.config import XennaConfig
+from gristmill.core.clusters import ACTORS_ASKED_FOR, LIMITS
 from gristmill.core.connection import connected, environment, import_ray
 from gristmill.errors import PipelineError, PlanError
 from gristmill.stages.core import worker_count
 from gristmill.tasks import Task
 
-ACTORS_ASKED_FOR = 40_000
-"""As many actors Xenna's monitor wants to be told of, which is more than Ray's dashboard allows by default."""
-ENVIRONMENT = {
-    "RAY_MAX_LIMIT_FROM_API_SERVER": str(ACTORS_ASKED_FOR),
-    "RAY_MAX_LIMIT_FROM_DATA_SOURCE": str(ACTORS_ASKED_FOR),
-    "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
-}
+WORKERS = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
+"""What its workers must be started with: Xenna chooses the GPUs of each."""
+ENVIRONMENT = LIMITS | WORKERS
 """What the processes of a cluster must be started with so that Xenna can use it."""
 SPEC_FIELDS = (
     "num_workers",
@@ -70,7 +67,8 @@ class XennaExecutor(Executor):
             yield
 
     def _connected(self, ray: Any) -> AbstractContextManager[None]:
-        return connected(ray, self.config.address, ENVIRONMENT, include_dashboard=True)
+        job = {"env_vars": WORKERS}  # others may use the same cluster
+        return connected(ray, self.config.address, ENVIRONMENT, runtime_env=job, include_dashboard=True)
 
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         check(plan, "xenna")
