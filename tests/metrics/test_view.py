@@ -15,6 +15,7 @@ from gristmill.metrics import view_for
 from gristmill.metrics.lines import LinesView
 from gristmill.metrics.live import LiveView
 from gristmill.metrics.notebook import NotebookView, html
+from gristmill.metrics.progress import InputProgress
 from gristmill.metrics.rates import RateWindow
 from gristmill.metrics.table import Frame
 from gristmill.metrics.view import Off, in_notebook
@@ -86,17 +87,52 @@ class TestLines:
     def test_one_line_per_interval_and_one_at_the_end(self, step, moment):
         stream = io.StringIO()
         self.run(view_for("lines", stream, logging_interval=10), moment, step, 35)
-        lines = stream.getvalue().splitlines()
-        assert len(lines) == 4
-        assert lines[1].startswith("gristmill 0:20, 80/200 tasks (40%), 0:30 left | *slow 1/1 busy")
-        assert "4.00 tasks/s, 40.0 items/s" in lines[1]
-        assert "memory 1.0 GB/8.0 GB" in lines[1]
+        lines = [line for line in stream.getvalue().splitlines() if "balancer" not in line]
+        assert [line.split(",")[0] for line in lines] == [f"gristmill 0:{s:02}" for s in (5, 10, 20, 30, 35)]
+        assert lines[2].startswith("gristmill 0:20, 80/200 tasks (40%), 0:30 left | *slow 1/1 busy")
+        assert "4.00 tasks/s, 40.0 items/s" in lines[2]
+        assert "memory 1.0 GB/8.0 GB" in lines[-1]
         assert "finished in 12.3 s" in lines[-1]
 
     def test_a_decision_is_told_once(self, step, moment):
         stream = io.StringIO()
         self.run(view_for("lines", stream, logging_interval=10), moment, step, 35)
-        assert [("slow: 1 -> 4" in line) for line in stream.getvalue().splitlines()] == [True, False, False, False]
+        told = [line for line in stream.getvalue().splitlines() if "balancer" in line]
+        assert told == ["gristmill: balancer: slow: 1 -> 4 workers"]
+
+    @pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+    def test_a_line_fits_and_begins_with_what_matters_most(self, step, moment, monkeypatch, columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        stream = io.StringIO()
+        view = view_for("lines", stream, logging_interval=1)
+        steps = [
+            step(f"a step with a long name, number {i}", tasks_done=5, queued=10**6, tasks_failed=i) for i in range(9)
+        ]
+        progress = InputProgress(1_234_567, 1_000_000, 3, 12, 5 << 30, 20 << 30)
+        decisions = (Decision(500_000, "slow: 1 -> 4 workers, because " + "it is slow " * 30),)
+        view.update(moment(2, *steps, bottleneck=3, source_total=12, decisions=decisions), 1 << 33, 1 << 34, progress)
+        view.close(RECORD)
+        lines = stream.getvalue().splitlines()
+        assert len(lines) == 3 and max(map(len, lines)) <= columns
+        assert lines[0].startswith("gristmill 0:02, 3/12 blocks (25%)")
+        assert ("1,234,567 read, 1,000,000 kept" in lines[0].replace(" documents", "")) == (columns >= 80)
+
+    def test_time_left_follows_the_bytes_of_a_single_block(self, step, moment):
+        stream = io.StringIO()
+        view = view_for("lines", stream, logging_interval=10)
+        for t in range(21):
+            progress = InputProgress(t * 100, t * 50, 0, 1, t << 20, 100 << 20)
+            view.update(moment(t, step("slow", running=1), source_total=1), 0, 0, progress)
+        last = stream.getvalue().splitlines()[-1]
+        assert last.startswith("gristmill 0:20, 0/1 blocks (20%), 1:20 left | 2,000 documents read, 1,000 kept")
+
+    def test_blocks_of_an_earlier_run_do_not_make_this_one_look_faster(self, step, moment):
+        stream = io.StringIO()
+        view = view_for("lines", stream, logging_interval=10)
+        for t in range(11):
+            progress = InputProgress(0, 0, 9, 10, (90 << 20) + (t << 19), 100 << 20, 90 << 20)
+            view.update(moment(t, step("slow", running=1), source_total=1), 0, 0, progress)
+        assert "9/10 blocks (50%), 0:10 left" in stream.getvalue().splitlines()[-1]
 
     def test_a_run_that_broke_off(self, step, moment):
         stream = io.StringIO()

@@ -39,8 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(without_secrets(str(error)), file=sys.stderr)
             return USAGE
         return _say(str(error), USAGE)
-    except KeyboardInterrupt:
-        return _say("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _say(str(error) or "interrupted", INTERRUPTED)
     except BrokenPipeError:
         if _has_reader():  # it was another pipe
             raise

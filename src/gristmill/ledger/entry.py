@@ -22,6 +22,8 @@ class Entry:
 
     read: Counter[str] = field(default_factory=Counter)
     """By source file."""
+    bytes: int = 0
+    """Of the input, while the block is being read: for views, not for the log."""
     made: int = 0
     kept: int = 0
     merged: int = 0
@@ -46,6 +48,7 @@ class Entry:
         self.counters.update(other.counters)
         _cap(self.errored, MOST_REASONS, OTHER)
         _cap(self.dropped, MOST_REASONS, ("", OTHER))
+        self.bytes += other.bytes
         self.made += other.made
         self.kept += other.kept
         self.merged += other.merged
@@ -90,6 +93,7 @@ class Entry:
     def of_plain(cls, plain: dict[str, Any]) -> Entry:
         return cls(
             read=Counter(plain["read"]),
+            bytes=plain.get("bytes", 0),
             made=plain["made"],
             kept=plain["kept"],
             merged=plain["merged"],

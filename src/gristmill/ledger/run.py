@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -32,6 +32,13 @@ class RunLedger:
         """Those that are done."""
         self.resumed = 0
         """Blocks that an earlier run has done."""
+        self.sizes: Sequence[int] = ()
+        """The bytes of each block of the input, by its number; empty where they are not known."""
+        self.bytes_total = 0
+        self.blocks_total = 0
+        """Blocks of the input, those of earlier runs included."""
+        self.bytes_done = 0
+        self.bytes_resumed = 0
         self.problems: list[str] = []
         """What does not add up, in words."""
         self.changed_inputs: list[str] = []
@@ -46,6 +53,7 @@ class RunLedger:
         """A block that an earlier run has committed."""
         self.resumed += block not in self.blocks
         self._count(block, entry)
+        self.bytes_resumed = self.bytes_done
 
     @property
     def undone(self) -> int:
@@ -105,10 +113,21 @@ class RunLedger:
         if block in self.blocks:
             return  # committed twice by two runs at the same time: to the same bytes
         self.blocks.add(block)
+        self.bytes_done += self._size(block)
         if words := entry.imbalance():
             self.problems.append(f"block {block} of {_name(entry)}: {words}")
         self._whole.add(replace(entry, files=[]))
         self.files.setdefault(_name(entry), FileAccount()).add(entry)
+
+    def so_far(self) -> tuple[int, int, int]:
+        """Documents that were read and kept, and bytes of the input, blocks that are not done included."""
+        open_ = self._open.items()
+        read = self._whole.documents + sum(entry.documents for _, entry in open_)
+        kept = self._whole.kept + sum(entry.kept for _, entry in open_)
+        return read, kept, self.bytes_done + sum(min(entry.bytes, self._size(block)) for block, entry in open_)
+
+    def _size(self, block: int) -> int:
+        return self.sizes[block] if block < len(self.sizes) else 0
 
     def behind(self, first: RunLedger) -> RunLedger:
         """The account of a run in two parts, of which this is the second: all that the first has kept came here."""
@@ -116,7 +135,7 @@ class RunLedger:
         both._whole.add(first._whole)
         both._whole.kept = 0
         both._whole.add(replace(self._whole, read=Counter()))
-        both.blocks, both.resumed = self.blocks, self.resumed
+        both.blocks, both.resumed, both.blocks_total = self.blocks, self.resumed, self.blocks_total
         both.problems = [*first.problems, *self.problems]
         both._spoilt, both._live = self._spoilt, self._live
         both.changed_inputs = [*first.changed_inputs, *self.changed_inputs]

@@ -42,7 +42,7 @@ class Tally:
 
     def take(self) -> dict[int, dict[str, Any]]:
         """The entries by block, as plain values."""
-        taken = {block: entry.plain() for block, entry in self._entries.items()}
+        taken = {block: {**entry.plain(), "bytes": entry.bytes} for block, entry in self._entries.items()}
         self._entries = {}
         return taken
 
@@ -103,6 +103,7 @@ class StageTally:
     def _note(self, account: Account) -> None:
         entry, name = self._entry, self._stage.name
         entry.read.update(account.read)
+        entry.bytes += account.bytes_read
         for record in account.bad:
             entry.err(record.reason)
         for key, n in account.counters.items():

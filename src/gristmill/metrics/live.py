@@ -15,8 +15,9 @@ from rich.style import Style
 from rich.text import Text
 
 from gristmill.metrics import format as fmt
+from gristmill.metrics.progress import InputProgress
 from gristmill.metrics.rates import RateWindow
-from gristmill.metrics.table import ASCII, UNICODE, Frame, Glyphs, Line, draw
+from gristmill.metrics.table import ASCII, UNICODE, Frame, Glyphs, Line, draw, frame_of
 from gristmill.metrics.view import Ended, ending
 from gristmill.scheduling.snapshot import Snapshot
 from gristmill.secrets import without_secrets
@@ -62,10 +63,12 @@ class LiveView:
         self._handlers: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
         self._closed = False
 
-    def update(self, snapshot: Snapshot, memory_bytes: int, memory_limit: int) -> None:
+    def update(
+        self, snapshot: Snapshot, memory_bytes: int, memory_limit: int, progress: InputProgress | None = None
+    ) -> None:
         if self._closed:
             return
-        self._frame = Frame(snapshot, self._window.add(snapshot), memory_bytes, memory_limit)
+        self._frame = frame_of(self._window, snapshot, memory_bytes, memory_limit, progress)
         picture = Picture(self._frame, self._glyphs)
         try:
             if self._live is None:

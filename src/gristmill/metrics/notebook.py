@@ -7,8 +7,9 @@ from typing import Any
 
 from gristmill.metrics import format as fmt
 from gristmill.metrics.lines import line
+from gristmill.metrics.progress import InputProgress
 from gristmill.metrics.rates import RateWindow
-from gristmill.metrics.table import COLUMNS, MAX_DECISIONS, Frame, foremost, headline
+from gristmill.metrics.table import COLUMNS, MAX_DECISIONS, Frame, foremost, frame_of, headline
 from gristmill.metrics.view import Ended, ending
 from gristmill.scheduling.snapshot import Snapshot
 from gristmill.secrets import without_secrets
@@ -33,8 +34,10 @@ class NotebookView:
         self._frame: Frame | None = None
         self._next_us = 0
 
-    def update(self, snapshot: Snapshot, memory_bytes: int, memory_limit: int) -> None:
-        self._frame = Frame(snapshot, self._window.add(snapshot), memory_bytes, memory_limit)
+    def update(
+        self, snapshot: Snapshot, memory_bytes: int, memory_limit: int, progress: InputProgress | None = None
+    ) -> None:
+        self._frame = frame_of(self._window, snapshot, memory_bytes, memory_limit, progress)
         if snapshot.now_us >= self._next_us:
             self._next_us = snapshot.now_us + INTERVAL_US
             self._show(self._frame)
@@ -48,7 +51,7 @@ class NotebookView:
         self._show(self._frame.ended(self._window.overall(), ending(record)))
 
     def _show(self, frame: Frame) -> None:
-        data = {"text/html": html(frame), "text/plain": line(frame, -1)}
+        data = {"text/html": html(frame), "text/plain": line(frame)}
         if self._handle is None:
             self._handle = self._display(data, raw=True, display_id=True)
         else:

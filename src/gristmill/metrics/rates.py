@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gristmill.scheduling.snapshot import Snapshot, StepSnapshot
 
@@ -63,14 +63,22 @@ class RateWindow:
         self._past: deque[_Point] = deque()
         self._origin: _Point | None = None
         self._fractions: deque[tuple[int, float]] = deque()
+        self._input_done: float | None = None
 
-    def add(self, snapshot: Snapshot) -> Rates:
-        """Take the next snapshot in and say how fast the run is now."""
+    def add(self, snapshot: Snapshot, input_done: float | None = None) -> Rates:
+        """Take the next snapshot in and say how fast the run is now.
+
+        ``input_done`` is the share of the input that is done, where it is known: it moves within a block, and so it is
+        what progress and the time left are computed from.
+        """
         point = _next_point(self._past[-1], snapshot) if self._past else _first_point(snapshot)
         if self._origin is None:
             self._origin = point
         self._remember(point)
         progress = progress_of(snapshot)
+        if input_done is not None:
+            progress = replace(progress, fraction=input_done)
+        self._input_done = input_done
         return Rates(_step_rates(self._past[0], point), progress, self._eta(snapshot, progress.fraction))
 
     def overall(self) -> Rates:
@@ -78,7 +86,10 @@ class RateWindow:
         if self._origin is None:
             return Rates((), Progress(0, None, False, None), None)
         last = self._past[-1]
-        return Rates(_step_rates(self._origin, last, whole_run=True), progress_of(last.snapshot), None)
+        progress = progress_of(last.snapshot)
+        if self._input_done is not None:
+            progress = replace(progress, fraction=self._input_done)
+        return Rates(_step_rates(self._origin, last, whole_run=True), progress, None)
 
     def _remember(self, point: _Point) -> None:
         past, now = self._past, point.snapshot.now_us

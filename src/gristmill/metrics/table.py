@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gristmill.metrics import format as fmt
-from gristmill.metrics.rates import Rates, StepRates
+from gristmill.metrics.progress import InputProgress
+from gristmill.metrics.rates import Rates, RateWindow, StepRates
 from gristmill.scheduling.snapshot import Snapshot, StepSnapshot
 
 MAX_DECISIONS = 5
@@ -50,10 +51,20 @@ class Frame:
     memory_limit: int
     ending: str = ""
     """How the run ended; empty while it runs."""
+    progress: InputProgress | None = None
+    """None for a pipeline that does not begin with a reader."""
 
     def ended(self, overall: Rates, how: str) -> Frame:
         """The last picture: means over the whole run."""
         return replace(self, rates=overall, ending=how)
+
+
+def frame_of(
+    window: RateWindow, snapshot: Snapshot, memory_bytes: int, memory_limit: int, progress: InputProgress | None
+) -> Frame:
+    """The picture of this moment, with the rates of a window that it is added to."""
+    rates = window.add(snapshot, None if progress is None else progress.fraction)
+    return Frame(snapshot, rates, memory_bytes, memory_limit, progress=progress)
 
 
 class Column(NamedTuple):
@@ -101,12 +112,15 @@ def headline(frame: Frame, glyphs: Glyphs = UNICODE) -> list[str]:
     """Time, progress and what is left, in parts."""
     snapshot, progress = frame.snapshot, frame.rates.progress
     parts = [fmt.clock(snapshot.now_us / 1e6)]
-    if progress.total is None:
+    if frame.progress is not None:
+        share = f" ({fmt.percent(progress.fraction)})" if progress.fraction is not None else ""
+        parts.append(f"{frame.progress.blocks:,}/{frame.progress.blocks_total:,} blocks{share}")
+    elif progress.total is None:
         parts.append(f"{progress.done:,} tasks")
     else:
         share = f" ({fmt.percent(progress.fraction)})" if progress.fraction is not None else ""
         parts.append(f"{progress.done:,}/{'' if progress.exact else glyphs.about}{progress.total:,} tasks{share}")
-    if snapshot.source_total is None or progress.total is None:
+    if frame.progress is None and (snapshot.source_total is None or progress.total is None):
         of = f"/{snapshot.source_total:,}" if snapshot.source_total is not None else ""
         parts.append(f"{snapshot.source_taken:,}{of} taken from the source")
     if frame.ending:
@@ -116,11 +130,22 @@ def headline(frame: Frame, glyphs: Glyphs = UNICODE) -> list[str]:
     return parts
 
 
+def documents(frame: Frame) -> list[str]:
+    """Documents and bytes of the input so far, in parts; none for a pipeline that does not begin with a reader."""
+    progress = frame.progress
+    if progress is None:
+        return []
+    parts = [f"{progress.read:,} documents read", f"{progress.kept:,} kept"]
+    if progress.bytes_total:
+        parts.append(f"{fmt.size(progress.bytes)} of {fmt.size(progress.bytes_total)}")
+    return parts
+
+
 def draw(frame: Frame, columns: int, rows: int, glyphs: Glyphs = UNICODE) -> list[Line]:
     """The picture, at most ``columns`` wide and ``rows`` high."""
     snapshot = frame.snapshot
     columns = max(columns, 20)
-    top = [_header(frame, columns, glyphs), *_memory(frame, columns, glyphs)]
+    top = [_header(frame, columns, glyphs), *_documents(frame, columns, glyphs), *_memory(frame, columns, glyphs)]
     if any(not step.dedicated for step in snapshot.steps):
         top.append(
             _clip(
@@ -171,6 +196,13 @@ def _header(frame: Frame, columns: int, glyphs: Glyphs) -> Line:
     for i, part in enumerate(headline(frame, glyphs)):
         spans += [Span(f" {glyphs.dot} ", "dim"), Span(part)] if i else [Span(part)]
     return _clip(spans, columns, glyphs)
+
+
+def _documents(frame: Frame, columns: int, glyphs: Glyphs) -> list[Line]:
+    parts = documents(frame)
+    if not parts:
+        return []
+    return [_clip([Span("input      ", "dim"), Span(f" {glyphs.dot} ".join(parts))], columns, glyphs)]
 
 
 def _memory(frame: Frame, columns: int, glyphs: Glyphs) -> list[Line]:

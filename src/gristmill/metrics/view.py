@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Protocol, TextIO
 
+from gristmill.metrics.progress import InputProgress
 from gristmill.scheduling.snapshot import Snapshot
 
 MODES = ("auto", "live", "lines", "notebook", "off")
@@ -28,8 +29,14 @@ class View(Protocol):
     exactly once, whatever happened, with the record of the run or None if there is none.
     """
 
-    def update(self, snapshot: Snapshot, memory_bytes: int, memory_limit: int) -> None:
-        """Show this moment. ``memory_bytes`` is that of all processes of the run; a limit of 0 is none."""
+    def update(
+        self, snapshot: Snapshot, memory_bytes: int, memory_limit: int, progress: InputProgress | None = None
+    ) -> None:
+        """Show this moment.
+
+        ``memory_bytes`` is that of all processes of the run; a limit of 0 is none. ``progress`` is that of a pipeline
+        which begins with a reader.
+        """
 
     def message(self, text: str) -> None:
         """Say something that stays: a warning, or what a slow start is doing."""
@@ -41,7 +48,9 @@ class View(Protocol):
 class Off:
     """Shows nothing."""
 
-    def update(self, snapshot: Snapshot, memory_bytes: int, memory_limit: int) -> None:
+    def update(
+        self, snapshot: Snapshot, memory_bytes: int, memory_limit: int, progress: InputProgress | None = None
+    ) -> None:
         pass
 
     def message(self, text: str) -> None:
@@ -54,7 +63,7 @@ class Off:
 def view_for(mode: str = "auto", stream: TextIO | None = None, logging_interval: float = 60.0) -> View:
     """The view for ``mode``, on ``stream`` (standard error if None).
 
-    ``auto`` is a table in place on a terminal or in a notebook, and elsewhere a line every
+    ``auto`` is a table in place on a terminal or in a notebook, and elsewhere a line after 5 seconds and then every
     ``logging_interval`` seconds.
 
     >>> view_for("off").message("not shown")

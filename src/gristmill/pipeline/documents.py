@@ -35,15 +35,24 @@ def with_ledger(
     """
     output = output_of(plan)
     if output is None:
-        return replace(plan, ledger=RunLedger()), list(blocks)
+        ledger = RunLedger()
+        _note_input(ledger, stages[0], blocks)
+        return replace(plan, ledger=ledger), list(blocks)
     check_apart(output.folder, blocks, getattr(stages[0], "file_paths", None))
     log = CommitLog(output.folder)
     ledger = RunLedger(log)
+    _note_input(ledger, stages[0], blocks)
     made_of = {**fingerprint(plan, stages[0], blocks), "pipeline": text()}
     for block, entry in _opened(log, made_of, fresh):
         ledger.resume(block, entry)
     left = [block for block in blocks if int(block.task_id) not in ledger.blocks]
     return replace(plan, ledger=ledger, output=output), left
+
+
+def _note_input(ledger: RunLedger, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> None:
+    ledger.blocks_total = len(blocks)
+    ledger.sizes = reader.block_sizes(blocks)
+    ledger.bytes_total = sum(ledger.sizes)
 
 
 def _opened(log: CommitLog, made_of: dict[str, Any], fresh: bool) -> Iterator[tuple[int, Entry]]:

@@ -39,6 +39,7 @@ from gristmill.pipeline.documents import check_apart, fingerprint, stages_of, wi
 from gristmill.pipeline.forecast import forecast, look
 from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
+from gristmill.pipeline.report import RESUME, interrupted
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.barrier import BarrierStage, Looked
 from gristmill.stages.resources import Resources
@@ -208,7 +209,11 @@ class _Phases:
         assert ledger is not None
         between = Between(self.executor, self.records, cut, head, blocks, memory, workers)
         began = time.monotonic()
-        cut.barrier.decide(between)
+        try:
+            cut.barrier.decide(between)
+        except KeyboardInterrupt:
+            left = f"all {len(blocks):,} blocks are read, but what to remove is not decided"
+            raise KeyboardInterrupt(f"interrupted in {cut.barrier.name}: {left}. {RESUME}") from None
         between.notes.append(f"{cut.barrier.name}: decided in {time.monotonic() - began:.1f} s")
         self.notes += between.notes
         state = {
@@ -257,6 +262,9 @@ class _Phases:
                 result = RunResult(self._together())
             if log is not None and result.ledger is not None and (result.ok or self.executor.ignore_failures):
                 log.finish(result.ledger.plain())
+        except KeyboardInterrupt:
+            where = "" if behind is not None else f" at the {stages[-1].name}"
+            raise KeyboardInterrupt(interrupted(plan.ledger, where)) from None
         finally:
             if log is not None:
                 log.close()

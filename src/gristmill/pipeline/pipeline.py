@@ -15,6 +15,7 @@ from gristmill.pipeline.describe import describe_plan, describe_stages
 from gristmill.pipeline.documents import with_ledger
 from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, flatten, has_barrier, make_plan
+from gristmill.pipeline.report import interrupted
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import EmptyTask, Task
@@ -142,7 +143,7 @@ class Pipeline:
         and goes on from where an earlier run of it was stopped; ``fresh`` removes what that wrote and starts over.
 
         Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
-        not ignore failures.
+        not ignore failures. Ctrl-C raises `KeyboardInterrupt`, with a message on how many blocks are done.
         """
         if executor is None:
             executor = self.make_executor()
@@ -177,6 +178,10 @@ class Pipeline:
                 check_inputs(self.stages[0], result)
             if log is not None and plan.ledger is not None and (result.ok or executor.ignore_failures):
                 log.finish(plan.ledger.plain())
+        except KeyboardInterrupt:
+            if plan.ledger is None:
+                raise
+            raise KeyboardInterrupt(interrupted(plan.ledger)) from None
         finally:
             if log is not None:
                 log.close()

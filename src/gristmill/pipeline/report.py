@@ -10,6 +10,7 @@ from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
 from gristmill.pipeline.funnel import funnel
 
 SHOWN_FAILURES = 3
+RESUME = "Run the same command to resume."
 HEAD = (
     *("stage", "tasks in", "out", "dropped", "failed", "items in", "out", "failed"),
     *("busy", "service", "(max)", "queue", "(max)", "workers", "memory"),
@@ -51,6 +52,15 @@ def documents(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
         ):
             if there and folder.names(name):
                 yield f"  {what:<17}  {folder.name.rstrip('/')}/{name}"
+
+
+def interrupted(ledger: RunLedger, where: str = "") -> str:
+    """How much a run had done when it was interrupted, and what to do; ``where`` in a pipeline that has phases."""
+    if ledger.log is None:
+        return "interrupted; the pipeline writes nothing, so the next run starts over"
+    done, total = len(ledger.blocks), ledger.blocks_total
+    are = "is" if done == 1 else "are"
+    return f"interrupted{where}: {done:,} of {total:,} blocks {are} done. {RESUME}"
 
 
 def failures(record: RunRecord) -> str:

@@ -197,6 +197,10 @@ class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
         """
         return []
 
+    def block_sizes(self, blocks: Sequence[Task[Any]]) -> Sequence[int]:
+        """The bytes of each of the blocks that `source` gave, as they lie in files; empty if they cannot be told."""
+        return ()
+
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         """This stage, or a changed copy that makes use of knowing the others in its pipeline."""
         return self

@@ -63,6 +63,8 @@ class Account:
 
     read: Counter[str] = field(default_factory=Counter)
     """Records taken from each source file, bad ones among them."""
+    bytes_read: int = 0
+    """Of a block that is read in several batches: bytes of its files, as they lie there, since the batch before."""
     bad: list[BadRecord] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     made: int = 0

@@ -21,6 +21,7 @@ from gristmill.backends.engine.reports import Crewman, Reports, Store
 from gristmill.backends.engine.source import Source
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
+from gristmill.metrics.progress import InputProgress
 from gristmill.metrics.view import View
 from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
@@ -182,7 +183,15 @@ class Driver(ABC):
             self.plan.ledger.log.flush(now=now)
 
     def _show(self) -> None:
-        self.view.update(self.scheduler.snapshot(), self.memory_now, self.memory_limit)
+        self.view.update(self.scheduler.snapshot(), self.memory_now, self.memory_limit, self._input())
+
+    def _input(self) -> InputProgress | None:
+        ledger = self.plan.ledger
+        if ledger is None:
+            return None
+        read, kept, done = ledger.so_far()
+        blocks = len(ledger.blocks), ledger.blocks_total
+        return InputProgress(read, kept, *blocks, done, ledger.bytes_total, ledger.bytes_resumed)
 
     def _settle(self) -> None:
         """Tell the scheduler what happened and do what it says, until nothing is left to tell."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import sys
+from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,7 +19,7 @@ from gristmill.stages.text.io.compression import by_name
 from gristmill.stages.text.io.listing import File, list_input
 from gristmill.stages.text.io.reader.sample import Some, check
 from gristmill.stages.text.io.stamps import check_path
-from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
+from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
 
 if TYPE_CHECKING:
     from gristmill.stages.text.io.reader.choice import Choice
@@ -141,6 +143,26 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         except PlanError:  # what is named is gone: each file is asked for
             return list(files)
         return [file for file in files if file.path not in now or file.stamp.changes(now[file.path].stamp)]
+
+    def block_sizes(self, blocks: Sequence[Task[Any]]) -> Sequence[int]:
+        files: list[File] = self.__dict__.get("_files", [])
+        sizes = {file.path: file.size for file in files}
+        spans: Counter[str] = Counter()
+        """Of each file that is cut into ranges: the length of all ranges, in bytes or row groups."""
+        for block in blocks:
+            for part in block.data:
+                spans[part.path] += max(part.stop - part.start, 0)
+        found = array("q")
+        for block in blocks:
+            size = 0
+            for part in block.data:
+                whole = sizes.get(part.path)
+                if whole is None:
+                    return ()
+                span = part.stop - part.start
+                size += whole if part.stop < 0 or not spans[part.path] else whole * span // spans[part.path]
+            found.append(size)
+        return found
 
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         clone = copy.copy(self)

@@ -84,9 +84,13 @@ class JsonlReader(FileReader):
                     add_range(records, plain, part)
                 continue
             with opened(part.path, self.options, True, part.stamp) as file:
-                for _ in add_stream(records, part.path, decompressed(file), part.batch_bytes or self.block_bytes):
+                counted = sample.Counted(file)
+                stream = decompressed(cast(BinaryIO, counted))
+                for _ in add_stream(records, part.path, stream, part.batch_bytes or self.block_bytes):
+                    records.account.bytes_read += counted.take()
                     yield records.batch()
                     given = True
+                records.account.bytes_read += counted.take()
         if not given or not records.is_empty:
             yield records.batch()
 

@@ -40,6 +40,11 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
+    def take(self) -> int:
+        """How much was read since this was last asked."""
+        taken, self.taken = self.taken, 0
+        return taken
+
     def read(self, size: int) -> bytes:
         data = self._file.read(size)
         self.taken += len(data)
