@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from gristmill.errors import PlanError
+from gristmill.errors import PlanError, no_room
 from gristmill.secrets import public_url
 
 TEMPORARY = ".tmp-"
@@ -139,9 +139,11 @@ class Folder:
                 while at < len(content):
                     at += file.write(content[at : at + AT_ONCE_BYTES])
             os.replace(temporary, path)
-        except BaseException:
+        except BaseException as error:
             if os.path.exists(temporary):
                 os.unlink(temporary)
+            if isinstance(error, OSError) and (full := no_room(path, error)) is not None:
+                raise full from None
             raise
 
     def read(self, name: str) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from gristmill.errors import NoRoom
 from gristmill.ledger.sides import Output, Sides
 from gristmill.ledger.tally import LostIdentity, StageTally, Tally
 from gristmill.secrets import without_secrets
@@ -388,6 +389,8 @@ _END = object()
 
 def one_line(error: BaseException) -> str:
     """An exception's type and the first line of its message."""
+    if isinstance(error, NoRoom):
+        return without_secrets(str(error))
     kind = type(error)
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
@@ -401,7 +404,12 @@ def one_line(error: BaseException) -> str:
 
 
 def details(error: BaseException) -> str:
-    """An exception's traceback, with those it came from, without the frames of the engine."""
+    """An exception's traceback, with those it came from, without the frames of the engine.
+
+    Empty for a full disk and the like: where in the code that was noticed is of no use.
+    """
+    if isinstance(error, NoRoom):
+        return ""
     whole = traceback.TracebackException.from_exception(error)
     todo = [whole]
     while todo:

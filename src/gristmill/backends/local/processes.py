@@ -23,7 +23,7 @@ from gristmill.backends.local.arena import new_arena
 from gristmill.backends.local.printing import Printer
 from gristmill.backends.local.protocol import RUN_MARK, WORKER_MARK, ToSupervisor
 from gristmill.backends.local.wire import Channel
-from gristmill.errors import PipelineError
+from gristmill.errors import PipelineError, no_room
 
 _SLOTS = 4096
 _QUIT_S = 10.0
@@ -79,7 +79,11 @@ class Processes:
         """Descriptor of each worker's arena; outlives the worker while payloads in it are live."""
         self._path = [str(p) for p in sys.path]
         self._slots_fd = _above_stdio(new_arena())
-        os.ftruncate(self._slots_fd, _SLOTS * SLOT_BYTES)
+        try:
+            os.ftruncate(self._slots_fd, _SLOTS * SLOT_BYTES)
+        except OSError as error:
+            os.close(self._slots_fd)
+            raise PipelineError(str(no_room("memory that processes share", error) or error)) from None
         self.slots = mmap.mmap(self._slots_fd, _SLOTS * SLOT_BYTES)
         self._free_slots = list(range(_SLOTS))[::-1]
         try:
