@@ -16,6 +16,7 @@ from gristmill.errors import OutputChanged
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
 from gristmill.storage import TEMPORARY, Folder
+from gristmill.tasks import Written
 from gristmill.tasks.names import block_of_file
 
 RUN = "_gristmill/run.json"
@@ -173,6 +174,22 @@ class CommitLog:
             self._write(self._waiting)
             self._waiting = []
             self._flushed_at = time.monotonic()
+
+    def restamp(self, written: Mapping[str, Written]) -> None:
+        """Note that files of committed blocks were written again: their commits are replaced."""
+        names = self.folder.names(COMMITS)
+        lines: list[bytes] = []
+        for name in names:
+            for line in self.folder.read(f"{COMMITS}/{name}").splitlines():
+                commit = fast_json.loads(line)
+                entry = Entry.of_plain(commit)
+                entry.files = [
+                    (file, rows, written[file].size if file in written else size) for file, rows, size in entry.files
+                ]
+                lines.append(_line(commit["block"], entry))
+        self._write(lines)
+        for name in names:
+            self.folder.remove(f"{COMMITS}/{name}")
 
     def finish(self, ledger: Mapping[str, Any]) -> None:
         self.folder.write(LEDGER, fast_json.dumps(ledger, option=fast_json.OPT_INDENT_2))

@@ -24,12 +24,14 @@ from gristmill.stages.spool import OF_DOCUMENTS
 from gristmill.stages.text.filters.columns import set_column, texts_of
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter
+from gristmill.stages.text.io.json_columns import values_of
 from gristmill.stages.text.modifiers import DocumentModifier, Modify
 from gristmill.stages.text.recipes.stage import RecipeStage
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileBlock, Task
 from gristmill.tasks.arrow import string_array
 from gristmill.tasks.document import HIDDEN, ID
+from gristmill.tasks.json_text import plain_text
 
 Stage = ProcessingStage[Any, Any]
 
@@ -235,9 +237,10 @@ def _among(reader: Stage, block: Task[Any], column: str, ident: str) -> Document
     result = reader.process(block)
     for batch in [result] if isinstance(result, Task) else result or ():  # a stream no further than it must be
         if column in batch.data.column_names:
-            values = [str(value) for value in batch.data.column(column).to_pylist()]
-            if ident in values:
-                return DocumentBatch(batch.data.slice(values.index(ident), 1), task_id=block.task_id)
+            # the type of the column depends on the block: 7 may be a number, a float or one of several kinds
+            for row, value in enumerate(values_of(batch.data, column)):
+                if ident in (str(value), plain_text(value)):
+                    return DocumentBatch(batch.data.slice(row, 1), task_id=block.task_id)
     return None
 
 

@@ -38,6 +38,7 @@ from gristmill.pipeline.cut import (
 from gristmill.pipeline.documents import check_apart, fingerprint, stages_of, with_ledger
 from gristmill.pipeline.forecast import forecast, look
 from gristmill.pipeline.inputs import check_inputs
+from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
 from gristmill.pipeline.report import RESUME, interrupted
 from gristmill.pipeline.result import RunResult
@@ -260,6 +261,8 @@ class _Phases:
             check_inputs(self.reader, result)
             if behind is not None:
                 result = RunResult(self._together())
+                if log is not None and (result.ok or self.executor.ignore_failures):
+                    give_one_schema(self.writer, self.executor, log, bool(tasks))
             if log is not None and result.ledger is not None and (result.ok or self.executor.ignore_failures):
                 log.finish(result.ledger.plain())
         except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from gristmill.errors import PipelineFailed, PlanError
 from gristmill.pipeline.describe import describe_plan, describe_stages
 from gristmill.pipeline.documents import with_ledger
 from gristmill.pipeline.inputs import check_inputs
+from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, flatten, has_barrier, make_plan
 from gristmill.pipeline.report import interrupted
 from gristmill.pipeline.result import RunResult
@@ -173,9 +174,11 @@ class Pipeline:
         try:
             with self.ray_client if self.ray_client is not None and executor.on_cluster else nullcontext():
                 result = RunResult(executor.execute(plan, tasks, keep_outputs))
-            result.check()
-            if blocks is not None:
-                check_inputs(self.stages[0], result)
+                result.check()
+                if blocks is not None:
+                    check_inputs(self.stages[0], result)
+                if log is not None and (result.ok or executor.ignore_failures):
+                    give_one_schema(plan.output, executor, log, bool(tasks))
             if log is not None and plan.ledger is not None and (result.ok or executor.ignore_failures):
                 log.finish(plan.ledger.plain())
         except KeyboardInterrupt:

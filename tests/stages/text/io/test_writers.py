@@ -292,7 +292,7 @@ def test_parquet_takes_the_columns_that_are_needed(work):
 
 
 def test_jsonl_to_parquet_and_back(work):
-    lines = b'{"text":"a","n":1,"tags":["x"],"meta":{"k": 1}}\n{"text":"b","n":2,"tags":[],"meta":{"k": [2]}}\n'
+    lines = b'{"text":"a","n":1,"tags":["x"],"meta":{"k":1}}\n{"text":"b","n":2,"tags":[],"meta":{"k":[2]}}\n'
     work.through(JsonlReader(work.put("a.jsonl", lines)), ParquetWriter(work.folder / "out"))
     reader = ParquetReader(str(work.folder / "out"))
     assert work.through(reader, JsonlWriter(work.folder / "back")) == lines

@@ -23,9 +23,10 @@ JSON = {b"gristmill": b"json"}
 """Metadata of a field whose strings are JSON text."""
 AS_READ = {b"gristmill": b"read"}
 """Metadata of a field whose values were read from the line as they are."""
+ABSENT = {b"gristmill": b"absent"}
+"""Metadata of a field that a reader made though no document has it: its type says nothing."""
 
-
-__all__ = ["AS_READ", "JSON", "column", "is_exact", "is_json", "plain_strings", "values_of", "was_read"]
+__all__ = ["ABSENT", "AS_READ", "JSON", "column", "is_exact", "is_json", "plain_strings", "values_of", "was_read"]
 
 
 def values_of(table: pa.Table, name: str) -> list[Any]:
@@ -61,6 +62,8 @@ def column(scanned: Scanned, key: int) -> tuple[pa.Field, pa.Array]:
     texts, is_string = strings(scanned, key)
     there = scanned.spans[:, key, 0] >= 0
     others = np.flatnonzero(there & ~is_string).tolist()
+    if not there.any():
+        return pa.field(name, pa.large_string(), metadata=ABSENT), texts
     if not others:
         return pa.field(name, pa.large_string(), metadata=AS_READ), texts
     raw = [scanned.value(row, key) for row in range(len(there))]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gristmill.stages.text.io.guarded import Guarded
+from gristmill.stages.text.io.json_columns import ABSENT
 from gristmill.stages.text.io.reader.choice import NOT_SAMPLED, Choice
 from gristmill.stages.text.io.reader.files import opened
 from gristmill.stages.text.io.reader.records import ids
@@ -155,6 +156,11 @@ class RowGroups:
             names = list(dict.fromkeys([*([self.text_field] if self.text_field else []), *self.required, ID]))
             tables = [pa.table({name: pa.array([], type=pa.large_string()) for name in names})]
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
+        for name in self.required:
+            where = table.schema.get_field_index(name)
+            if pa.types.is_null(table.schema.field(where).type):  # stages expect a column of texts
+                field = pa.field(name, pa.large_string(), metadata=ABSENT)
+                table = table.set_column(where, field, pa.nulls(table.num_rows, pa.large_string()))
         batch = DocumentBatch(data=table.combine_chunks())
         batch.__dict__["_account"] = self.account
         self.account = Account()
@@ -237,7 +243,7 @@ class RowGroups:
                 table, numbers = table.filter(keep), numbers[keep]
         for name in self.required:
             if name not in table.column_names:
-                table = table.append_column(name, pa.nulls(table.num_rows, pa.large_string()))
+                table = table.append_column(name, pa.nulls(table.num_rows))
         return table.append_column(ID, ids(piece.path, numbers))
 
     def _readable(self, piece: _Piece, column: pa.ChunkedArray) -> Any:

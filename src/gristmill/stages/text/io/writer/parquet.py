@@ -25,11 +25,12 @@ class _DoesNotFit(ValueError):
 class ParquetWriter(FileWriter):
     """One Parquet file for each batch, in the folder ``path``, named by the task.
 
-    Columns keep their types, those that they have in each batch: of JSONL, a field that is whole numbers in one block
-    and has fractions in another is ``int64`` in one file and ``double`` in the other. ``schema`` names types by which
-    files agree: ``{"score": "double", "n": "int64", "title": "large_string"}``, as Arrow calls them. Such a column is
-    in every file, as nulls if need be; a value that does not fit its type is an error. Documents that are dropped are
-    cast as far as they can be.
+    All files have one schema. Columns keep their types; lists and objects of JSON are lists and structs. A field that
+    is whole numbers in one block and has fractions in another is ``double`` in all files. A field that holds strings
+    and numbers is text: strings as they are, numbers as in JSON. Lists or objects that have no type in common are JSON
+    text. ``schema`` sets types: ``{"score": "double", "n": "int64", "title": "large_string"}``, as Arrow calls them.
+    Such a column is in every file, as nulls if need be; a value that does not fit its type is an error. Documents that
+    are dropped are cast as far as they can be.
 
     With ``fields`` only these are written, in this order; one that is not there is null.
     ``compression`` is "snappy", "zstd", "gzip", "brotli", "lz4" or None; ``write_kwargs`` may hold
@@ -87,46 +88,43 @@ class ParquetWriter(FileWriter):
         """The table with the types of the schema; unless ``strict``, columns that do not fit keep theirs."""
         import pyarrow as pa
 
+        from gristmill.stages.text.io.writer.parquet_columns import cast
+
         for name, kind in self._types().items():
             where = table.schema.get_field_index(name)
             if where < 0:
                 table = table.append_column(name, pa.nulls(table.num_rows, kind))
                 continue
+            field, column = table.schema.field(where), table.column(where)
             try:
-                column = table.column(where).cast(kind)
+                column = cast(field, column, kind)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 if not strict:
                     continue
-                has = table.schema.field(where).type
-                raise _DoesNotFit(f"column {name!r} is {has} and cannot be written as {kind}: {error}") from None
-            table = table.set_column(where, table.schema.field(where).with_type(kind), column)
+                raise _DoesNotFit(f"column {name!r} is {field.type} and cannot be written as {kind}: {error}") from None
+            table = table.set_column(where, field.with_type(kind).remove_metadata(), column)
         return table
 
     def _rendered(self, table: pa.Table, extra: Sequence[str] = ()) -> Any:
         import pyarrow as pa
-        import pyarrow.parquet as pq
+
+        from gristmill.stages.text.io.writer.parquet_columns import absent, provisional
 
         fields = self._written(extra)
         table = self._cast(table, strict=not extra)
         for name in fields or ():
             if name not in table.column_names:
-                table = table.append_column(name, pa.nulls(table.num_rows, pa.large_string()))
+                table = table.append_column(absent(name), pa.nulls(table.num_rows, pa.large_string()))
         table = table.select(self._visible(table) if fields is None else fields)
-        table = _without_marks(table)
+        columns = [provisional(field, column) for field, column in zip(table.schema, table.columns, strict=True)]
+        schema = pa.schema([field for field, _ in columns], metadata=table.schema.metadata)
+        return self.content(pa.Table.from_arrays([column for _, column in columns], schema=schema))
+
+    def content(self, table: pa.Table) -> Any:
+        """The content of a file that holds a table as it is."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression=self.compression or "none", **self.write_options)
         return memoryview(sink.getvalue())
-
-
-def _without_marks(table: pa.Table) -> pa.Table:
-    """Without the notes by which writers know what a reader made; that a column is JSON text is true of files too."""
-    import pyarrow as pa
-
-    from gristmill.stages.text.io.json_columns import is_json, was_read
-
-    fields = []
-    for field in table.schema:
-        if was_read(field) and not is_json(field):
-            field = field.with_metadata({k: v for k, v in field.metadata.items() if k != b"gristmill"})
-        fields.append(field)
-    return pa.Table.from_arrays(table.columns, schema=pa.schema(fields, metadata=table.schema.metadata))

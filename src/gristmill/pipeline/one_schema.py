@@ -1,0 +1,130 @@
+"""The end of a run that writes Parquet: all parts get one schema.
+
+The types of a part are those of its block. When all parts are there, their schemas are compared, and the parts that
+differ are written again, on the executor if they are many. The log then names the files as they are now. A run that is
+stopped meanwhile does the blocks again whose files do not match the log.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from gristmill.backends.base import Executor
+from gristmill.errors import PipelineFailed
+from gristmill.ledger.commits import CommitLog
+from gristmill.ledger.sides import EXCLUDED
+from gristmill.pipeline.planner import Source, plan_of
+from gristmill.pipeline.result import RunResult
+from gristmill.stages.text.io.writer.parquet import ParquetWriter
+from gristmill.tasks import FileGroupTask, Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gristmill.stages.text.io.writer.parquet_columns import Target
+
+HERE_BYTES = 64 << 20
+"""Parts of so little are written again in the driver: workers take longer to start."""
+FOOTERS_AT_ONCE = 16
+FOOTERS_HELD = 1000
+
+
+def give_one_schema(writer: Any, executor: Executor, log: CommitLog, has_new: bool) -> None:
+    """Give all parts of an output one schema, and those of its excluded documents another.
+
+    ``has_new`` says whether the run wrote any: columns without a type in common are then reported.
+    """
+    if not isinstance(writer, ParquetWriter):
+        return
+    end = writer.extension
+    parts = [name for name in sorted(log.files()) if name.endswith(end) and "/" not in name]
+    excluded = [f"{EXCLUDED}/{name}" for name in writer.folder.names(EXCLUDED) if name.endswith(end)]
+    wanted, rewritten = PartsOfOutput(writer, executor, log, parts).agree()
+    PartsOfOutput(writer, executor, log, sorted(excluded)).agree()
+    for target in wanted if has_new or rewritten else ():
+        if target.found and target.name not in writer.schema:
+            how = "JSON text" if target.is_json else "text"
+            _warn(
+                f"column {target.name!r} holds {' and '.join(target.found)}: it is written as {how} in all parts. "
+                f"ParquetWriter(schema={{{target.name!r}: ...}}) sets another type."
+            )
+
+
+class PartsOfOutput:
+    """Files that are to have one schema."""
+
+    def __init__(self, writer: ParquetWriter, executor: Executor, log: CommitLog, names: Sequence[str]) -> None:
+        self.writer = writer
+        self.executor = executor
+        self.log = log
+        self.names = names
+
+    def agree(self) -> tuple[list[Target], int]:
+        """Write the files again that differ. Return the columns of all files, and how many were written again."""
+        from gristmill.stages.text.io.writer.one_schema import MISFIT, WRITTEN
+        from gristmill.stages.text.io.writer.parquet_columns import DoesNotFit, is_conform, targets
+
+        as_text: frozenset[str] = frozenset()
+        count = 0
+        while True:
+            schemas, which = self._schemas()
+            try:
+                wanted = targets(schemas, as_text)
+            except DoesNotFit as error:
+                _warn(f"column {str(error)!r} has types in the parts that have nothing in common: they stay.")
+                return [], count
+            fits = [is_conform(schema, wanted) for schema in schemas]
+            results = self._rewritten([name for name, k in zip(self.names, which, strict=True) if not fits[k]], wanted)
+            written = {
+                task._metadata[WRITTEN].name: task._metadata[WRITTEN] for task in results if WRITTEN in task._metadata
+            }
+            if written:
+                self.log.restamp(written)
+            count += len(written)
+            misfits = frozenset(task._metadata[MISFIT] for task in results if MISFIT in task._metadata)
+            if not misfits:
+                return wanted, count
+            as_text |= misfits
+
+    def _schemas(self) -> tuple[list[pa.Schema], list[int]]:
+        """The different schemas, in the order of the files, and which of them each file has."""
+        from gristmill.stages.text.io.writer.one_schema import schema_of_part
+        from gristmill.stages.text.io.writer.parquet_columns import signature
+
+        numbers: dict[Any, int] = {}
+        schemas: list[pa.Schema] = []
+        which: list[int] = []
+        with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
+            for start in range(0, len(self.names), FOOTERS_HELD):
+                some = self.names[start : start + FOOTERS_HELD]
+                for schema in pool.map(lambda name: schema_of_part(self.writer, name), some):
+                    number = numbers.setdefault(signature(schema), len(schemas))
+                    if number == len(schemas):
+                        schemas.append(schema)
+                    which.append(number)
+        return schemas, which
+
+    def _rewritten(self, names: Sequence[str], wanted: Sequence[Any]) -> list[Task[Any]]:
+        from gristmill.stages.text.io.writer.one_schema import ConformParts
+
+        if not names:
+            return []
+        stage = ConformParts(self.writer, wanted)
+        tasks: list[Task[Any]] = [FileGroupTask(data=[name]) for name in names]
+        sizes = {place: self.writer.folder.sizes(place) for place in ("", EXCLUDED)}
+        if sum(sizes[name.rpartition("/")[0]].get(name.rpartition("/")[2], 0) for name in names) <= HERE_BYTES:
+            stage.preload()
+            return [stage.process(task) for task in tasks]  # type: ignore[arg-type]  # they are groups of files
+        record = self.executor.execute(plan_of(stage.name, [stage], Source(tasks[0])), tasks, True)
+        result = RunResult(record)
+        result.check()
+        if record.failures_total:
+            raise PipelineFailed(result.failure_report(), result)
+        return list(result.outputs)
+
+
+def _warn(line: str) -> None:
+    print(f"gristmill: {line}", file=sys.stderr, flush=True)
