@@ -33,15 +33,19 @@ def equal_keys(between: Between, parts: Parts) -> np.ndarray:  # type: ignore[ty
 
 
 def write_records(
-    between: Between, parts: Parts, own_ids: bool, exact: bool, threshold: float = 0.0
+    between: Between, parts: Parts, own_ids: bool, bands: Sequence[str] = (), far: float = 0.0
 ) -> records.RecordTask:
-    """Write down which documents are removed, by part; gives the sum of it."""
+    """Write down which documents are removed, by part; gives the sum of it.
+
+    ``bands`` are the columns of keys that have linked them, unless they are equal; ``far`` is the estimated similarity
+    below which it is counted whether documents are linked to the survivor.
+    """
     rows = records.rows_at_once(between.memory, between.workers)
-    stage = records.DocumentRecords(parts, between.records, rows, own_ids, exact, threshold)
+    stage = records.DocumentRecords(parts, between.records, rows, own_ids, bands, far)
     tasks = records.tasks_for(parts, between.workers)
-    done = between.run("records", stage, tasks, parts.documents * (100 if exact else 400))
-    below = sum(task.below for task in done)
-    return records.RecordTask(removed=write_counts(between, parts, done), below=below)
+    done = between.run("records", stage, tasks, parts.documents * (400 if bands else 100))
+    chained, met = (sum(counts) for counts in zip(*((task.chained, task.met) for task in done), strict=True))
+    return records.RecordTask(removed=write_counts(between, parts, done), chained=chained, met=met)
 
 
 def write_piece_records(between: Between, parts: Parts, own_ids: bool) -> int:

@@ -48,12 +48,15 @@ class Sizes:
     """In clusters of two or more."""
     largest: int
     largest_label: int
+    large: Array
+    """The labels of clusters with more documents than a limit."""
 
     @classmethod
-    def of(cls, labels: Array) -> Sizes:
+    def of(cls, labels: Array, limit: int | None = None) -> Sizes:
         others = labels[labels != np.arange(len(labels))]
         if not len(others):
-            return cls(0, 0, 0, -1)
+            return cls(0, 0, 0, -1, others)
         found, counts = np.unique(others, return_counts=True)
         top = int(np.argmax(counts))
-        return cls(len(found), len(others) + len(found), int(counts[top]) + 1, int(found[top]))
+        large = found[:0] if limit is None else found[counts >= limit]
+        return cls(len(found), len(others) + len(found), int(counts[top]) + 1, int(found[top]), large)

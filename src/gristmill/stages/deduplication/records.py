@@ -15,7 +15,7 @@ from gristmill.stages.deduplication.match import read_array
 from gristmill.stages.deduplication.parts import IDENT, OWN_ID, Parts
 from gristmill.storage import Folder
 from gristmill.tasks import Task
-from gristmill.tasks.arrow import int_array, number_array, one_array
+from gristmill.tasks.arrow import int_array, number_array, numbers_of, one_array
 
 Array = np.ndarray[Any, Any]
 
@@ -38,8 +38,10 @@ class RecordTask(Task[list[int]]):
     data: list[int] = field(default_factory=list)
     removed: dict[str, int] = field(default_factory=dict)
     """By the name of the part; what comes back."""
-    below: int = 0
-    """Documents whose estimated similarity to the one that stays is below the threshold."""
+    chained: int = 0
+    """Documents that are far below the threshold by the estimate, and share no band with the one that stays."""
+    met: int = 0
+    """Those that are as far below it and do share one."""
 
 
 class PartRecords(ProcessingStage[RecordTask, RecordTask]):
@@ -115,28 +117,30 @@ class DocumentRecords(PartRecords):
     """Of documents; with similarities, unless they are equal."""
 
     def __init__(
-        self, parts: Parts, records: Folder, rows_at_once: int, own_ids: bool, exact: bool, threshold: float
+        self, parts: Parts, records: Folder, rows_at_once: int, own_ids: bool, bands: Sequence[str], far: float
     ) -> None:
         super().__init__(parts, records, rows_at_once, own_ids)
-        self.exact = exact
-        self.threshold = threshold
+        self.bands = list(bands)
+        """The columns by which documents were linked; none if they are equal."""
+        self.far = far
 
     def _table(self, gone: Array, stays: Array, done: RecordTask) -> pa.Table:
         parts = self.parts
         labels = np.asarray(read_array(parts.folder, LABELS)[gone])
-        columns = self.idents if self.exact else [*self.idents, SIGNATURE]
+        columns = [*self.idents, SIGNATURE] if self.bands else self.idents
         mine = parts.take(gone, columns)
         theirs = parts.take(stays, columns)
         made = self._who(mine, theirs)
         # whoever stays is the first of its cluster, unless a policy says otherwise
         same = np.array_equal(labels, stays)
         made["cluster"] = made["survivor"] if same else parts.take(labels, [IDENT]).column(IDENT)
-        if not self.exact:
-            from gristmill.kernels.signatures import estimated_jaccard
-
-            estimated = estimated_jaccard(_bytes(mine), _bytes(theirs)).round(4)
-            done.below += int((estimated < self.threshold).sum())
-            made["jaccard_estimated"] = number_array(estimated)
+        if self.bands:
+            similar = estimated(mine, theirs)
+            low = np.flatnonzero(similar < self.far)
+            chained = int(unlinked(parts, self.bands, gone[low], stays[low]).sum())
+            done.chained += chained
+            done.met += len(low) - chained
+            made["jaccard_estimated"] = number_array(similar)
             made["jaccard_verified"] = _looked_up(parts.folder, gone)
         made[ROW] = int_array(parts.place(gone)[1])
         return pa.table(made)
@@ -149,6 +153,24 @@ def _looked_up(folder: Folder, documents: Array) -> pa.Array:
         return pa.nulls(len(documents), pa.float64())
     at = np.minimum(np.searchsorted(verified[0], documents), verified.shape[1] - 1)
     return number_array(np.asarray(verified[1][at]) / 1e6, there=np.asarray(verified[0][at]) == documents)
+
+
+def estimated(mine: pa.Table, theirs: pa.Table) -> Array:
+    """The similarity of pairs of documents by their signatures."""
+    from gristmill.kernels.signatures import estimated_jaccard
+
+    similar: Array = estimated_jaccard(_bytes(mine), _bytes(theirs)).round(4)
+    return similar
+
+
+def unlinked(parts: Parts, bands: Sequence[str], documents: Array, others: Array) -> Array:
+    """Which of the documents share no band with the other one of each."""
+    linked = np.zeros(len(documents), bool)
+    if len(documents):
+        mine, theirs = parts.take(documents, bands), parts.take(others, bands)
+        for n in range(len(bands)):
+            linked |= numbers_of(mine.column(n)) == numbers_of(theirs.column(n))
+    return ~linked
 
 
 def _bytes(table: pa.Table) -> Array:

@@ -156,7 +156,7 @@ def test_a_chain_is_reported_and_with_verify_taken_apart(tmp_path):
     arguments = {"num_bands": 40, "minhashes_per_band": 5, "jaccard_threshold": 0.75}
     plain = deduplicate(tmp_path / "in", tmp_path / "plain", FuzzyDeduplication(**arguments))
     assert [d["n"] for d in lines_of(tmp_path / "plain")] == [0, 9, 10, 11]
-    chained = re.search(r"(\d+) of the 8 that are removed are chained", plain.summary())
+    chained = re.search(r"(\d+) of the 8 removed documents are chained", plain.summary())
     truly = [n for n in range(1, 9) if jaccard(shingles(links[0]), shingles(links[n])) < 0.75]
     assert chained and 0 < int(chained[1]) <= len(truly)
 
@@ -174,7 +174,7 @@ def test_a_chain_is_reported_and_with_verify_taken_apart(tmp_path):
         (ids[n], ids[s], ids[0]) for n, s in gone.items()
     ]
     assert all(row["jaccard_verified"] >= 0.75 for row in rows)
-    assert f"{len(stay) - 1} documents stay that hang together with others" in result.summary()
+    assert f"{len(stay) - 1} documents stay that are linked to others of their cluster" in result.summary()
     assert "chained" not in result.summary()
 
 
@@ -234,6 +234,7 @@ def test_estimates_are_near_the_truth_on_texts_of_many_lengths(tmp_path):
         {"bands_per_iteration": 6, "num_bands": 5},
         {"word_ngrams": 5, "char_ngrams": 12},
         {"survivor": "best"},
+        {"max_chained_cluster": 0},
     ],
 )
 def test_arguments_that_make_no_sense_are_refused_by_name(arguments):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import tempfile
 import time
@@ -14,8 +15,8 @@ import pytest
 
 from gristmill.kernels.groups import first_equal, labels, union_edges
 from gristmill.stages.barrier import KEYS
-from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication, verify
-from gristmill.stages.deduplication.fuzzy.verify import MOST_COMPARED
+from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication, staying, verify
+from gristmill.stages.deduplication.fuzzy.staying import MOST_COMPARED, MOST_INDEXED
 from gristmill.stages.deduplication.link import STAYS, unite
 from gristmill.stages.deduplication.match import Match, read_array, tasks_for, write_array
 from gristmill.stages.deduplication.parts import Parts
@@ -122,14 +123,15 @@ def test_fifty_thousand_empty_texts_take_time_in_proportion(tmp_path):
 
 def test_a_large_cluster_of_documents_that_are_not_alike_is_split_with_few_comparisons_each(tmp_path, monkeypatch):
     counted = []
-    compared = verify.jaccards
+    compared = staying.jaccards
 
     def counting(values, edges, left, right):
         counted.append(len(left))
         return compared(values, edges, left, right)
 
-    monkeypatch.setattr(verify, "jaccards", counting)
-    # one minimum to a band: whoever shares the boilerplate hangs together, though half of each text is its own
+    for module in (verify, staying):
+        monkeypatch.setattr(module, "jaccards", counting)
+    # one minimum to a band: documents that share the boilerplate are linked, though half of each text is its own
     documents = [f"{BOILERPLATE}{' '.join(f'{n}-{k * 7919 * (n + 1)}' for k in range(14))}" for n in range(1500)]
     stage = FuzzyDeduplication(num_bands=20, minhashes_per_band=1, verify=True, jaccard_threshold=0.9)
     between = decided(tmp_path, stage, documents)
@@ -138,9 +140,81 @@ def test_a_large_cluster_of_documents_that_are_not_alike_is_split_with_few_compa
     assert stay <= sum(counted) <= len(documents) * (MOST_COMPARED + 1)
 
 
-@pytest.mark.parametrize(("held", "most"), [(verify.HELD_BYTES, 60), (100_000, 240)])
+def sets_of(documents: list[str]) -> list[set[str]]:
+    folded = [" ".join(text.lower().split()) for text in documents]
+    return [{text[i : i + 24] for i in range(max(1, len(text) - 23))} for text in folded]
+
+
+def jaccard(left: set[str], right: set[str]) -> float:
+    return len(left & right) / len(left | right)
+
+
+def test_documents_that_stay_are_like_no_other_however_many_bytes_of_shingles_stay(tmp_path):
+    """More than 64 MB of shingles stay; copies of the last documents come behind."""
+    rng = random.Random(11)
+    shared = " ".join(str(rng.randrange(10**9)) for _ in range(300))
+    own = [" ".join(str(rng.randrange(10**9)) for _ in range(2300)) for _ in range(380)]
+    documents = [f"{shared} {text}" for text in own] + [f"{shared} {text} and more" for text in own[-40:]]
+    stage = FuzzyDeduplication(num_bands=20, minhashes_per_band=1, verify=True, jaccard_threshold=0.8)
+    between = decided(tmp_path, stage, documents)
+    assert sum(map(len, documents)) * 8 * 0.9 > 64 << 20
+    stays = read_array(between.folder, STAYS)
+    assert np.flatnonzero(stays != np.arange(len(stays))).tolist() == list(range(380, 420))
+    assert stays[380:].tolist() == list(range(340, 380))
+    unsure = re.findall(r"([\d,]+) of these [\d,]+ were compared only", "".join(between.notes))
+    assert "all similarities verified" in between.notes[1] and sum(map(int, unsure)) < 20
+
+
+@pytest.mark.parametrize("seed", [random.randrange(1 << 32)])
+def test_what_was_not_compared_is_counted_and_all_else_is_true(tmp_path, monkeypatch, seed):
+    """Many documents share half of their text: it is said of how many it is not known whether another is like them."""
+    print("seed", seed)
+    rng = random.Random(seed)
+    monkeypatch.setattr(staying, "MOST_SHARING", 8)
+    shared = " ".join(str(rng.randrange(10**9)) for _ in range(40))
+    texts = [
+        f"{shared} {' '.join(str(rng.randrange(10**9)) for _ in range(size))}" for size in (36, 400) for _ in range(90)
+    ]
+    texts += [text + " more" * rng.randrange(1, 4) for text in rng.sample(texts, 60)]
+    rng.shuffle(texts)
+    stage = FuzzyDeduplication(num_bands=20, minhashes_per_band=1, verify=True, jaccard_threshold=0.85)
+    between = decided(tmp_path, stage, texts)
+    stays = read_array(between.folder, STAYS)
+    left = np.flatnonzero(stays == np.arange(len(stays))).tolist()
+    unsure = re.search(r"([\d,]+) of these [\d,]+ were compared only with the 16 most alike", "\n".join(between.notes))
+    assert unsure and 20 < int(unsure[1]) < len(left)
+    sets = sets_of(texts)
+    like = [n for n in left if any(jaccard(sets[n], sets[m]) >= 0.85 for m in left if m < n)]
+    assert len(like) <= int(unsure[1])
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.79, 0.95, 1.0])
+def test_as_many_least_shingles_are_shared_as_is_asked_for(threshold):
+    rng = random.Random(random.randrange(1 << 32))
+    least = staying.least_for(threshold)
+    for _ in range(300):
+        both = rng.randrange(1, 400)
+        rest = int(both / threshold) - both
+        some = rng.randrange(rest + 1)
+        values = [rng.getrandbits(60) for _ in range(both + rest)]
+        mine, theirs = values[: both + some], values[:both] + values[both + some :]
+        shared = len(set(sorted(mine)[:least]) & set(sorted(theirs)[:least]))
+        asked = staying.least_shared(len(mine), threshold)
+        assert shared >= asked and (asked >= 1 or least * threshold < len(mine) < least)
+
+
+def test_the_file_for_sets_has_no_name_and_gives_back_what_was_put_there(tmp_path):
+    sets = staying.SetsOnDisk(Folder(str(tmp_path)))
+    arrays = [np.arange(n, dtype=np.uint64) * np.uint64(7) for n in (0, 1, 5000, 3)]
+    places = [sets.add(one) for one in arrays]
+    assert list(tmp_path.iterdir()) == []
+    assert all(np.array_equal(sets.read(place), one) for place, one in zip(places, arrays, strict=True))
+    sets.close()
+
+
+@pytest.mark.parametrize(("held", "most"), [(MOST_INDEXED, 60), (16, 240)])
 def test_of_equal_documents_one_stays_however_many_of_a_cluster_stay(tmp_path, monkeypatch, held, most):
-    monkeypatch.setattr(verify, "HELD_BYTES", held)
+    monkeypatch.setattr(staying, "MOST_INDEXED", held)
     words = [f"w{n * 7919 % 100_003}" for n in range(2600)]
     windows = [" ".join(words[k * 10 : k * 10 + 200]) for k in range(240)]
     stage = FuzzyDeduplication(verify=True, num_bands=40, minhashes_per_band=5)
@@ -149,7 +223,8 @@ def test_of_equal_documents_one_stays_however_many_of_a_cluster_stay(tmp_path, m
     left = np.flatnonzero(stays == np.arange(len(stays)))
     assert 16 < len(left) < most
     assert len({(windows * 3)[n] for n in left}) == len(left)
-    sets = [{text[i : i + 24] for i in range(len(text) - 23)} for text in windows]
+    assert ("compared only with" in "".join(between.notes)) == (held == 16)
+    sets = sets_of(windows)
     for n in np.flatnonzero(stays != np.arange(len(stays))).tolist():
         mine, theirs = sets[n % 240], sets[int(stays[n]) % 240]
         assert stays[stays[n]] == stays[n] and len(mine & theirs) / len(mine | theirs) >= stage.jaccard_threshold

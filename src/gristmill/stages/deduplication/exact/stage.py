@@ -99,7 +99,7 @@ class ExactDeduplication(BarrierStage):
         labels = decisions.equal_keys(between, parts)
         sizes = link.Sizes.of(labels)
         decisions.write_clusters(between, parts, labels, self.survivor)
-        removed = decisions.write_records(between, parts, self.id_field is not None, exact=True)
+        removed = decisions.write_records(between, parts, self.id_field is not None)
         between.notes.append(decisions.told(self.name, parts, sizes, sum(removed.removed.values())))
 
     def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 REASON = "near duplicate"
 CHAR_NGRAMS = 24
+MAX_CHAINED_CLUSTER = 16
 
 
 @register
@@ -45,6 +46,10 @@ class FuzzyDeduplication(BarrierStage):
     calls chained: which documents meet is up to ``num_bands`` and ``minhashes_per_band``. What documents have in
     ``id_field``, if that is given, is written down beside the places where they stand.
 
+    Clusters of more than ``max_chained_cluster`` documents are split without ``verify``, too, by their keys: a document
+    that shares no band with the one that stays, and is estimated to be far less like it than the threshold, stays,
+    unless it shares a band with another that stays. None splits none.
+
     ``bands_per_iteration`` says how many bands are compared at the same time; None: as many as fit ``memory_limit``,
     or the executor's. ``method`` is "fast" (fast similarity sketching) or "classic" (one permutation for each
     minimum). ``seed`` changes which of the pairs around the threshold meet. Sketches are made on a GPU if this machine
@@ -57,7 +62,10 @@ class FuzzyDeduplication(BarrierStage):
 
     decides_with = (
         "pyarrow.parquet",
-        *(f"gristmill.stages.deduplication.{name}" for name in ("decisions", "link", "match", "fuzzy.verify")),
+        *(
+            f"gristmill.stages.deduplication.{name}"
+            for name in ("decisions", "link", "match", "fuzzy.chains", "fuzzy.verify")
+        ),
     )
 
     def __init__(
@@ -80,14 +88,16 @@ class FuzzyDeduplication(BarrierStage):
         device: str | None = None,
         normalize: bool = True,
         id_field: str | None = None,
+        max_chained_cluster: int | None = MAX_CHAINED_CLUSTER,
     ) -> None:
         check_device(device)
         check_policy(survivor, score_field)
         for name, value in (
             *(("char_ngrams", char_ngrams), ("num_bands", num_bands), ("minhashes_per_band", minhashes_per_band)),
             *(("bands_per_iteration", bands_per_iteration), ("word_ngrams", word_ngrams)),
+            ("max_chained_cluster", max_chained_cluster),
         ):
-            if value is None and name in ("bands_per_iteration", "word_ngrams"):
+            if value is None and name in ("bands_per_iteration", "word_ngrams", "max_chained_cluster"):
                 continue
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be a whole number above 0, not {value!r}.")
@@ -123,7 +133,18 @@ class FuzzyDeduplication(BarrierStage):
             raise ValueError(f"verify_sample must be a whole number, 0 for none, not {verify_sample!r}.")
         _ = self.sketcher  # which says what is wrong with its arguments
         self.id_field = id_field
+        self.max_chained_cluster = max_chained_cluster
         self.key_columns = [text_field, *(name for name in (score_field, id_field) if name)]
+
+    @property
+    def far(self) -> float:
+        """The estimated similarity below which that of two documents is, by all odds, below the threshold."""
+        return max(0.0, self.jaccard_threshold - 3 * (0.25 / (self.num_bands * self.minhashes_per_band)) ** 0.5)
+
+    @property
+    def bands(self) -> list[str]:
+        """The columns of keys by which documents meet."""
+        return [band_name(n) for n in range(self.num_bands)]
 
     @property
     def gpu_is_of_use(self) -> bool:
@@ -194,7 +215,8 @@ class FuzzyDeduplication(BarrierStage):
         return pa.table({**columns, **bands, SIGNATURE: small})
 
     def decide(self, between: Between) -> None:
-        from gristmill.stages.deduplication import decisions, link
+        from gristmill.stages.deduplication import decisions, link, match
+        from gristmill.stages.deduplication.fuzzy.chains import split_chains
         from gristmill.stages.deduplication.fuzzy.verify import split, verified_sample
         from gristmill.stages.deduplication.parts import Parts
 
@@ -203,22 +225,28 @@ class FuzzyDeduplication(BarrierStage):
             decisions.write_counts(between, parts)
             return
         labels = self._labels(between, parts)
-        sizes = link.Sizes.of(labels)
+        sizes = link.Sizes.of(labels, self.max_chained_cluster)
         stays = decisions.write_clusters(between, parts, labels, self.survivor)
         if sizes.clusters and self.verify:
             between.notes += split(between, parts, self, labels, stays)
-        elif sizes.clusters and self.verify_sample:
-            between.notes += verified_sample(between, parts, self, labels, stays)
-        far = max(0.0, self.jaccard_threshold - 3 * (0.25 / (self.num_bands * self.minhashes_per_band)) ** 0.5)
-        removed = decisions.write_records(between, parts, self.id_field is not None, exact=False, threshold=far)
-        between.notes.insert(0, decisions.told(self.name, parts, sizes, sum(removed.removed.values())))
-        if removed.below and not self.verify:
-            count = sum(removed.removed.values())
-            between.notes.append(
-                f"{self.name}: {removed.below:,} of the {count:,} that are removed are chained: "
-                f"less than {far:.2f} like the document that stays, as a rule because others stand between the two; "
-                "verify=True keeps them"
-            )
+        elif sizes.clusters:
+            if len(sizes.large):
+                between.notes += split_chains(between, parts, self, labels, stays, sizes)
+                stays = match.read_array(between.folder, link.STAYS)
+            if self.verify_sample:
+                between.notes += verified_sample(between, parts, self, stays)
+        removed = decisions.write_records(between, parts, self.id_field is not None, self.bands, self.far)
+        count = sum(removed.removed.values())
+        between.notes.insert(0, decisions.told(self.name, parts, sizes, count))
+        for number, why in (
+            (removed.chained, "are chained: linked to the document that stays only through others, and less than"),
+            (removed.met, "share a band with the document that stays, but are less than"),
+        ):
+            if number and not self.verify:
+                between.notes.append(
+                    f"{self.name}: {number:,} of the {count:,} removed documents {why} {self.far:.2f} like it "
+                    "(estimated); verify=True keeps them"
+                )
 
     def _labels(self, between: Between, parts: Parts) -> Any:
         import numpy as np

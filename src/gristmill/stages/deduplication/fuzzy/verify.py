@@ -1,15 +1,14 @@
-"""Similarities verified on the texts themselves: of a sample, or of all, taking apart what only hangs together.
+"""Similarities verified on the texts themselves: of a sample, or of all, to split clusters that are chained.
 
 Documents of clusters are read once more and their texts put into files, by groups of whole clusters. Each group is
-then compared by itself: every document with the one that stays, and only with a few others of its cluster that stay
-too, so that a cluster of a million documents takes a million comparisons, times a small number.
+then compared by itself: every document with the one that stays, and with a few others of its cluster that stay
+too (`staying`), so that a cluster of a million documents takes a million comparisons, times a small number.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from gristmill.kernels.folding import folded
 from gristmill.kernels.signatures import jaccards, shingle_sets
 from gristmill.kernels.texts import Texts
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.fuzzy.staying import INDEX_BYTES, MOST_COMPARED, SetsOnDisk, Staying, least_for
 from gristmill.stages.deduplication.link import STAYS
 from gristmill.stages.deduplication.match import read_array, write_array
 from gristmill.stages.deduplication.parts import IDENT, SIZE, Parts
@@ -37,24 +37,12 @@ Array = np.ndarray[Any, Any]
 WANTED = "wanted.npy"
 """Documents whose texts are needed, in order; their clusters; the groups that these are in."""
 TEXTS = ".texts"
-MOST_COMPARED = 16
-"""Documents of one cluster that another is compared with. What is like none of them stays."""
-LEAST_SHINGLES = 16
-"""Two sets that have most in common share some of so many with the smallest hashes: the odds of it are 10^11 to one."""
-MOST_SHARING = 64
-"""Documents of a cluster that are remembered for one shingle."""
-HELD_BYTES = 64 << 20
-"""Of what is held of one cluster: a constant, as results do not depend on a memory limit."""
-EACH_BYTES = 2500
-"""Of what is held of a document, besides its shingles."""
 _BYTES_PER_TEXT_BYTE = 24
 """Of memory, to compare texts: a shingle for each character, of eight bytes, in sets and on the way there."""
 _MILLION = 1_000_000
 
 
-def verified_sample(
-    between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array
-) -> list[str]:
+def verified_sample(between: Between, parts: Parts, stage: FuzzyDeduplication, stays: Array) -> list[str]:
     """Verify some of the removed documents, the same ones each time; gives what there is to say."""
     gone = np.flatnonzero(stays != np.arange(len(stays)))
     if not len(gone):
@@ -64,7 +52,8 @@ def verified_sample(
     wanted = np.unique(np.concatenate([chosen, stays[chosen]]))
     values = _compared_here(between, parts, stage, wanted, chosen, stays)
     if values is None:
-        found = _verified(between, parts, stage, labels, wanted, is_split=False)
+        # a cluster that was split has several survivors: each stands for a cluster of its own here
+        found = _verified(between, parts, stage, stays, wanted, is_split=False)
         values = found[2, np.isin(found[0], chosen)]
     write_array(between.folder, VERIFIED, np.stack([chosen, values]))
     values = values / _MILLION
@@ -99,7 +88,7 @@ def unit_of(stage: FuzzyDeduplication) -> str:
 
 
 def split(between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array) -> list[str]:
-    """Verify all, and let stay what is not like a document that stays."""
+    """Verify all, and keep documents that are not like one that stays."""
     own = np.arange(len(labels))
     others = np.flatnonzero(labels != own)
     wanted = np.union1d(others, labels[others])
@@ -111,20 +100,32 @@ def split(between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Arr
     gone = found[:, found[0] != found[1]]
     write_array(between.folder, VERIFIED, gone[[0, 2]])
     kept = before - int((stays != own).sum())
-    return [
-        f"{stage.name}: all similarities verified; {kept:,} documents stay that hang together with others, but are "
-        f"like none that stays (below {stage.jaccard_threshold:.2f})"
+    threshold = f"{stage.jaccard_threshold:.2f}"
+    notes = [
+        f"{stage.name}: all similarities verified; {kept:,} documents stay that are linked to others of their cluster, "
+        f"but are less than {threshold} like each document that stays"
     ]
+    if unsure := int(found[3].sum()):
+        notes.append(
+            f"{stage.name}: {unsure:,} of these {kept:,} were compared only with the {MOST_COMPARED} most alike of "
+            f"those that stay in their cluster: another may be {threshold} or more like them"
+        )
+    return notes
 
 
 def _verified(
     between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Array, wanted: Array, is_split: bool
 ) -> Array:
-    """Documents, in order; for each the one that it goes for, or itself; and their similarity in millionths."""
+    """Documents, in order; the one that each goes for, or itself; their similarity in millionths; 1 where it is not
+    certain that a document that stays is like no other.
+    """
     folder = between.folder
     sizes = numbers_of(parts.take(wanted, [SIZE]).column(0)) if len(wanted) else np.zeros(0, np.int64)
     room = max(1, between.memory // (4 * between.workers))
-    groups = int(max(1, min(len(wanted), -(-int(sizes.sum()) * _BYTES_PER_TEXT_BYTE // room))))
+    held = int(sizes.sum()) * _BYTES_PER_TEXT_BYTE
+    if is_split:
+        held += len(wanted) * INDEX_BYTES * least_for(stage.jaccard_threshold)
+    groups = int(max(1, min(len(wanted), -(-held // room))))
     group = _scrambled(labels[wanted]) % np.uint64(groups)
     write_array(folder, WANTED, np.stack([wanted, labels[wanted], group.astype(np.int64)]))
     touched = np.unique(parts.place(wanted)[0])
@@ -133,7 +134,7 @@ def _verified(
     compare = Verify(parts, [parts.names[part] for part in touched], stage, is_split)
     done = between.run("verify", compare, tasks, int(sizes.sum()))
     arrays = [read_array(folder, f"verified-{task.data:05d}.npy") for task in done]
-    found = np.concatenate(arrays, axis=1) if arrays else np.zeros((3, 0), np.int64)
+    found = np.concatenate(arrays, axis=1) if arrays else np.zeros((4, 0), np.int64)
     return found[:, np.argsort(found[0], kind="stable")]
 
 
@@ -188,50 +189,6 @@ class VerifyTask(Task[int]):
     data: int = 0
 
 
-class Staying:
-    """The documents of a cluster that stay, by some of their shingles."""
-
-    def __init__(self, document: int, shingles: Array) -> None:
-        self.first = document, shingles
-        self._others: list[tuple[int, Array]] = []
-        self._by_shingle: dict[int, list[int]] = {}
-        self._by_all: dict[bytes, int] = {}
-        self._held = 0
-
-    def like(self, shingles: Array, threshold: float) -> tuple[int, float] | None:
-        """The first that is like a document, besides the one that stands for all, and how much it is.
-
-        Of those that share most of the shingles with the smallest hashes, that is: they are a sample of all.
-        """
-        same = self._by_all.get(_digest(shingles))
-        if same is not None:
-            return same, 1.0
-        least = shingles[:LEAST_SHINGLES].tolist()
-        shared = Counter(n for value in least for n in self._by_shingle.get(value, ()))
-        most = sorted(shared, key=lambda n: (-shared[n], n))[:MOST_COMPARED]
-        for document, theirs in (self._others[n] for n in sorted(most)):
-            similarity = _jaccard(shingles, theirs)
-            if similarity >= threshold:
-                return document, similarity
-        return None
-
-    def add(self, document: int, shingles: Array) -> None:
-        self._by_all[_digest(shingles)] = document
-        size = shingles.nbytes + EACH_BYTES
-        if self._held + size > HELD_BYTES:
-            return  # equal ones are known all the same
-        self._held += size
-        for value in shingles[:LEAST_SHINGLES].tolist():
-            sharing = self._by_shingle.setdefault(value, [])
-            if len(sharing) < MOST_SHARING:
-                sharing.append(len(self._others))
-        self._others.append((document, np.array(shingles)))
-
-
-def _digest(shingles: Array) -> bytes:
-    return blake2b(shingles.tobytes(), digest_size=16).digest()
-
-
 class Verify(ProcessingStage[VerifyTask, VerifyTask]):
     """Compares the documents of a group of clusters with those that stay."""
 
@@ -249,14 +206,16 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
         folder = self.parts.folder
         stays = read_array(folder, STAYS)
         staying: dict[int, Staying] = {}
-        for table in self._tables(task.data):
-            documents, labels = (numbers_of(table.column(name)) for name in ("document", "label"))
-            chosen = np.flatnonzero(np.asarray(stays[documents]) == documents)
-            values, edges = self._sets(table.take(int_array(chosen)))
-            for n, row in enumerate(chosen.tolist()):
-                staying[int(labels[row])] = Staying(int(documents[row]), values[edges[n] : edges[n + 1]])
-        found = [self._compared(table, stays, staying) for table in self._tables(task.data)]
-        whole = np.concatenate(found, axis=1) if found else np.zeros((3, 0), np.int64)
+        with closing(SetsOnDisk(folder)) as sets:
+            for table in self._tables(task.data):
+                documents, labels = (numbers_of(table.column(name)) for name in ("document", "label"))
+                chosen = np.flatnonzero(np.asarray(stays[documents]) == documents)
+                values, edges = self._sets(table.take(int_array(chosen)))
+                for n, row in enumerate(chosen.tolist()):
+                    shingles = values[edges[n] : edges[n + 1]].copy()  # a part of an array would keep the whole one
+                    staying[int(labels[row])] = Staying(int(documents[row]), shingles, sets, self.threshold)
+            found = [self._compared(table, stays, staying) for table in self._tables(task.data)]
+        whole = np.concatenate(found, axis=1) if found else np.zeros((4, 0), np.int64)
         write_array(folder, f"verified-{task.data:05d}.npy", whole)
         return VerifyTask(task.data, task_id=task.task_id)
 
@@ -278,17 +237,19 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
         values, edges = self._sets(table.take(int_array(rows)))
         clusters, which = np.unique(labels[rows], return_inverse=True)
         theirs = [staying[label].first for label in clusters.tolist()]
-        found = np.empty((3, len(rows)), np.int64)
+        found = np.zeros((4, len(rows)), np.int64)
         found[0] = documents[rows]
         found[1] = np.array([number for number, _ in theirs], np.int64)[which]
         similar = _against(values, edges, [shingles for _, shingles in theirs], which)
         if self.is_split:
             for n in np.flatnonzero(similar < self.threshold).tolist():
                 mine, known = values[edges[n] : edges[n + 1]], staying[int(clusters[which[n]])]
-                other = known.like(mine, self.threshold)
-                if other is None:
+                other = known.like(mine)
+                if other.document < 0:
                     known.add(int(found[0, n]), mine)
-                found[1, n], similar[n] = other or (found[0, n], 1.0)
+                    found[1, n], similar[n], found[3, n] = found[0, n], 1.0, not other.is_complete
+                else:
+                    found[1, n], similar[n] = other.document, other.similarity
         found[2] = np.rint(similar * _MILLION)
         return found
 
@@ -300,9 +261,3 @@ def _against(values: Array, edges: Array, others: list[Array], which: Array) -> 
     ends = np.cumsum([len(other) for other in others]) + len(values)
     whole = np.concatenate([values, *others])
     return jaccards(whole, np.concatenate([edges, ends]), np.arange(len(which)), len(which) + which)
-
-
-def _jaccard(left: Array, right: Array) -> float:
-    values = np.concatenate([left, right])
-    edges = np.array([0, len(left), len(values)])
-    return float(jaccards(values, edges, np.array([0]), np.array([1]))[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gristmill.stages.deduplication.fuzzy.stage import CHAR_NGRAMS, FuzzyDeduplication
+from gristmill.stages.deduplication.fuzzy.stage import CHAR_NGRAMS, MAX_CHAINED_CLUSTER, FuzzyDeduplication
 from gristmill.stages.deduplication.policy import FIRST
 from gristmill.stages.deduplication.workflow import DeduplicationWorkflow, Paths
 
@@ -48,6 +48,7 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
         device: str | None = None,
         normalize: bool = True,
         id_field: str | None = None,
+        max_chained_cluster: int | None = MAX_CHAINED_CLUSTER,
         read_kwargs: dict[str, Any] | None = None,
         write_kwargs: dict[str, Any] | None = None,
     ) -> None:
@@ -82,6 +83,7 @@ class FuzzyDeduplicationWorkflow(DeduplicationWorkflow):
             device,
             normalize,
             id_field,
+            max_chained_cluster,
         )
 
     def stage(self) -> FuzzyDeduplication:
