@@ -1,5 +1,6 @@
 import copy
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -7,6 +8,7 @@ from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.errors import LedgerError, OutputsNotKept
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.run import RunLedger
+from gristmill.metrics import format as fmt
 from gristmill.pipeline import RunResult
 from gristmill.pipeline.funnel import funnel
 from gristmill.tasks import Task
@@ -165,3 +167,24 @@ def test_numbers_of_one_record_are_left_out_of_reasons_but_not_of_names():
     entry.err("not valid UTF-8: byte 0xff at 10 of line 7")
     entry.err("not valid UTF-16 at 123")
     assert list(entry.errored) == ["not valid UTF-8: byte N at N of line N", "not valid UTF-16 at N"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_summary_fits_the_width(columns, monkeypatch):
+    names = ["JsonlReader", "gopher-quality with a name that is long", "数据清洗", "JsonlWriter"]
+    big = [StageStats(name, tasks_in=10**6, items_in=10**9, items_out=10**9 - 1, items_failed=7) for name in names]
+    steps = [StepStats("all", big, service_s_max=12.5, queue_s_max=99.0, peak_worker_bytes=10**9)]
+    ledger = RunLedger()
+    entry = Entry(read=Counter({"a.jsonl": 10**6}), kept=10**6 - 50)
+    reason = "a reason that has a good many words to it, more than fit"
+    entry.dropped.update({(names[1], reason): 30, (names[2], "数"): 20})
+    entry.counters.update({(names[1], "documents that were changed in one way or another, by this stage"): 1234})
+    ledger.resume(0, entry)
+    done = replace(record(worker_deaths=3), steps=steps, ledger=ledger, notes=["a note of many words " * 8])
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = RunResult(done).summary().splitlines()
+    assert [line for line in shown if fmt.width(line) > columns] == []
+    head = next(line for line in shown if line.startswith("stage "))
+    assert "items in" in head and ("tasks in" in head) == (columns >= 120)
+    monkeypatch.delenv("COLUMNS")
+    assert "(max)" in RunResult(done).summary(), "all is shown where there is no width"

@@ -96,6 +96,13 @@ def _explain(args: argparse.Namespace) -> int:
     return _print(explain_document(args.output, args.id, args.pipeline, args.id_field))
 
 
+def _dropped(args: argparse.Namespace) -> int:
+    from gristmill.cli.dropped import show_dropped
+
+    shown = show_dropped(args.output, args.stage, args.reason, args.number, args.id_field, args.text_field)
+    return _print(list(shown))
+
+
 def _simulate(args: argparse.Namespace) -> int:
     from gristmill.cli.simulate import simulate_loads
 
@@ -112,6 +119,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "init": _init,
     "stages": _stages,
     "explain": _explain,
+    "dropped": _dropped,
     "simulate": _simulate,
 }
 
@@ -178,6 +186,21 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("id", metavar="ID", help="what the document has in its id field, or FILE#POSITION")
     explain.add_argument("--id-field", default="id", metavar="FIELD", help="the field with the id (default: id)")
     explain.add_argument("--pipeline", metavar="TARGET", help="the pipeline, where the output does not remember it")
+
+    dropped = commands.add_parser(
+        "dropped",
+        help="count the documents that a run dropped, and show examples",
+        description="Count the documents that a run dropped, by stage and reason. With --reason or --stage, show some "
+        "of them: stage, reason, score, id and the beginning of the text.",
+    )
+    dropped.add_argument("output", metavar="OUTPUT", help="the folder that the run has written to")
+    dropped.add_argument("--reason", metavar="REASON", help="the reason, or a part of it")
+    dropped.add_argument("--stage", metavar="STAGE", help="the name of the stage, or a part of it")
+    dropped.add_argument("-n", dest="number", type=_positive(int), default=5, metavar="N", help="how many (default: 5)")
+    dropped.add_argument("--id-field", default="id", metavar="FIELD", help="the field with the id (default: id)")
+    dropped.add_argument(
+        "--text-field", default="text", metavar="FIELD", help="the field with the text (default: text)"
+    )
 
     plan = commands.add_parser(
         "plan",

@@ -131,6 +131,17 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
 
 
+def escaped(text: str) -> str:
+    """``text`` on one line, with escapes for anything that could steer a terminal.
+
+    >>> print(escaped("a\\nb \\x1b[31mred \\u202e"))
+    a\\nb \\x1b[31mred \\u202e
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
 def width(text: str) -> int:
     """Terminal columns that ``text`` takes."""
     if text.isascii():

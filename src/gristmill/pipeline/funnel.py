@@ -6,19 +6,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from gristmill.ledger.run import RunLedger
+from gristmill.metrics import format as fmt
+from gristmill.pipeline.layout import padded, wrapped
 
 SHOWN_REASONS = 30
 _BAR = 30
+_LEAST_BAR, _LEAST_NAME, _LEAST_WORDS = 6, 16, 16
 
 
-def funnel(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
-    """One row for what was read, one for each stage that changed the number of documents, one for what is left."""
+def funnel(ledger: RunLedger, stages: Sequence[str], columns: int | None = None) -> Iterator[str]:
+    """One row for what was read, one for each stage that changed the number of documents, one for what is left.
+
+    Within ``columns``, if they are given.
+    """
     whole = ledger.total()
     left = whole.documents
     most = max(left + whole.made, 1)
     files = len(ledger.files)
-    resumed = f", {ledger.resumed:,} of {len(ledger.blocks):,} blocks by earlier runs" if ledger.resumed else ""
-    rows = [("read", "", left, f"from {files:,} file{'s' * (files != 1)}{resumed}")]
+    rows = [("read", "", left, f"from {files:,} file{'s' * (files != 1)}")]
     for reason, n in _shown(whole.errored):
         left -= n
         rows.append(("  errored", f"-{n:,}", left, reason))
@@ -36,9 +41,12 @@ def funnel(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
         left -= whole.merged
         rows.append(("merged", f"-{whole.merged:,}", left, "into others"))
     rows.append(("kept", "", whole.kept, f"{whole.kept / most:.1%}"))
-    yield from _table(rows, most)
+    yield from _table(rows, most, columns)
+    if ledger.resumed:
+        blocks = max(ledger.blocks_total, len(ledger.blocks))
+        yield from wrapped(f"{ledger.resumed:,} of {blocks:,} blocks by earlier runs", columns, 2)
     for (stage, name), n in sorted(whole.counters.items()):
-        yield f"  {stage}: {name} {n:,}"
+        yield from wrapped(f"{stage}: {name} {n:,}", columns, 2)
 
 
 def _shown(reasons: Counter[str]) -> Iterator[tuple[str, int]]:
@@ -53,11 +61,21 @@ def _of(dropped: Counter[tuple[str, str]], stage: str) -> Counter[str]:
     return Counter({reason: n for (name, reason), n in dropped.items() if name == stage})
 
 
-def _table(rows: Sequence[tuple[str, str, int, str]], most: int) -> Iterator[str]:
-    first = max(len(name) for name, *_ in rows)
+def _table(rows: Sequence[tuple[str, str, int, str]], most: int, columns: int | None) -> Iterator[str]:
+    first = max(fmt.width(name) for name, *_ in rows)
     second = max(len(change) for _, change, *_ in rows)
     third = max(len(f"{left:,}") for *_, left, _ in rows)
+    bars = _BAR
+    words_room: int | None = None
+    if columns is not None:
+        first = min(first, max(_LEAST_NAME, columns // 3))
+        left_over = max(0, columns - (first + second + third + 4 * 2))
+        longest = max(fmt.width(words) for *_, words in rows)
+        bars = min(_BAR, max(_LEAST_BAR, left_over - longest - 2))
+        bars = bars if left_over - bars - 2 >= min(longest, _LEAST_WORDS) else 0
+        words_room = max(0, left_over - bars - 2)
     for name, change, left, words in rows:
-        bar = "█" * round(_BAR * left / most) if left >= 0 else ""
+        bar = "█" * round(bars * left / most) if left >= 0 else ""
         number = f"{left:,}" if left >= 0 else ""
-        yield f"  {name:<{first}}  {change:>{second}}  {number:>{third}}  {bar:<{_BAR}}  {words}".rstrip()
+        shown = words if words_room is None else fmt.cut(words, words_room)
+        yield f"  {padded(name, first)}  {change:>{second}}  {number:>{third}}  {bar:<{bars}}  {shown}".rstrip()

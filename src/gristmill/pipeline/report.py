@@ -8,6 +8,7 @@ from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
 from gristmill.pipeline.funnel import funnel
+from gristmill.pipeline.layout import near_path, table, wrapped
 
 SHOWN_FAILURES = 3
 RESUME = "Run the same command to resume."
@@ -15,43 +16,55 @@ HEAD = (
     *("stage", "tasks in", "out", "dropped", "failed", "items in", "out", "failed"),
     *("busy", "service", "(max)", "queue", "(max)", "workers", "memory"),
 )
+CHOICES = (
+    tuple(range(len(HEAD))),
+    (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14),
+    (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 14),
+    (0, 1, 2, 4, 5, 6, 7, 8, 9, 13),
+    (0, 5, 6, 7, 8, 9, 13, 14),
+    (0, 5, 6, 7, 8, 9),
+    (0, 5, 6, 7),
+)
+"""Which columns of the table are shown, from the widest to the narrowest."""
 
 
-def summary(record: RunRecord) -> str:
-    """One row per stage; what is measured per step stands in the row of the step's first stage."""
+def summary(record: RunRecord, columns: int | None = None) -> str:
+    """One row per stage; what is measured per step stands in the row of the step's first stage.
+
+    Within ``columns``, if they are given: then the least important columns are left out.
+    """
     rows = [row for step in record.steps for row in _rows(step)]
-    table = ["", *_table([HEAD, *rows])]
+    lines = [line for part in _overview(record) for line in wrapped(part, columns)]
     if record.ledger is not None:
         stages = [stage.name for step in record.steps for stage in step.stages]
-        notes = [f"  {note}" for note in record.notes]
-        table = ["", "documents", *documents(record.ledger, stages), *notes, *table]
-    return "\n".join([*_overview(record), *table])
+        lines += ["", "documents", *documents(record.ledger, stages, columns)]
+        lines += [line for note in record.notes for line in wrapped(note, columns, 2)]
+    return "\n".join([*lines, "", *table([HEAD, *rows], CHOICES, columns)])
 
 
-def documents(ledger: RunLedger, stages: Sequence[str]) -> Iterator[str]:
+def documents(ledger: RunLedger, stages: Sequence[str], columns: int | None = None) -> Iterator[str]:
     """What became of documents, and where they are."""
-    yield from funnel(ledger, stages)
+    yield from funnel(ledger, stages, columns)
     if ledger.resumed and ledger.resumed == len(ledger.blocks):
-        yield "  nothing was left to do: earlier runs have done all blocks"
+        yield from wrapped("nothing was left to do: earlier runs have done all blocks", columns, 2)
     if ledger.undone:
-        yield (
-            f"  {ledger.undone:,} blocks are not done and not counted above; the next run does them again and "
-            "replaces what they have left in the output"
-        )
+        words = "are not done and not counted above; the next run does them again and replaces what they have left in"
+        yield from wrapped(f"{ledger.undone:,} blocks {words} the output", columns, 2)
     if ledger.log is None:
-        yield "  no stage writes: nothing was put anywhere"
+        yield from wrapped("no stage writes: nothing was put anywhere", columns, 2)
     else:
         folder = ledger.log.folder
+        place = near_path(folder.name)
         whole = ledger.total()
         if folder.names():
-            yield f"  kept documents     {folder.name}"
+            yield f"  kept documents     {place}"
         for what, there, name in (
             ("dropped documents", whole.dropped, EXCLUDED),
             ("what they repeat", whole.dropped, records_name(1)),
             ("bad records", whole.errored, QUARANTINE),
         ):
             if there and folder.names(name):
-                yield f"  {what:<17}  {folder.name.rstrip('/')}/{name}"
+                yield f"  {what:<17}  {place.rstrip('/')}/{name}"
 
 
 def interrupted(ledger: RunLedger, where: str = "") -> str:
@@ -155,13 +168,6 @@ def _workers(step: StepStats) -> str:
         return "0"
     low, high = min(counts), max(counts)
     return str(low) if low == high else f"{low}-{high}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for name, *cells in rows:
-        numbers = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        yield "  ".join([name.ljust(widths[0]), *numbers]).rstrip()
 
 
 def _seconds(seconds: float) -> str:

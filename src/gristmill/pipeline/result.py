@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.errors import LedgerError, OutputsNotKept, PipelineError
 from gristmill.pipeline import report
+from gristmill.pipeline.layout import terminal_columns
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
@@ -112,9 +113,12 @@ class RunResult:
                 + "".join(f"\n    {problem}" for problem in problems)
             )
 
-    def summary(self) -> str:
-        """A table for people: what went in and out of each stage, and how its workers spent their time."""
-        return report.summary(self.record)
+    def summary(self, columns: int | None = None) -> str:
+        """A table for people: what went in and out of each stage, and how its workers spent their time.
+
+        It fits ``columns``. None is the width of the terminal, or COLUMNS; where there is neither, all is shown.
+        """
+        return report.summary(self.record, terminal_columns() if columns is None else columns)
 
     def failure_report(self) -> str:
         """The first failures with their stories, for people."""

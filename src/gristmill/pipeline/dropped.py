@@ -1,0 +1,124 @@
+"""The documents that a run has dropped, from ``excluded/`` of its output: how many by reason, and examples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gristmill import fast_json
+from gristmill.errors import PlanError
+from gristmill.ledger.commits import LEDGER, RUN
+from gristmill.ledger.sides import EXCLUDED, REASON, SCORE, STAGE
+from gristmill.storage import Folder
+
+LONGEST_LINE = 64 << 20
+"""A longer line of an excluded file is skipped: it would have to be held in memory."""
+MOST_REASONS = 10_000
+ROWS = 256
+"""Rows of a Parquet file that are in memory at a time."""
+
+Reasons = Counter[tuple[str, str]]
+"""Documents by stage and reason."""
+
+
+@dataclass(frozen=True)
+class DroppedDocument:
+    """A document that was dropped, with where and why."""
+
+    stage: str
+    reason: str
+    score: float | None
+    record: Mapping[str, Any]
+    """Its own fields."""
+
+
+def output_of_run(path: str) -> Folder:
+    """The folder that a run has written to; `PlanError` if it is none."""
+    folder = Folder(path)
+    if not folder.exists(RUN):
+        raise PlanError(f"{path} is not the output of a run: there is no {RUN} in it")
+    return folder
+
+
+def dropped_reasons(folder: Folder) -> Reasons:
+    """Documents that were dropped, by stage and reason.
+
+    Of a run that has ended these are the counts of its ledger. Of any other they are counted in ``excluded/``.
+    """
+    try:
+        total = fast_json.loads(folder.read(LEDGER))["total"]["dropped"]
+        return Counter({(str(stage), str(reason)): int(n) for stage, reason, n in total})
+    except (FileNotFoundError, fast_json.JSONDecodeError, KeyError, TypeError, ValueError):
+        pass  # it has not ended, or the file is damaged
+    found: Reasons = Counter()
+    for document in dropped_documents(folder):
+        key = document.stage, document.reason
+        found[key if key in found or len(found) < MOST_REASONS else ("", "other reasons")] += 1
+    return found
+
+
+def dropped_documents(
+    folder: Folder, stages: Iterable[str] | None = None, reasons: Iterable[str] | None = None
+) -> Iterator[DroppedDocument]:
+    """The excluded documents in the order of their files; those of some stages or reasons only, if given."""
+    wanted_stages = None if stages is None else frozenset(stages)
+    wanted_reasons = None if reasons is None else frozenset(reasons)
+    for name in folder.names(EXCLUDED):
+        for record in _records(folder, f"{EXCLUDED}/{name}"):
+            stage, reason, score = record.pop(STAGE, ""), record.pop(REASON, ""), record.pop(SCORE, None)
+            if wanted_stages is not None and stage not in wanted_stages:
+                continue
+            if wanted_reasons is not None and reason not in wanted_reasons:
+                continue
+            is_number = isinstance(score, int | float) and not isinstance(score, bool)
+            yield DroppedDocument(str(stage), str(reason), score if is_number else None, record)
+
+
+def _records(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
+    from gristmill.stages.text.io.compression import Damaged, decompressed
+    from gristmill.stages.text.io.reader.files import opened
+
+    with opened(folder.full_path(name), folder.options) as file:
+        if name.endswith((".parquet", ".pq")):
+            yield from _rows(file, name)
+            return
+        try:
+            for line in _lines(decompressed(file)):
+                record = fast_json.loads(line)
+                if isinstance(record, dict):
+                    yield record
+        except (Damaged, fast_json.JSONDecodeError) as error:
+            raise PlanError(f"{folder.full_path(name)} is damaged: {error}") from None
+
+
+def _rows(file: Any, name: str) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        for batch in pq.ParquetFile(file).iter_batches(batch_size=ROWS):
+            yield from batch.to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise PlanError(f"{name} is damaged: {error}") from None
+
+
+def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of a stream, without blank ones and those that are too long."""
+    parts: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        *whole, rest = piece.split(b"\n")
+        for line in whole:
+            parts.append(line)
+            if size + len(line) <= LONGEST_LINE and (joined := b"".join(parts)).strip():
+                yield joined
+            parts, size = [], 0
+        size += len(rest)
+        if size <= LONGEST_LINE:
+            parts.append(rest)
+        else:
+            parts = []
+    if size <= LONGEST_LINE and (joined := b"".join(parts)).strip():
+        yield joined
