@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.text.io.reader.sample import first_keys
 from gristmill.tasks import DocumentBatch
 
 
@@ -42,8 +43,12 @@ class Columns:
         passed = {name: maker for name, maker in self.made_by.items() if name not in removed}
         return Columns({**passed, **made}, open=self.open, named_by=label if made else self.named_by)
 
-    def missing(self, needed: Iterable[str]) -> list[str]:
-        return [] if self.open else [name for name in needed if name not in self.made_by]
+    def missing(self, needed: Iterable[str], takes_paths: bool = False) -> list[str]:
+        """Columns that are known not to be there. A path is there if the column is that it begins with."""
+        if self.open:
+            return []
+        lacking = [name for name in needed if name not in self.made_by]
+        return [name for name in lacking if not (takes_paths and any(key in self.made_by for key in first_keys(name)))]
 
     def near(self, name: str) -> str | None:
         """A column that is there and that ``name`` may have meant."""

@@ -150,7 +150,7 @@ def _check_columns(stages: list[Stage], source: Source) -> None:
     if isinstance(source.first, DocumentBatch):
         columns = Columns.of_table(source.first.columns, "initial_tasks")
     for number, stage in enumerate(stages, 1):
-        missing = columns.missing(column_names(number, stage, "inputs"))
+        missing = columns.missing(column_names(number, stage, "inputs"), stage.takes_paths)
         if missing:
             raise PlanError(_missing_words(label(number, stage), missing, columns))
         column_names(number, stage, "outputs")

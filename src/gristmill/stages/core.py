@@ -99,6 +99,8 @@ class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
     """Whether a batch of documents becomes one batch, each document by itself: a large one is then given in parts."""
     needs_all_fields: ClassVar[bool] = False
     """Whether it is of no use without the fields of `inputs`: a run whose first records lack one does not start."""
+    takes_paths: bool = False
+    """Whether names in `inputs` may be paths into objects, as ``meta.src.crawl``."""
     only_inputs: bool = False
     """Whether it wants no columns but those of `inputs` and `looks_at`: readers then need not read the others.
 

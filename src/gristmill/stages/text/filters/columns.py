@@ -64,6 +64,11 @@ def texts_among(batch: DocumentBatch, field: str) -> Texts:
 
 
 def column_of(batch: DocumentBatch, field: str) -> Any:
+    """A column, or what documents have at a path of keys: ``meta.src.crawl``."""
+    if "." in field and (field not in batch.data.column_names or batch.data.column(field).null_count):
+        from gristmill.stages.text.filters.paths import column_at
+
+        return column_at(batch.data, field)
     if field not in batch.data.column_names:
         raise KeyError(f"there is no column {field!r}; there are: {', '.join(batch.columns)}.")
     return batch.data.column(field)
@@ -96,7 +101,8 @@ def set_column(task: DocumentBatch, field: str | pa.Field, column: pa.Array | pa
     """
     table = task.data
     name = field if isinstance(field, str) else field.name
-    cache = {key: value for key, value in task.cache.items() if key != name}
+    inside = f"{name}."
+    cache = {key: value for key, value in task.cache.items() if key != name and not str(key).startswith(inside)}
     where = table.schema.get_field_index(name)
     task.data = table.append_column(field, column) if where < 0 else table.set_column(where, field, column)
     task.cache.update(cache)

@@ -126,6 +126,8 @@ class LanguageIdentification(ProcessingStage[DocumentBatch, DocumentBatch]):
     The model is as in `FastTextLangId`.
     """
 
+    takes_paths = True
+
     def __init__(
         self,
         text_field: str = "text",

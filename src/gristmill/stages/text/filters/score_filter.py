@@ -20,6 +20,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     row_wise = True
+    takes_paths = True
     filters: list[DocumentFilter]
 
     def made_of(self) -> Sequence[object]:
@@ -42,7 +43,8 @@ class ScoreFilter(_FilterStage):
 
         ScoreFilter([WordCountFilter(50), MeanWordLengthFilter()], keep_scores=True)
 
-    Each filter sees what those before it have left. ``text_field`` is one for all or one for each filter.
+    Each filter sees what those before it have left. ``text_field`` is one for all or one for each filter; it may be a
+    path into objects, as ``meta.src.text``.
     ``score_field`` names the column for the scores (a list of names for several filters, None for none);
     ``keep_scores`` stores them all under ``<filter>_score``. Of a document that is dropped the scores of later filters
     are null. With ``invert=True`` exactly those documents stay that the filters would drop; a list of True and False
@@ -151,6 +153,7 @@ class Filter(_FilterStage):
     """Drops documents by a score that is there already: by a filter's thresholds, or by a function of the score.
 
         Filter(lambda score: score > 0.5, "quality")
+        Filter(lambda crawl: crawl == "CC-MAIN-2024-10", "meta.src.crawl")
 
     Of several filters each has its field, in order. ``invert`` turns all of them round, or single ones.
     """

@@ -41,6 +41,7 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
                 self.inner.append(Modify(list(rules), text_field))
             else:
                 self.inner.append(ScoreFilter(list(rules), text_field, keep_scores=keep_scores))
+        self.takes_paths = all(part.takes_paths for part in self.inner)
 
     def described(self) -> str | dict[str, Any]:
         """What stands behind ``recipe:`` in YAML; the version is always there, so that it means the same later."""

@@ -17,7 +17,7 @@ from gristmill.stages.registry import arguments_of
 from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, UNPACKED, bytes_of, default_blocksize, numbered
 from gristmill.stages.text.io.compression import by_name
 from gristmill.stages.text.io.listing import File, list_input
-from gristmill.stages.text.io.reader.sample import Some, check
+from gristmill.stages.text.io.reader.sample import Some, check, first_keys
 from gristmill.stages.text.io.stamps import check_path
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
 
@@ -256,8 +256,13 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         for stage in after:
             names = self._taken(stage)
             takes_all |= names is None
+            looked_at = stage.looks_at()
+            if stage.takes_paths:
+                paths = [name for name in names or () if "." in name]
+                names = [name for name in names or () if "." not in name]
+                looked_at = [*looked_at, *(key for path in paths for key in first_keys(path))]
             needed.update(dict.fromkeys(name for name in names or () if name not in made))
-            probed.update(dict.fromkeys(name for name in stage.looks_at() if name not in made))
+            probed.update(dict.fromkeys(name for name in looked_at if name not in made))
             if stage.is_custom() and not is_open:
                 required.update(dict.fromkeys(name for name in stage.inputs()[1] if name not in made))
             if stage.output_type() not in (None, DocumentBatch):
@@ -281,9 +286,9 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
             return None
         return stage.inputs()[1] if stage.declares_inputs() else None
 
-    def _first_fields(self, part: FileRange) -> set[str]:
-        """The fields of the first records; empty if they cannot be told quickly."""
-        return set()
+    def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
+        """The fields of the first records, each with the paths inside; empty if they cannot be told quickly."""
+        return {}
 
     def _groups(self, files: list[File], block_bytes: int | None = None) -> list[list[FileRange]]:
         """The blocks that files make, of ``block_bytes`` if that is decided already."""

@@ -22,7 +22,7 @@ class DocumentReader(FileReader):
     """Documents from JSONL and Parquet files, in one stream in the order of the sorted paths.
 
     Files that end in .parquet or .pq are read as `ParquetReader` does, all others as `JsonlReader` does; the arguments
-    are the same. Fields of documents may differ between files: a writer of Parquet may need a ``schema``.
+    are the same. Fields of documents may differ between files.
     """
 
     loads = (*JsonlReader.loads, *ParquetReader.loads)
@@ -88,7 +88,7 @@ class DocumentReader(FileReader):
         self._jsonl._take_for(after)
         self._parquet._take_for(after)
 
-    def _first_fields(self, part: FileRange) -> set[str]:
+    def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
         return self._of(part.path)._first_fields(part)
 
     def _first_of(self, file: File, limit: int) -> tuple[int, File]:

@@ -102,16 +102,16 @@ class JsonlReader(FileReader):
 
         return Records(Wanted(self.text_field, self.columns, self.fields, self.if_there, self.required))
 
-    def _first_fields(self, part: FileRange) -> set[str]:
+    def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
         from gristmill.stages.text.io.reader.files import RangeFile, is_compressed
 
         if part.stop < 0 or is_compressed(part.path, self.options):
-            return set()
+            return {}
         try:
             with RangeFile(part.path, self.options) as file:
                 head = bytes(file.read(0, min(part.stop, sample.BYTES)))
         except OSError:  # it is said when the file is read
-            return set()
+            return {}
         return sample.fields_of(head)
 
     def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> sample.Some:

@@ -68,15 +68,15 @@ class ParquetReader(FileReader):
             self.options, self.text_field, columns, required, batch_bytes or self.block_bytes, LARGE, self._choice
         )
 
-    def _first_fields(self, part: FileRange) -> set[str]:
-        from gristmill.stages.text.io.reader.row_groups import duplicated, is_text, schema_of
+    def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
+        from gristmill.stages.text.io.reader.row_groups import duplicated, is_text, paths_in, schema_of
 
         try:
             schema = schema_of(part.path, self.options)
         except OSError:  # it is said when the file is read
-            return set()
+            return {}
         if schema is None:
-            return set()
+            return {}
         if twice := [name for name in duplicated(schema) if name == self.text_field or self.fields is None]:
             raise PlanError(
                 f"{self.name!r}: {part.path} has several columns with the name {twice[0]!r}.\n"
@@ -88,7 +88,7 @@ class ParquetReader(FileReader):
                 f"{self.name!r}: the column {self.text_field!r} of {part.path} is of type {kind}, not text.\n"
                 "    say text_field=... where the text is in another column, or text_field=None where there is none."
             )
-        return set(schema.names)
+        return {field.name: set(paths_in(field.type, field.name)) for field in schema}
 
     def _groups(self, files: list[File], block_bytes: int | None = None) -> list[list[FileRange]]:
         if self.files_per_partition:

@@ -76,6 +76,14 @@ def schema_of(path: str, options: Mapping[str, Any]) -> pa.Schema | None:
         return None
 
 
+def paths_in(kind: pa.DataType, name: str) -> Iterator[str]:
+    """The paths of all members of a struct of this name."""
+    for i in range(kind.num_fields if pa.types.is_struct(kind) else 0):
+        path = f"{name}.{kind.field(i).name}"
+        yield path
+        yield from paths_in(kind.field(i).type, path)
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Whether a column of this type holds texts."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind

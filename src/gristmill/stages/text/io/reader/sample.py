@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -28,6 +28,8 @@ class Some:
 
 
 RECORDS = 1000
+MOST_PATHS = 1000
+"""Inside a field, from which on others are not noted."""
 
 
 class Counted:
@@ -51,24 +53,40 @@ class Counted:
         return data
 
 
-def fields_of(lines: bytes) -> set[str]:
-    """The fields of the first records in the beginning of a file; none if no record can be read."""
-    found: set[str] = set()
+def fields_of(lines: bytes) -> dict[str, set[str]]:
+    """The fields of the first records in the beginning of a file, each with the paths of members inside."""
+    found: dict[str, set[str]] = {}
     for line in lines.removeprefix(b"\xef\xbb\xbf").splitlines()[:RECORDS]:
         try:
             record = fast_json.loads(line)
         except fast_json.JSONDecodeError:
             continue
         if isinstance(record, dict):
-            found.update(record)
+            for name, value in record.items():
+                paths = found.setdefault(name, set())
+                if isinstance(value, dict) and len(paths) < MOST_PATHS:
+                    paths.update(_paths_in(value, name))
     return found
+
+
+def _paths_in(value: dict[str, Any], name: str) -> Iterator[str]:
+    for key, member in value.items():
+        yield f"{name}.{key}"
+        if isinstance(member, dict):
+            yield from _paths_in(member, f"{name}.{key}")
+
+
+def first_keys(path: str) -> list[str]:
+    """The top-level fields that hold what is at a path: ``a.b.c`` may be a field, or in one named ``a.b`` or ``a``."""
+    parts = path.split(".")
+    return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
 def check(
     reader: str,
     text_field: str | None,
     path: str,
-    found: set[str],
+    found: Mapping[str, set[str]],
     stages: Sequence[ProcessingStage[Any, Any]],
 ) -> None:
     """Raise `PlanError` if the first records have no text, or lack what a filter looks at or what seems misspelt.
@@ -88,7 +106,11 @@ def check(
         for name in stage.inputs()[1] if stage.declares_inputs() else ():
             if name in found or name in made:
                 continue
-            near = difflib.get_close_matches(name, found, 1)
+            keys = [key for key in first_keys(name) if stage.takes_paths and (key in found or key in made)]
+            if any(key in made or name in found[key] for key in keys):
+                continue
+            paths = {path for key in keys for path in found.get(key, ())}
+            near = difflib.get_close_matches(name, [*found, *paths], 1)
             words = f"stage {stage.name!r} needs the field {name!r}, which the first records of {path} do not have"
             if near or hasattr(stage, "filters") or hasattr(stage, "rules") or stage.needs_all_fields:
                 hint = f" Did you mean {near[0]!r}?" if near else f" They have: {there}."
