@@ -57,6 +57,13 @@ def public_url(url: str) -> str:
     return "::".join(_without(part) for part in url.split("::"))
 
 
+def without_query(url: str) -> str:
+    """Return a URL of the web up to its query: its end tells the format of the file. Other paths stay as they are."""
+    if url.partition("://")[0].rpartition("::")[2].lower() not in WEB:
+        return url
+    return re.split("[?#]", url, maxsplit=1)[0]
+
+
 def without_secrets(text: str) -> str:
     """Return a message with the secrets taken out of all URLs in it.
 

@@ -24,7 +24,7 @@ def describe_inputs(tasks: Iterable[Task[Any]] | None) -> str:
     )
     if not blocks or len(blocks) != len(tasks):
         return f"{len(tasks):,} task{'s' * (len(tasks) != 1)}"
-    paths = {part.path for block in blocks for part in block.data}
+    paths = {part.location for block in blocks for part in block.data}
     sizes = [_size(path) for path in sorted(paths)]
     known = sum(size for size in sizes if size is not None)
     return (

@@ -123,7 +123,7 @@ def remembered(output: str) -> str | None:
     folder = Folder(output)
     try:
         run = fast_json.loads(folder.read(RUN))
-    except (FileNotFoundError, fast_json.JSONDecodeError):
+    except (FileNotFoundError, NotADirectoryError, fast_json.JSONDecodeError):
         raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it") from None
     text: str | None = run.get("pipeline")
     return text

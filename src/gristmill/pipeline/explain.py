@@ -14,6 +14,7 @@ from gristmill.ledger.commits import DECIDED
 from gristmill.ledger.sides import is_output
 from gristmill.pipeline.cut import phase_folder, records_folder
 from gristmill.pipeline.explain_duplicates import Found, in_common, look_up
+from gristmill.secrets import without_query
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.exact.pieces import NOTHING_LEFT, PieceDeduplication, without
@@ -219,7 +220,7 @@ def _at(reader: Stage, blocks: Sequence[Task[Any]], path: str, ident: str, posit
     for block in blocks:
         for part in block.data:
             plain = part.path == path and part.start <= position < part.stop
-            if plain and not path.endswith(".parquet"):
+            if plain and not without_query(path).endswith(".parquet"):
                 near = FileBlock([replace(part, start=position, stop=position + 1, limit=-1)], task_id=block.task_id)
                 if (found := _among(reader, near, ID, ident)) is not None:
                     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from gristmill.secrets import public_url
 from gristmill.tasks.task import Task
 
 
@@ -38,6 +39,7 @@ class FileRange:
     """A file, or a part of it."""
 
     path: str
+    """The path or URL without secrets: the name of the file in ids, records and messages."""
     start: int = 0
     """The first byte, or the first row group of a Parquet file."""
     stop: int = -1
@@ -50,6 +52,19 @@ class FileRange:
     """Identifies the file where documents are sampled, wherever the input lies."""
     batch_bytes: int = field(default=0, repr=False, compare=False)
     """How much goes into one batch where a range becomes several; 0: the reader's default."""
+    url: str = field(default="", repr=False, compare=False)
+    """The URL with its secrets; empty: it has none."""
+
+    @classmethod
+    def of(cls, path: str) -> FileRange:
+        """Return all of a file."""
+        shown = public_url(path)
+        return cls(path) if shown == path else cls(shown, url=path)
+
+    @property
+    def location(self) -> str:
+        """What the file is opened by."""
+        return self.url or self.path
 
 
 @dataclass

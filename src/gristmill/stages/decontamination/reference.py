@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.lazy import np
+from gristmill.secrets import without_query
 from gristmill.stages.text.io.listing import File, list_files
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
@@ -88,7 +89,7 @@ class Source:
         entries: list[int] = list(range(len(self.texts)))
         found: set[str] = set()
         for file in files:
-            for name, pieces in self._entries(file.path, found):
+            for name, pieces in self._entries(file, found):
                 texts += pieces
                 entries += [len(names)] * len(pieces)
                 names.append(name)
@@ -100,10 +101,11 @@ class Source:
                 raise PlanError(f"no record of the reference {', '.join(self.paths)} has a text in the field {name!r}.")
         return Reference(names, Texts.of(texts), np.array(entries, np.int64))
 
-    def _entries(self, path: str, found: set[str]) -> Iterator[tuple[str, list[str]]]:
+    def _entries(self, file: File, found: set[str]) -> Iterator[tuple[str, list[str]]]:
         """The entries of a file with their texts, in order; fields that have some are added to those ``found``."""
         count = with_text = 0
-        for batch in self._batches(path):
+        path = file.path
+        for batch in self._batches(file.location):
             bad = batch.account.bad
             if bad:
                 more = f" There are {len(bad)} such records in it." if len(bad) > 1 else ""
@@ -124,7 +126,7 @@ class Source:
 
     def _batches(self, path: str) -> Iterator[DocumentBatch]:
         kind: type[FileReader] = JsonlReader
-        if path.lower().endswith(ParquetReader.extensions):
+        if without_query(path).lower().endswith(ParquetReader.extensions):
             kind = ParquetReader
         reader = kind(path, fields=list(self.fields), read_kwargs=dict(self.read_kwargs), text_field=None)
         read: Any = reader.process(FileGroupTask(data=[path]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import PlanError
+from gristmill.secrets import without_query
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.text.io.listing import list_files
 from gristmill.stages.text.io.reader import JsonlReader, ParquetReader
@@ -107,7 +108,9 @@ class DeduplicationWorkflow:
         ends = {"jsonl": JsonlReader.extensions, "parquet": ParquetReader.extensions}
         storage = dict(self.read_kwargs.get("storage_options") or {})
         files = list_files(self.input_path, (*ends["jsonl"], *ends["parquet"]), storage)
-        found = {kind: sum(file.path.endswith(end) for file in files) for kind, end in ends.items()}
+        found = {
+            kind: sum(without_query(file.path).lower().endswith(end) for file in files) for kind, end in ends.items()
+        }
         if all(found.values()):
             raise PlanError(
                 f"{self.input_path} holds {found['jsonl']} JSONL and {found['parquet']} Parquet files: say by "

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
+from gristmill.secrets import without_query
 from gristmill.stages.text.io.guarded import Guarded
 
 CHUNK_BYTES = 1 << 16
@@ -27,7 +28,7 @@ class Damaged(Exception):
 
 def by_name(path: str) -> str | None:
     """How a file is compressed, by the end of its name."""
-    lowered = path.lower()
+    lowered = without_query(path).lower()
     return next((kind for end, kind in BY_NAME.items() if lowered.endswith(end)), None)
 
 

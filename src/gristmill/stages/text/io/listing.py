@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gristmill.errors import PlanError
+from gristmill.secrets import public_url
 from gristmill.stages.text.io.compression import BY_NAME
 from gristmill.stages.text.io.stamps import of_entry
 from gristmill.storage import local_path, storage_of
@@ -38,6 +39,7 @@ class File:
     """A file of the input by its full path or URL."""
 
     path: str
+    """Without secrets."""
     size: int | None
     """None where the storage does not report it."""
     version: str = ""
@@ -47,6 +49,13 @@ class File:
     stamp: FileStamp = field(default=FileStamp(), compare=False)
     limit: int = field(default=-1, compare=False)
     """How many records are taken at most; -1: all."""
+    url: str = field(default="", compare=False)
+    """The URL with its secrets; empty: it has none."""
+
+    @property
+    def location(self) -> str:
+        """What the file is opened by."""
+        return self.url or self.path
 
 
 @dataclass
@@ -82,7 +91,11 @@ class Listing:
         return sorted(self.found.values())
 
     def add(self, file: File) -> None:
-        self.found.setdefault(file.path, file)
+        if self.found.setdefault(file.path, file).url != file.url:
+            raise PlanError(
+                f"several URLs of the input are {file.path} once secrets are left out (signatures, tokens, passwords), "
+                "and documents could not be told apart: name each file once, or copy the files first."
+            )
         self.added += 1
 
     def is_wanted(self, name: str) -> bool:
@@ -212,7 +225,7 @@ def plain_errors(path: str, options: Mapping[str, Any]) -> Iterator[None]:
         if unknown is not None:
             names = ", ".join(sorted(map(str, options))) or "none"
             told = f"its storage has no option {unknown[1]!r}. The storage_options given are: {names}"
-        raise PlanError(f"{path!r} cannot be read: {told}") from error
+        raise PlanError(f"{path!r} cannot be read: {told}") from None  # what it came from may hold secrets
 
 
 class _Remote:
@@ -260,7 +273,7 @@ class _Remote:
             except PermissionError:
                 raise PlanError(f"{given!r} may not be read: permission denied.") from None
         if entry["type"] != "directory":
-            self._add(entry, posixpath.basename(path))
+            self._add(entry, posixpath.basename(public_url(path)))
         else:
             before = self.listing.added
             self._below(path, path)
@@ -295,10 +308,11 @@ class _Remote:
                 self.listing.note_other(self.storage.unstrip_protocol(entry["name"]))
 
     def _add(self, entry: Any, name: str) -> None:
-        path = self.storage.unstrip_protocol(entry["name"])
+        url = self.storage.unstrip_protocol(entry["name"])
+        path = public_url(url)
         if entry.get("size") is None:  # web servers list names only
             with suppress(FileNotFoundError):  # the reader reports it
                 entry = {**entry, **self.storage.info(entry["name"])}
         stamp = of_entry(entry)
         version = stamp.marks[0][1] if stamp.marks else ""
-        self.listing.add(File(path, stamp.size, version, name, stamp))
+        self.listing.add(File(path, stamp.size, version, name, stamp, url="" if url == path else url))

@@ -16,7 +16,7 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, UNPACKED, bytes_of, default_blocksize, numbered
 from gristmill.stages.text.io.compression import by_name
-from gristmill.stages.text.io.listing import File, list_input
+from gristmill.stages.text.io.listing import File, list_input, plain_errors
 from gristmill.stages.text.io.reader.sample import Some, check, first_keys
 from gristmill.stages.text.io.stamps import check_path
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
@@ -112,7 +112,9 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         files = listing.files
         if self.limit is not None:
             files = self._first(files, self.limit)
-        blocks = numbered(self._groups(files))
+        with plain_errors(files[0].path, self.options):
+            groups = self._groups(files)
+        blocks = numbered(groups)
         self.__dict__["_listed"] = blocks
         self.__dict__["_files"] = files
         return blocks
@@ -130,7 +132,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         found = []
         for file in files if all(file.stamp.place for file in files) else self._listed_again(files):
             try:
-                check_path(file.path, file.stamp, self.options)
+                check_path(file.location, file.stamp, self.options)
             except InputChanged as error:
                 found.append(str(error))
         return found
@@ -176,7 +178,9 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
             clone.fan_out = listed is None or any(self._gives_several(block) for block in listed)
             if listed:
                 path = listed[0].data[0].path
-                check(self.name, self.text_field, path, self._first_fields(listed[0].data[0]), after)
+                with plain_errors(path, self.options):
+                    fields = self._first_fields(listed[0].data[0])
+                check(self.name, self.text_field, path, fields, after)
         return clone
 
     def reading_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> Self:
@@ -202,7 +206,12 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         some = whole._some(parts, sizes, size)
         most = self.limit or sys.maxsize
         rate = 1.0 if self.sample is None else self.sample
-        return Some(some.read, lambda batch: min(some.times(batch) * rate, most / max(1, batch.num_items)))
+
+        def read() -> DocumentBatch:
+            with plain_errors(parts[0].path, self.options):
+                return some.read()
+
+        return Some(read, lambda batch: min(some.times(batch) * rate, most / max(1, batch.num_items)))
 
     def _choice(self, part: FileRange) -> Choice:
         """Which records of a range are taken."""
@@ -219,7 +228,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
             try:
                 taken, file = self._first_of(file, limit)
             except OSError as error:
-                raise PlanError(f"{file.path} cannot be read: {error.strerror or error}.") from error
+                raise PlanError(f"{file.path} cannot be read: {error.strerror or error}.") from None
             found.append(file)
             limit -= taken
         return found
@@ -240,7 +249,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
             from gristmill.stages.text.io.reader.choice import file_key
 
             key = file_key(file.name)
-        return FileRange(file.path, start, stop, limit, file.stamp, key, batch_bytes)
+        return FileRange(file.path, start, stop, limit, file.stamp, key, batch_bytes, file.url)
 
     def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
         raise NotImplementedError
@@ -306,5 +315,5 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     @staticmethod
     def _ranges(task: FileBlock | FileGroupTask) -> list[FileRange]:
         if isinstance(task, FileGroupTask):
-            return [FileRange(path) for path in task.data]
+            return [FileRange.of(path) for path in task.data]
         return task.data

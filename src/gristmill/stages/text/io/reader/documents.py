@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from gristmill.secrets import without_query
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.stages.text.io.listing import JSONL, PARQUET, File
@@ -48,7 +49,7 @@ class DocumentReader(FileReader):
 
     def _of(self, path: str) -> JsonlReader | ParquetReader:
         """The reader for a file."""
-        return self._parquet if path.lower().endswith(PARQUET) else self._jsonl
+        return self._parquet if without_query(path).lower().endswith(PARQUET) else self._jsonl
 
     def preload(self) -> None:
         self._jsonl.preload()

@@ -66,7 +66,7 @@ class JsonlReader(FileReader):
         records = self._records()
         for part in ranges:
             records.choice = self._choice(part)
-            with RangeFile(part.path, self.options, part.stamp) as file:
+            with RangeFile(part.location, self.options, part.stamp) as file:
                 add_range(records, file, part)
         return records.batch(known=getattr(task, "documents", None))
 
@@ -80,10 +80,10 @@ class JsonlReader(FileReader):
         for part, is_stream in zip(ranges, streams, strict=True):
             records.choice = self._choice(part)
             if not is_stream:
-                with RangeFile(part.path, self.options, part.stamp) as plain:
+                with RangeFile(part.location, self.options, part.stamp) as plain:
                     add_range(records, plain, part)
                 continue
-            with opened(part.path, self.options, True, part.stamp) as file:
+            with opened(part.location, self.options, True, part.stamp) as file:
                 counted = sample.Counted(file)
                 stream = decompressed(cast(BinaryIO, counted))
                 for _ in add_stream(records, part.path, stream, part.batch_bytes or self.block_bytes):
@@ -108,7 +108,7 @@ class JsonlReader(FileReader):
         if part.stop < 0 or is_compressed(part.path, self.options):
             return {}
         try:
-            with RangeFile(part.path, self.options) as file:
+            with RangeFile(part.location, self.options) as file:
                 head = bytes(file.read(0, min(part.stop, sample.BYTES)))
         except OSError:  # it is said when the file is read
             return {}
@@ -123,7 +123,7 @@ class JsonlReader(FileReader):
         if is_compressed(middle.path, self.options):
             return self._some_of_stream(middle, whole, size * STREAM_TIMES)
         stop = sizes[middle.path] if middle.stop < 0 else middle.stop
-        near = FileRange(middle.path, middle.start, min(stop, middle.start + size))
+        near = FileRange(middle.path, middle.start, min(stop, middle.start + size), url=middle.url)
 
         def read() -> DocumentBatch:
             found = self.process(FileBlock([near], task_id="0"))
@@ -150,7 +150,7 @@ class JsonlReader(FileReader):
         def read() -> DocumentBatch:
             nonlocal taken
             records = self._records()
-            with opened(part.path, self.options) as file:
+            with opened(part.location, self.options) as file:
                 counted = sample.Counted(file)
                 for _ in add_stream(records, part.path, some(counted), 2 * size):
                     pass
@@ -183,7 +183,7 @@ class JsonlReader(FileReader):
         from gristmill.stages.text.io.reader.records import Census
 
         census = Census(self._choice(self._range(file, limit=limit)))
-        with opened(file.path, self.options, True, file.stamp) as stream:
+        with opened(file.location, self.options, True, file.stamp) as stream:
             for _ in add_stream(census, file.path, decompressed(stream), CENSUS_BYTES):
                 pass
         if not census.choice.is_full:
@@ -197,7 +197,7 @@ class JsonlReader(FileReader):
         def look(file: File) -> bool:
             if file.size is None or is_compressed(file.path, self.options):
                 return True
-            return (file.size > limit or file.limit >= 0) and not serves_ranges(file.path, self.options)
+            return (file.size > limit or file.limit >= 0) and not serves_ranges(file.location, self.options)
 
         if all("://" not in file.path for file in files):
             return [look(file) for file in files]

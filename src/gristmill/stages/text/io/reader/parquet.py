@@ -72,7 +72,7 @@ class ParquetReader(FileReader):
         from gristmill.stages.text.io.reader.row_groups import duplicated, is_text, paths_in, schema_of
 
         try:
-            schema = schema_of(part.path, self.options)
+            schema = schema_of(part.location, self.options)
         except OSError:  # it is said when the file is read
             return {}
         if schema is None:
@@ -120,7 +120,7 @@ class ParquetReader(FileReader):
 
         from gristmill.stages.text.io.reader.row_groups import row_group_rows
 
-        rows = row_group_rows(file.path, self.options, file.stamp)
+        rows = row_group_rows(file.location, self.options, file.stamp)
         if rows is None or self.sample is None:
             return [1] if rows is None else rows
         choice = self._choice(self._range(file))
@@ -146,15 +146,16 @@ class ParquetReader(FileReader):
         from gristmill.stages.text.io.reader.row_groups import row_count
 
         middle = parts[len(parts) // 2]
-        first = FileRange(middle.path, middle.start, middle.start + 1)
+        first = FileRange(middle.path, middle.start, middle.start + 1, url=middle.url)
         few = copy.copy(self)
         few.blocksize = size // LARGE
 
         def times(batch: DocumentBatch) -> float:
-            paths = list(dict.fromkeys(part.path for part in parts))
+            locations = {part.path: part.location for part in parts}
+            paths = list(locations)
             some = paths[:: -(-len(paths) // FOOTERS)]
             with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-                rows = sum(pool.map(lambda path: row_count(path, self.options), some))
+                rows = sum(pool.map(lambda path: row_count(locations[path], self.options), some))
             whole = rows * sum(sizes[path] for path in paths) / max(1, sum(sizes[path] for path in some))
             return whole / max(1, batch.num_items)
 
@@ -167,7 +168,7 @@ class ParquetReader(FileReader):
         def look(file: File) -> list[int] | None:
             if file.size is None or file.size * SMALL_PART <= limit:
                 return None
-            return row_group_sizes(file.path, self.options) or None
+            return row_group_sizes(file.location, self.options) or None
 
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:  # a request for each file, on a storage far away
             return list(pool.map(look, files))

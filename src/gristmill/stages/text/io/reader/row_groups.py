@@ -177,7 +177,7 @@ class RowGroups:
     def _pieces(self, part: FileRange) -> Iterator[_Piece]:
         choice = self.choice_of(part)
         try:
-            with opened_parquet(part.path, self.options, part.stamp) as (file, guarded):
+            with opened_parquet(part.location, self.options, part.stamp) as (file, guarded):
                 if twice := [name for name in duplicated(file.schema_arrow) if self._reads(name)]:
                     raise Unreadable(f"several columns have the name {twice[0]!r}")
                 stop = file.num_row_groups if part.stop < 0 else part.stop
