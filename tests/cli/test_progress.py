@@ -20,6 +20,8 @@ import termios
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 GATES = '''
@@ -56,7 +58,10 @@ stages:
 """
 BLOCKS = 12
 NUMBER = r"([\d,]*[1-9][\d,]*)"
-IN_A_BLOCK = rf"0/1 blocks \((\d+)%\)[^\n]*\s(?:[^\n]*\s)?{NUMBER}(?: documents)? read\W+{NUMBER} kept"
+IN_A_BLOCK = {
+    "lines": rf"0/1 blocks \(([1-9]\d*)%\)[^\n]* {NUMBER}(?: documents)? read, {NUMBER} kept",
+    "live": rf"0/1 blocks \(([1-9]\d*)%\)[^\n]*\n\r?input +{NUMBER} documents read · {NUMBER} kept",
+}
 
 
 def texts(count: int, wait_at: int) -> list[str]:
@@ -132,12 +137,22 @@ def until(pieces: Iterator[str], pattern: str) -> re.Match[str]:
 def test_documents_inside_a_block_are_counted_while_it_is_read(folder, view):
     one_block(folder)
     with running(folder, "--view", view) as (process, pieces):
-        percent, read, kept = (int(n.replace(",", "")) for n in until(pieces, IN_A_BLOCK).groups())
-        assert percent > 0 and 2000 >= read >= kept > 0
+        percent, read, kept = (int(n.replace(",", "")) for n in until(pieces, IN_A_BLOCK[view]).groups())
+        assert percent <= 100 and 2000 >= read >= kept
         (folder / "go").touch()
         until(pieces, r"1/1 blocks \(100%\)")
         until(pieces, r"kept +1,000 ")
         assert process.wait(100) == 0
+
+
+def test_a_row_group_of_a_parquet_file_is_a_block_that_moves_too(folder):
+    table = pa.table({"id": list(range(2000)), "text": texts(2000, 1999)})
+    pq.write_table(table, folder / "input" / "a.parquet", row_group_size=2000, use_dictionary=False)
+    text = (folder / "pipeline.yaml").read_text().replace("JsonlReader", "ParquetReader")
+    (folder / "pipeline.yaml").write_text(text)
+    with running(folder, "--view", "lines") as (_, pieces):
+        percent, read, kept = (int(n.replace(",", "")) for n in until(pieces, IN_A_BLOCK["lines"]).groups())
+        assert percent <= 100 and 2000 >= read >= kept
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -186,9 +186,12 @@ class RowGroups:
                     if choice.is_full:
                         break
                     about = file.metadata.row_group(group)
+                    packed = sum(about.column(i).total_compressed_size for i in range(about.num_columns))
                     try:
                         with _telling_apart(guarded):
-                            yield from self._group(file, part.path, group, row, choice)
+                            for piece in self._group(file, part.path, group, row, choice):
+                                self.account.bytes_read += packed * piece.size // max(about.total_byte_size, 1)
+                                yield piece
                     except Unreadable as error:
                         reason = f"row group {group} with {about.num_rows} rows cannot be read: {error}"
                         self._bad(part.path, row, reason)
