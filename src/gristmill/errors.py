@@ -61,12 +61,16 @@ class OutputChanged(PlanError):
     """The output folder holds what another pipeline, or another input, has made. Nothing was started."""
 
 
+class OutputDamaged(OutputChanged):
+    """Files in the output folder are not what a run has written. Nothing was removed."""
+
+
 class OutputsNotKept(PipelineError):
     """The final tasks of a run were asked for, but not kept."""
 
 
 class PipelineFailed(PipelineError):
-    """A run ended with tasks that failed. ``result``, a `RunResult`, holds what was done all the same."""
+    """A run ended with tasks that failed, or kept nothing. ``result``, a `RunResult`, holds what was done."""
 
     def __init__(self, message: str, result: Any) -> None:
         super().__init__(message)
@@ -81,3 +85,7 @@ class InputChanged(PipelineFailed):
 
     def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message, result)
+
+
+class NothingKept(PipelineFailed):
+    """A run read documents and kept none. ``run(allow_empty=True)`` accepts that."""

@@ -6,7 +6,8 @@ import os
 import posixpath
 import re
 import uuid
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +15,7 @@ from gristmill.errors import PlanError, no_room
 from gristmill.secrets import public_url
 
 TEMPORARY = ".tmp-"
-"""How names of files begin that are not finished. Nobody reads them; a later run removes them."""
+"""The start of the names of unfinished files. Readers skip them. The run that made them removes them at its end."""
 
 AT_ONCE_BYTES = 256 << 10
 """Larger pieces are slow to write where the system keeps files in memory by large pages: up to ten times, measured."""
@@ -68,16 +69,28 @@ ARCHIVES = ("zip", "tar", "libarchive")
 """Storages inside of files: the last link of such a chain may be a local path."""
 
 
+def checksum(data: Any, before: str = "") -> str:
+    """Return the CRC-32 of bytes as 8 hexadecimal digits. ``before`` is the checksum of the bytes before them.
+
+    CRC-32 finds damage, not forgery. It is part of Python and runs at 2 to 4 GB/s on one core: about 2 % of the CPU
+    time of the text benchmark. BLAKE2b, at 0.3 to 0.8 GB/s, would take about 10 %.
+    """
+    with memoryview(data) as view, view.cast("B") as content:
+        return f"{zlib.crc32(content, int(before or '0', 16)):08x}"
+
+
 class Folder:
     """A folder by path or URL.
 
     ``write`` is atomic: on disk by a temporary file that is renamed, elsewhere by an upload that completes or does not
-    show. Names are relative and may hold slashes; folders are made as they are needed.
+    show. Names are relative and may hold slashes; folders are made as they are needed. ``mark`` is part of the names of
+    temporary files, so that a run recognizes its own.
     """
 
-    def __init__(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], options: Mapping[str, Any] | None = None, mark: str = "") -> None:
         self.url = os.fspath(path)
         self.options = dict(options or {})
+        self.mark = mark
         self._made = -1
         self._fs: Any = None
         if "\0" in self.url:
@@ -102,7 +115,11 @@ class Folder:
         return self._fs
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.url, self.options)
+        return type(self), (self.url, self.options, self.mark)
+
+    def sub(self, name: str) -> Folder:
+        """Return a folder within this one, with the same storage options and mark."""
+        return Folder(f"{self.url.rstrip('/')}/{name}", self.options, self.mark)
 
     def __repr__(self) -> str:
         return f"Folder({self.name!r})"
@@ -120,14 +137,15 @@ class Folder:
         path = self.path(name)
         return path if self.is_local else str(self.fs.unstrip_protocol(path))
 
-    def write(self, name: str, data: Any) -> None:
-        """Put a file in place, or replace it."""
+    def write(self, name: str, data: Any, durable: bool = False) -> None:
+        """Put a file in place, or replace it. A ``durable`` one survives a power failure once this returns."""
         path = self.path(name)
         if not self.is_local:
             self.fs.pipe_file(path, bytes(data))  # those that upload take nothing else that has bytes
             return
         parent, base = os.path.split(path)
-        temporary = os.path.join(parent, f"{TEMPORARY}{base}-{uuid.uuid4().hex[:8]}")
+        mark = f"{self.mark}-" if self.mark else ""
+        temporary = os.path.join(parent, f"{TEMPORARY}{mark}{base}-{uuid.uuid4().hex[:8]}")
         try:
             try:
                 file = open(temporary, "wb", buffering=0)  # noqa: SIM115  # opened again where the folder is missing
@@ -138,13 +156,29 @@ class Folder:
                 at = 0
                 while at < len(content):
                     at += file.write(content[at : at + AT_ONCE_BYTES])
+                if durable:
+                    os.fsync(file.fileno())
             os.replace(temporary, path)
+            if durable:
+                _sync(parent)
         except BaseException as error:
             if os.path.exists(temporary):
                 os.unlink(temporary)
             if isinstance(error, OSError) and (full := no_room(path, error)) is not None:
                 raise full from None
             raise
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Make files durable, with the folders that they are in. Files that do not exist are skipped.
+
+        Object stores confirm an upload only when it is durable, so nothing is done there.
+        """
+        if not self.is_local:
+            return
+        paths = [self.path(name) for name in names]
+        for path in [*paths, *dict.fromkeys(os.path.dirname(path) for path in paths)]:
+            with suppress(FileNotFoundError):
+                _sync(path)
 
     def read(self, name: str) -> bytes:
         """All of a file; `FileNotFoundError` if there is none."""
@@ -177,6 +211,12 @@ class Folder:
         files.pop("", None)
         return files
 
+    def remove_empty(self, *names: str) -> None:
+        """Remove folders within this one in which there is nothing; others stay, and object stores have none."""
+        for name in names if self.is_local else ():
+            with suppress(OSError):  # it does not exist, or is not empty
+                os.rmdir(self.path(name))
+
     def remove(self, name: str = "") -> None:
         """Remove a file or a folder with all that is in it; no error if there is none."""
         path = self.path(name)
@@ -187,6 +227,15 @@ class Folder:
                 self.fs.rm(path, recursive=True)
         except FileNotFoundError:
             pass
+
+
+def _sync(path: str) -> None:
+    """Write what the system holds of a file, or of a folder's list of names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _local_sizes(folder: str) -> dict[str, int]:

@@ -14,6 +14,7 @@ from tests.ledger.test_runs import curate, run
 from gristmill.errors import OutputChanged, PipelineFailed, PlanError
 from gristmill.ledger.commits import CommitLog
 from gristmill.ledger.entry import MOST_REASONS, Entry
+from gristmill.ledger.opening import clear
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.function_definitions import processing_stage
@@ -84,7 +85,7 @@ def test_starting_over_that_is_stopped_in_the_middle_does_not_look_like_done(cor
 
     monkeypatch.setattr(Folder, "remove", stop_soon)
     with pytest.raises(KeyboardInterrupt):
-        CommitLog(Folder(out)).clear()
+        clear(CommitLog(Folder(out)))
     monkeypatch.undo()
     result = run(curate(corpus, out))
     assert result.ledger.resumed == 0 and written(out) == before
@@ -94,7 +95,11 @@ def test_starting_over_that_is_stopped_in_the_middle_does_not_look_like_done(cor
 def test_phases_that_were_half_removed_are_removed_by_the_next_that_starts_over(tmp_path, monkeypatch, done):
     folder = Folder(str(tmp_path))
     for n, name in enumerate(("duplicates", "duplicates-2", "duplicates-3"), 1):
-        for file in (f"_gristmill/phases/{n}/decided.json", f"_gristmill/phases/{n}/keys", f"{name}/part.parquet"):
+        for file in (
+            f"_gristmill/phases/{n}/decided.json",
+            f"_gristmill/phases/{n}/keys",
+            f"{name}/part-000000.parquet",
+        ):
             folder.write(file, b"{}")
     remove, removed = Folder.remove, []
 
@@ -106,9 +111,9 @@ def test_phases_that_were_half_removed_are_removed_by_the_next_that_starts_over(
 
     monkeypatch.setattr(Folder, "remove", stop_soon)
     with suppress(KeyboardInterrupt):
-        CommitLog(folder).clear()
+        clear(CommitLog(folder))
     monkeypatch.undo()
-    CommitLog(folder).clear()
+    clear(CommitLog(folder))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -199,7 +204,7 @@ def test_documents_dropped_before_and_after_a_column_changed_its_type(eight, tmp
 def test_many_bad_records_make_a_small_account(tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_bytes(b"".join(b'{"text": "%s\xff"}\n' % (b"x" * (i % 300)) for i in range(3000)))
-    result = run(through(path, tmp_path / "out"))
+    result = run(through(path, tmp_path / "out"), allow_empty=True)
     whole = result.ledger.total()
     assert whole.errored.total() == 3000 and len(whole.errored) == 1
     entries = sum(len(p.read_bytes().splitlines()) for p in (tmp_path / "out" / "quarantine").iterdir())
@@ -228,7 +233,7 @@ def test_a_stage_of_ours_that_cannot_work_is_a_failure_and_the_account_balances(
 
 def test_two_runs_do_not_write_to_one_folder_at_a_time(eight, tmp_path):
     log = CommitLog(Folder(tmp_path / "out"))
-    assert list(log.open({})) == []
+    log.lock()
     with pytest.raises(OutputChanged, match="another run is writing"):
         run(through(eight, tmp_path / "out"), fresh=True)
     log.close()

@@ -40,8 +40,9 @@ def curate(corpus: Path, out: Path, *stages: ProcessingStage, min_words: int = 5
 
 
 def run(pipeline: Pipeline, **options):
-    fresh = options.pop("fresh", False)
-    return pipeline.run(LocalExecutor(config={**QUIET, **options}), fresh=fresh)
+    names = ("fresh", "append", "retry_failed", "verify", "allow_empty")
+    how = {name: options.pop(name) for name in names if name in options}
+    return pipeline.run(LocalExecutor(config={**QUIET, **options}), **how)
 
 
 def test_every_document_is_accounted_for(corpus, tmp_path):

@@ -308,7 +308,9 @@ def test_an_output_is_an_input_without_its_records(corpus, tmp_path):
 @pytest.mark.parametrize("barrier", [ExactDeduplication, FuzzyDeduplication])
 def test_nothing_is_left_before_the_cut(corpus, tmp_path, barrier):
     for _ in range(2):
-        result = execute(JsonlReader(str(corpus)), words(1000), barrier(), JsonlWriter(str(tmp_path / "out")))
+        result = execute(
+            JsonlReader(str(corpus)), words(1000), barrier(), JsonlWriter(str(tmp_path / "out")), allow_empty=True
+        )
         check_balance(result)
         whole = result.ledger.total()
         assert whole.kept == 0 and {stage for stage, _ in whole.dropped} == {"ScoreFilter"}
@@ -322,7 +324,7 @@ def test_a_file_of_next_to_nothing(tmp_path, barrier, content):
     (tmp_path / "in/a.jsonl").write_text(content)
     for front in ([], [words(0)]):
         out = tmp_path / f"out{len(front)}"
-        result = execute(JsonlReader(str(tmp_path / "in")), *front, barrier(), JsonlWriter(str(out)))
+        result = execute(JsonlReader(str(tmp_path / "in")), *front, barrier(), JsonlWriter(str(out)), allow_empty=True)
         whole = result.ledger.total()
         lines = content.count("\n")
         assert whole.kept == content.count("text") and whole.errored.total() == lines - whole.kept

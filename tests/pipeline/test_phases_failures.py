@@ -144,7 +144,7 @@ def test_all_documents_of_a_file_or_of_all_are_at_fault(tmp_path, front, of):
         found[name] = [{**document, "score": "high"} for document in found[name]]
     source, out = write(tmp_path / "in", found), tmp_path / "out"
     for _ in range(2):
-        result = run(source, out, *front, best(), blocksize=None, ignore_failures=True)
+        result = run(source, out, *front, best(), blocksize=None, ignore_failures=True, allow_empty=True)
         check_balance(result, 60, 20 * len(of))
         check_quarantine(source, out, list(range(20)) * len(of), NOT_NUMBERS)
         assert {d["of"] for d in lines_of(out)} == set("abc") - set(of)

@@ -20,6 +20,7 @@ from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.stages.text.io.dropped_columns import take_out_dropped
 from gristmill.tasks import DocumentBatch, Task
 from gristmill.tasks.document import in_parts, rejoined
+from gristmill.tasks.names import block_of
 
 _NOT_SHOWN = (os.path.dirname(__file__), core.__file__, function_definitions.__file__)
 """Where frames come from that say nothing to the author of a stage."""
@@ -172,8 +173,10 @@ class StepRunner:
             for made in self._run(tasks):
                 yield made
                 self._sides = sides  # another unit may have been run in between
-            if sides is not None:
+            if sides is not None and self._tally is not None:
                 sides.write()
+                for label, file in sides.written:
+                    self._tally.entry(block_of(label)).add_file(file)
         except (StageError, Interrupt, GeneratorExit):
             raise
         except BaseException as error:  # properties of tasks are the user's code too

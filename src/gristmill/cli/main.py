@@ -103,6 +103,12 @@ def _dropped(args: argparse.Namespace) -> int:
     return _print(list(shown))
 
 
+def _verify(args: argparse.Namespace) -> int:
+    from gristmill.cli.verify import verify
+
+    return verify(args.output)
+
+
 def _simulate(args: argparse.Namespace) -> int:
     from gristmill.cli.simulate import simulate_loads
 
@@ -120,6 +126,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "stages": _stages,
     "explain": _explain,
     "dropped": _dropped,
+    "verify": _verify,
     "simulate": _simulate,
 }
 
@@ -147,8 +154,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_set(run)
     run.add_argument("--dry-run", action="store_true", help="show the steps, the input and the output; run nothing")
     again = run.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true", help="go on with what an earlier run has left (the default)")
-    again.add_argument("--fresh", action="store_true", help="remove what an earlier run has left, and start over")
+    again.add_argument("--resume", action="store_true", help="resume what an earlier run has left (the default)")
+    again.add_argument("--fresh", action="store_true", help="remove the output of earlier runs, and start over")
+    run.add_argument("--append", action="store_true", help="process files that are new in the input")
+    run.add_argument("--retry-failed", action="store_true", help="process documents again that a stage failed on")
+    run.add_argument("--no-verify", action="store_true", help="resume without comparing checksums of earlier output")
+    run.add_argument("--allow-empty", action="store_true", help="succeed even if no document is kept")
     run.add_argument(
         "--limit",
         type=_positive(int),
@@ -201,6 +212,14 @@ def _parser() -> argparse.ArgumentParser:
     dropped.add_argument(
         "--text-field", default="text", metavar="FIELD", help="the field with the text (default: text)"
     )
+
+    verify = commands.add_parser(
+        "verify",
+        help="compare an output with its log: checksums and numbers of documents",
+        description="Compare the files of an output with its log: checksums and numbers of documents. Print what is "
+        "missing, damaged or unexpected. The exit status is 1 if anything is.",
+    )
+    verify.add_argument("output", metavar="OUTPUT", help="the folder that the run has written to")
 
     plan = commands.add_parser(
         "plan",

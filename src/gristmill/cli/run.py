@@ -29,8 +29,7 @@ def run(args: argparse.Namespace) -> int:
         if args.dry_run:
             return dry_run(pipeline, tasks)
         executor = pipeline.make_executor(args.executor, **executor_config(args))
-        anew = {"fresh": True} if args.fresh else {}
-        result = pipeline.run(executor, tasks, fuse=not args.no_fuse, **anew)
+        result = pipeline.run(executor, tasks, fuse=not args.no_fuse, **run_options(args))
     except PipelineError as error:
         if isinstance(error, PipelineFailed) and error.result is not None:
             print(error.result.summary())
@@ -113,6 +112,17 @@ def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None) -> int:
         print(f"output: {folder}")
     print("nothing was run")
     return OK
+
+
+def run_options(args: argparse.Namespace) -> dict[str, bool]:
+    """What the options say of how a run resumes and ends, in the words of `Pipeline.run`."""
+    return {
+        "fresh": args.fresh,
+        "append": args.append,
+        "retry_failed": args.retry_failed,
+        "verify": not args.no_verify,
+        "allow_empty": args.allow_empty,
+    }
 
 
 def executor_config(args: argparse.Namespace) -> dict[str, Any]:

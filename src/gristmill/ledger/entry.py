@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from gristmill.ledger.files import Stamp
+from gristmill.tasks import Written
 
 MOST_REASONS = 1000
 """Different reasons that are counted one by one, so that an account stays small whatever stages say."""
@@ -33,8 +36,10 @@ class Entry:
     """By stage and reason."""
     counters: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Other things that stages counted: by stage and name."""
-    files: list[tuple[str, int, int]] = field(default_factory=list)
-    """What was written: name, documents, bytes."""
+    failed: int = 0
+    """Those among the errored that a stage failed on: another attempt may succeed."""
+    files: list[tuple[str, int, int, str]] = field(default_factory=list)
+    """The files that were written: name, documents, bytes, checksum."""
 
     def err(self, reason: str, documents: int = 1) -> None:
         """Count documents that could not be read or processed. What is particular to one of them is left out."""
@@ -52,7 +57,29 @@ class Entry:
         self.made += other.made
         self.kept += other.kept
         self.merged += other.merged
+        self.failed += other.failed
         self.files += other.files
+
+    def add_file(self, file: Written) -> None:
+        """Note a file that was written. One without a name stands for none."""
+        if file.name:
+            self.files.append((file.name, file.rows, file.size, file.checksum))
+
+    def stamps(self) -> Iterator[Stamp]:
+        """The files that were written, as they were then."""
+        return (Stamp(name, size, checksum) for name, _, size, checksum in self.files)
+
+    def replace_files(self, written: Mapping[str, Written]) -> bool:
+        """Note files that were written again, by name; whether there are any."""
+        again = [written[name] for name, *_ in self.files if name in written]
+        for file in again:
+            self.add_file(file)
+        self.only_last_files()
+        return bool(again)
+
+    def only_last_files(self) -> None:
+        """Of files of the same name keep the last: a repeated attempt writes the same names again."""
+        self.files = list({file[0]: file for file in self.files}.values())
 
     @property
     def documents(self) -> int:
@@ -83,6 +110,7 @@ class Entry:
             "made": self.made,
             "kept": self.kept,
             "merged": self.merged,
+            "failed": self.failed,
             "errored": dict(sorted(self.errored.items())),
             "dropped": [[stage, reason, n] for (stage, reason), n in sorted(self.dropped.items())],
             "counters": [[stage, name, n] for (stage, name), n in sorted(self.counters.items())],
@@ -97,10 +125,11 @@ class Entry:
             made=plain["made"],
             kept=plain["kept"],
             merged=plain["merged"],
+            failed=plain["failed"],
             errored=Counter(plain["errored"]),
             dropped=_counter(plain["dropped"]),
             counters=_counter(plain["counters"]),
-            files=[(name, rows, size) for name, rows, size in plain["files"]],
+            files=[(name, rows, size, checksum) for name, rows, size, checksum in plain["files"]],
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gristmill.ledger.commits import CommitLog
 from gristmill.ledger.entry import Entry
+from gristmill.tasks import Written
 from gristmill.tasks.names import block_of
 
 MOST_CHANGED = 100
@@ -85,12 +86,17 @@ class RunLedger:
         """Documents of a block were given up; ``partly`` if some of them have gone on all the same."""
         block = block_of(label)
         entry = self._open.setdefault(block, Entry())
+        entry.failed += max(1, documents)
         if partly:
             self._partly.setdefault(block, reason)
         else:
             entry.err(reason, documents)
         if not self.ignore_failures:
             self._spoilt.add(block)
+
+    def wrote(self, label: str, file: Written) -> None:
+        """Note a file that the driver wrote for a block."""
+        self._open.setdefault(block_of(label), Entry()).add_file(file)
 
     def end(self, label: str, cancelled: bool) -> None:
         block = block_of(label)
@@ -105,6 +111,7 @@ class RunLedger:
             entry.err(self._partly.pop(block), max(0, entry.missing()))
         if block in self._spoilt:
             return
+        entry.only_last_files()
         self._count(block, entry)
         if self.log is not None and not entry.imbalance():
             self.log.add(block, entry)

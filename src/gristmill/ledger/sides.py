@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
-from gristmill.storage import Folder
-from gristmill.tasks import BadRecord, Dropped
+from gristmill.storage import Folder, checksum
+from gristmill.tasks import BadRecord, Dropped, Written
 from gristmill.tasks.document import ID
 from gristmill.tasks.names import part_name
 
@@ -59,6 +59,8 @@ class Sides:
         self._bad: dict[str, list[dict[str, Any]]] = {}
         self._bad_bytes = 0
         self._bad_files: dict[str, int] = {}
+        self.written: list[tuple[str, Written]] = []
+        """The files that were written, each with its task."""
 
     def dropped(self, task: str, stage: str, dropped: Dropped) -> None:
         if self._output.excluded is False or not dropped.reasons:
@@ -75,30 +77,34 @@ class Sides:
 
     def write(self) -> None:
         for task, parts in self._dropped.items():
-            for content, suffix in self._rendered(parts):
-                name = f"{EXCLUDED}/{self._name(task)}{suffix}{self._output.extension}"
-                self._output.folder.write(name, content)
+            for content, rows, suffix in self._rendered(parts):
+                self._write(task, f"{EXCLUDED}/{self._name(task)}{suffix}{self._output.extension}", content, rows)
         for task in list(self._bad):
             self._write_bad(task)
 
-    def _rendered(self, parts: Sequence[tuple[str, Dropped]]) -> Iterator[tuple[bytes, str]]:
-        """The content of files, each with what its name has more than the task's."""
+    def _write(self, task: str, name: str, content: bytes, rows: int) -> None:
+        self._output.folder.write(name, content)
+        self.written.append((task, Written(name, rows, len(content), checksum(content))))
+
+    def _rendered(self, parts: Sequence[tuple[str, Dropped]]) -> Iterator[tuple[bytes, int, str]]:
+        """The content of files, each with its number of documents and what its name has more than the task's."""
         tables = list(excluded_tables(parts, self._output.excluded))
         notes = (STAGE, REASON, SCORE)
         if not tables:
             return
         if ".jsonl" in self._output.extension:  # compressed or not, one behind the other is a file again
-            yield b"".join(bytes(self._output.render(table, notes)) for table in tables), ""
+            rows = sum(table.num_rows for table in tables)
+            yield b"".join(bytes(self._output.render(table, notes)) for table in tables), rows, ""
             return
         for n, table in enumerate(joined(tables)):
-            yield self._output.render(table, notes), f".{n}" if n else ""
+            yield self._output.render(table, notes), table.num_rows, f".{n}" if n else ""
 
     def _write_bad(self, task: str) -> None:
         entries = self._bad.pop(task)
         number = self._bad_files.get(task, 0)
         self._bad_files[task] = number + 1
         suffix = f".{number:05d}" if number else ""
-        self._output.folder.write(f"{QUARANTINE}/{self._name(task)}{suffix}.jsonl", json_lines(entries))
+        self._write(task, f"{QUARANTINE}/{self._name(task)}{suffix}.jsonl", json_lines(entries), len(entries))
         self._bad_bytes = 0
 
     def _name(self, task: str) -> str:

@@ -106,9 +106,11 @@ class StageTally:
         entry.bytes += account.bytes_read
         for record in account.bad:
             entry.err(record.reason)
+            entry.failed += record.is_failure
         for key, n in account.counters.items():
             entry.counters[name, key] += n
-        entry.files += [(file.name, file.rows, file.size) for file in account.written]
+        for file in account.written:
+            entry.add_file(file)
         for dropped in account.dropped:
             self._drop(dropped)
         if self._sides is not None:

@@ -45,6 +45,13 @@ def code_hash(code: Any) -> str:
     return _Walk(_module_of(root)).text(code)[:16]
 
 
+def code_parts(code: Any) -> dict[str, str]:
+    """A hash of each function and constant that code is made of, by name: says where code has changed."""
+    walk = _Walk(_module_of(getattr(code, "__func__", code)))
+    walk.text(code)
+    return dict(sorted(walk.named.items()))
+
+
 def name_of(code: Any) -> str:
     return f"{getattr(code, '__module__', '?')}.{getattr(code, '__qualname__', type(code).__qualname__)}"
 
@@ -73,6 +80,8 @@ class _Walk:
         self.open: dict[int, int] = {}
         self.done: dict[int, tuple[str, Any]] = {}
         """Hashes by id, with the object: it must live, or its id would be another's."""
+        self.named: dict[str, str] = {}
+        """Hashes of functions and constants of the user's own, by name, without what these use in turn."""
 
     def text(self, value: Any) -> str:
         """The hash of a value."""
@@ -164,6 +173,7 @@ class _Walk:
         for key, value in sorted(vars(cls).items()):
             if not key.startswith("__") or isinstance(value, types.FunctionType | staticmethod | classmethod):
                 parts += [key, self.member(value)]
+                self.note(f"{cls.__qualname__}.{key}", value)
         return parts
 
     def of_function(self, function: types.FunctionType) -> Iterable[str]:
@@ -172,12 +182,20 @@ class _Walk:
         parts += [self.member(one) for cell in function.__closure__ or () for one in _contents(cell)]
         if not _is_own(place, self.root):
             return [*parts, place, function.__code__.co_name, _version(place)]
-        parts += self.of_bytecode(function.__code__, function.__doc__)
+        own = self.of_bytecode(function.__code__, function.__doc__)
+        self.named[f"{function.__qualname__}()"] = _digest([*parts, *own])[:8]
+        parts += own
         loaded, named = _names(function.__code__)
         for name in sorted(loaded & function.__globals__.keys()):
             value = function.__globals__[name]
             parts += [name, self.member(value), *self.of_module(value, named)]
+            self.note(name, value)
         return parts
+
+    def note(self, name: str, value: Any) -> None:
+        """Note the hash of a constant; functions, classes and modules are noted where they are defined."""
+        if not isinstance(value, types.FunctionType | types.ModuleType | type | staticmethod | classmethod | property):
+            self.named[name] = _digest([self.member(value)])[:8]
 
     def of_module(self, module: Any, named: set[str], depth: int = 0) -> list[str]:
         """What code takes of a module of the user's own, by its name: ``helpers.clean(text)``."""

@@ -42,6 +42,22 @@ class Cut:
     failed_blocks: dict[str, str] = field(default_factory=dict)
     """Those that are read again and were given up before the cut, each with the reason."""
 
+    def take(self, decided: Mapping[str, Any]) -> None:
+        """Take what an earlier run has found."""
+        self.parts = [(name, files) for name, files in decided["parts"]]
+        self.documents = dict(decided["documents"])
+        self.is_cleared = bool(decided.get("cleared", False))
+        self.failed_parts, self.failed_blocks = decided["failed"]
+
+    def forget(self) -> None:
+        """Know nothing of an earlier run."""
+        self.parts, self.documents, self.is_cleared = [], {}, False
+        self.failed_parts, self.failed_blocks = [], {}
+
+    def keeps(self, name: str) -> bool:
+        """Whether a file in its folder stays when the run has ended."""
+        return name in self.barrier.stays or name.endswith(FAILED)
+
     def without(self) -> list[Stage]:
         """What takes out documents that were given up before the cut, if there are any."""
         if not self.failed_parts and not self.failed_blocks:
@@ -64,12 +80,12 @@ def check_fields(cut: Cut) -> None:
 
 def phase_folder(output: Folder, number: int) -> Folder:
     """Where the keys are of the documents in front of the cut of this number."""
-    return Folder(f"{output.url.rstrip('/')}/{PHASES}/{number}", output.options)
+    return output.sub(f"{PHASES}/{number}")
 
 
 def records_folder(output: Folder, number: int) -> Folder:
     """Where the records are of what was removed at the cut of this number."""
-    return Folder(f"{output.url.rstrip('/')}/{records_name(number)}", output.options)
+    return output.sub(records_name(number))
 
 
 def part_names(folder: Folder) -> list[str]:
@@ -87,7 +103,7 @@ def committed(folder: Folder) -> dict[str, int]:
             folder.remove(name)
     parts: dict[str, int] = {}
     for name, documents in found.items():
-        if name.endswith(FAILED):
+        if not name.endswith((KEYS, DOCUMENTS)):
             continue
         part = name.removesuffix(KEYS).removesuffix(DOCUMENTS)
         parts[part] = parts.get(part, 0) + documents

@@ -4,47 +4,71 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
-from gristmill import __version__, fast_json
+from gristmill import __version__
 from gristmill.backends.base import Plan
 from gristmill.errors import PlanError, not_writable
+from gristmill.ledger.closing import check_output, remove_temporaries
 from gristmill.ledger.commits import RUN, CommitLog
-from gristmill.ledger.entry import Entry
+from gristmill.ledger.differences import listed
+from gristmill.ledger.names import OutputNames
+from gristmill.ledger.opening import Found, begin, clear, look
+from gristmill.ledger.resume import Resume
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import Output, is_output
 from gristmill.pipeline.fingerprint import describe_stage
+from gristmill.pipeline.report import interrupted
+from gristmill.pipeline.result import RunResult
+from gristmill.secrets import without_secrets
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.storage import Folder
 from gristmill.tasks import FileBlock, Task
 
 
 def with_ledger(
     plan: Plan,
-    stages: Sequence[ProcessingStage[Any, Any]],
+    reader: ProcessingStage[Any, Any],
     text: Callable[[], str | None],
     blocks: Sequence[Task[Any]],
-    fresh: bool,
+    how: Resume,
+    part: Part | None = None,
 ) -> tuple[Plan, list[Task[Any]]]:
     """The plan with a ledger for the documents of these blocks, and the blocks that are not done yet.
 
     ``text`` gives the pipeline as YAML, kept with the output so that documents can be explained. Raises `OutputChanged`
-    if the output folder holds what another pipeline or another input has made.
+    if the output folder holds what another pipeline or another input has made, and leaves it as it was.
     """
     output = output_of(plan)
     if output is None:
         ledger = RunLedger()
-        _note_input(ledger, stages[0], blocks)
+        _note_input(ledger, reader, blocks)
         return replace(plan, ledger=ledger), list(blocks)
-    check_apart(output.folder, blocks, getattr(stages[0], "file_paths", None))
-    log = CommitLog(output.folder)
+    part = part or Part()
+    check_apart(output.folder, blocks, getattr(reader, "file_paths", None))
+    log = CommitLog(output.folder, title=part.title)
     ledger = RunLedger(log)
-    _note_input(ledger, stages[0], blocks)
-    made_of = {**fingerprint(plan, stages[0], blocks), "pipeline": text()}
-    for block, entry in _opened(log, made_of, fresh):
-        ledger.resume(block, entry)
+    with opened(log):
+        log.lock()
+        log.names = OutputNames(output.extension, len(blocks))
+        if how.fresh:
+            clear(log)
+        segments = [Segment(blocks)] if part.is_of_several else segments_of(reader, blocks, log)
+        blocks = [block for segment in segments for block in segment.blocks]
+        log.names = OutputNames(output.extension, len(blocks))
+        made_of = {**fingerprint(plan, reader, segments), "pipeline": text()}
+        found = look(log, made_of, how, [int(block.task_id) for block in blocks], part.cannot_redo)
+        for line in _told(log, found, how):
+            say(line)
+        _note_input(ledger, reader, blocks)
+        for number, entry in begin(log, found, made_of):
+            ledger.resume(number, entry)
     left = [block for block in blocks if int(block.task_id) not in ledger.blocks]
     return replace(plan, ledger=ledger, output=output), left
 
@@ -55,15 +79,115 @@ def _note_input(ledger: RunLedger, reader: ProcessingStage[Any, Any], blocks: Se
     ledger.bytes_total = sum(ledger.sizes)
 
 
-def _opened(log: CommitLog, made_of: dict[str, Any], fresh: bool) -> Iterator[tuple[int, Entry]]:
+@dataclass(frozen=True)
+class Part:
+    """Which part of a pipeline that is cut in several a plan is."""
+
+    title: str = ""
+    """The output folder, which the user knows; that of a phase is inside it."""
+    is_of_several: bool = False
+    cannot_redo: str = ""
+    """Why a block that an earlier run has done cannot be done again; empty if it can."""
+
+
+@contextmanager
+def opened(log: CommitLog) -> Iterator[None]:
+    """While a log is opened: a run that is refused leaves nothing in the folder."""
     try:
-        yield from log.open(made_of, fresh)
+        yield
     except OSError as error:
-        log.close()
-        raise not_writable(log.folder.url, error) from error
+        log.refuse()
+        raise not_writable(log.title, error) from error
     except BaseException:
-        log.close()
+        log.refuse()
         raise
+
+
+@contextmanager
+def closing_log(ledger: RunLedger | None, where: str = "") -> Iterator[None]:
+    """While a plan runs: at its end, however it ends, unfinished files of its workers are removed.
+
+    A `KeyboardInterrupt` says how many blocks are done, and ``where`` in a pipeline that has phases.
+    """
+    log = ledger.log if ledger is not None else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        if ledger is None:
+            raise
+        raise KeyboardInterrupt(interrupted(ledger, where)) from None
+    finally:
+        if log is not None:
+            with suppress(OSError):  # what ended the run is more important
+                remove_temporaries(log.folder)
+            log.close()
+
+
+def check_written(plan: Plan, result: RunResult, ignore_failures: bool) -> CommitLog | None:
+    """Compare the output of a run that came to its end with its log, which is returned; None for any other run."""
+    ledger = plan.ledger
+    if ledger is None or ledger.log is None or not (result.ok or ignore_failures):
+        return None
+    ledger.log.flush(now=True)
+    check_output(ledger.log, ledger.blocks)
+    return ledger.log
+
+
+def finish(plan: Plan, result: RunResult, ignore_failures: bool) -> None:
+    """Write the ledger of a run that came to its end."""
+    log = plan.ledger.log if plan.ledger is not None else None
+    if log is not None and result.ledger is not None and (result.ok or ignore_failures):
+        log.finish(result.ledger.plain())
+
+
+def _told(log: CommitLog, found: Found, how: Resume) -> Iterator[str]:
+    """What the user should know before the run starts, line by line."""
+    if found.damaged:
+        words = listed([line for lines in found.damaged.values() for line in lines])
+        yield f"files in {log.title} are missing or damaged; {_count(found.damaged)} done again:{words}"
+    if found.failed:
+        yield f"{_count(found.failed)} done again because documents failed in {log.title}"
+    elif how.retry_failed:
+        yield f"no document failed in {log.title}: there is nothing to retry"
+    if found.new_inputs:
+        yield f"{len(found.new_inputs):,} input files are new; their documents are appended to {log.title}"
+
+
+def _count(blocks: Collection[int]) -> str:
+    return "1 block is" if len(blocks) == 1 else f"{len(blocks):,} blocks are"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Blocks of the input: those of the first run, or of a run that appended files."""
+
+    blocks: Sequence[Task[Any]]
+    files: Sequence[str] | None = None
+    """The names of its files; None: all that the reader found."""
+
+
+def segments_of(reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]], log: CommitLog) -> list[Segment]:
+    """The input in the segments in which runs have read it, and what is new as one more.
+
+    Each segment is cut by itself and its numbers follow those before it, so that blocks of earlier runs keep theirs.
+    """
+    run = log.run_json()
+    if run is None or not isinstance(reader, FileReader):
+        return [Segment(blocks)]
+    try:
+        names, sizes = [str(name) for name, *_ in run["inputs"]], [int(one["files"]) for one in run["segments"]]
+    except (KeyError, TypeError, ValueError):
+        return [Segment(blocks)]  # of another format, or damaged: this is said when they are compared
+    there = [name for name, _ in reader.versions()]
+    known = set(names)
+    new = [name for name in there if name not in known]
+    if len(sizes) == 1 and not new:
+        return [Segment(blocks)]
+    still = set(there)
+    edges = [0, *accumulate(sizes)]
+    parts = [[name for name in names[begin:end] if name in still] for begin, end in pairwise(edges)]
+    parts += [new] if new else []
+    return [Segment(*pair) for pair in zip(reader.in_segments(parts), parts, strict=True)]
 
 
 def output_of(plan: Plan) -> Output | None:
@@ -96,34 +220,45 @@ def same_storage(one: str, other: str) -> bool:
     return protocol(one) == protocol(other)
 
 
-def fingerprint(plan: Plan, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> dict[str, Any]:
+def fingerprint(plan: Plan, reader: ProcessingStage[Any, Any], segments: Sequence[Segment]) -> dict[str, Any]:
     """What the output is a function of: stages, input files, and how they are cut."""
-    return fingerprint_of(plan.name, [describe_stage(stage) for stage in stages_of(plan)], reader, blocks)
+    return fingerprint_of(plan.name, [describe_stage(stage) for stage in stages_of(plan)], reader, segments)
 
 
 def fingerprint_of(
-    name: str, described: list[dict[str, Any]], reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]
+    name: str, described: list[dict[str, Any]], reader: ProcessingStage[Any, Any], segments: Sequence[Segment]
 ) -> dict[str, Any]:
     """The same of stages that are described already."""
-    versions = getattr(reader, "versions", list)
-    cut = hashlib.blake2b(digest_size=16)
-    for block in blocks:
-        cut.update(repr(block.data).encode())
+    versions = dict(getattr(reader, "versions", dict)())
+    files = [list(versions) if segment.files is None else list(segment.files) for segment in segments]
     return {
         "gristmill": __version__,
         "name": name,
         "stages": described,
-        "inputs": [list(pair) for pair in versions()],
-        "blocks": cut.hexdigest(),
+        "inputs": [[one, versions[one]] for some in files for one in some],
+        "segments": [
+            {"files": len(some), "blocks": len(segment.blocks), "cut": _cut(segment.blocks)}
+            for some, segment in zip(files, segments, strict=True)
+        ],
     }
+
+
+def _cut(blocks: Sequence[Task[Any]]) -> str:
+    """A hash of how files are cut into blocks."""
+    cut = hashlib.blake2b(digest_size=16)
+    for block in blocks:
+        cut.update(repr(block.data).encode())
+    return cut.hexdigest()
 
 
 def remembered(output: str) -> str | None:
     """The pipeline, as YAML, that has written to a folder; None if it could not be written as YAML."""
-    folder = Folder(output)
-    try:
-        run = fast_json.loads(folder.read(RUN))
-    except (FileNotFoundError, NotADirectoryError, fast_json.JSONDecodeError):
-        raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it") from None
+    run = CommitLog(Folder(output)).run_json()
+    if run is None:
+        raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it")
     text: str | None = run.get("pipeline")
     return text
+
+
+def say(line: str) -> None:
+    print(f"gristmill: {without_secrets(line)}", file=sys.stderr, flush=True)

@@ -17,8 +17,9 @@ from pathlib import PurePath
 from typing import Any
 
 from gristmill.config.paths import absolute
+from gristmill.ledger.differences import CODE, CODE_PARTS
 from gristmill.ledger.sides import is_output
-from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, has_own_state, name_of
+from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, code_parts, has_own_state, name_of
 from gristmill.pipeline.data_files import data_files
 from gristmill.secrets import without_secrets
 from gristmill.stages.core import CompositeStage, ProcessingStage
@@ -49,7 +50,7 @@ def describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
     if isinstance(stage, CompositeStage):
         return described | _described(stage, 0) | {"stages": [describe_stage(leaf) for leaf in stage.flatten()]}
     if isinstance(stage, FunctionStage):
-        return described | {"function": name_of(stage._function), "code": code_hash(stage._function)}
+        return described | {"function": name_of(stage._function)} | _code(stage._function)
     return described | _described(stage, 0)
 
 
@@ -79,8 +80,8 @@ def _files(made: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"files": files} if files else {}
 
 
-def _code(cls: type) -> dict[str, str]:
-    return {"code": code_hash(cls)}
+def _code(code: Any) -> dict[str, Any]:
+    return {CODE: code_hash(code), CODE_PARTS: code_parts(code)}
 
 
 def _value(value: Any, depth: int) -> Any:
@@ -110,7 +111,7 @@ def _value(value: Any, depth: int) -> Any:
         described = {"function": _value(value.func, depth + 1), "arguments": _value(given, depth + 1)}
         return described | _files(value, given)
     if isinstance(value, types.FunctionType | types.MethodType | types.BuiltinFunctionType):
-        return {"function": name_of(value), "code": code_hash(value)}
+        return {"function": name_of(value)} | _code(value)
     if isinstance(value, re.Pattern):
         return {"pattern": _value(value.pattern, depth), "flags": int(value.flags)}
     if arguments_of(value) is not None or (hasattr(value, "__dict__") and not has_own_state(type(value))):

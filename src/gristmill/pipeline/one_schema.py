@@ -40,10 +40,11 @@ def give_one_schema(writer: Any, executor: Executor, log: CommitLog, has_new: bo
     if not isinstance(writer, ParquetWriter):
         return
     end = writer.extension
-    parts = [name for name in sorted(log.files()) if name.endswith(end) and "/" not in name]
-    excluded = [f"{EXCLUDED}/{name}" for name in writer.folder.names(EXCLUDED) if name.endswith(end)]
+    names = sorted(name for name in log.files() if name.endswith(end))
+    parts = [name for name in names if "/" not in name]
+    excluded = [name for name in names if name.startswith(f"{EXCLUDED}/")]
     wanted, rewritten = PartsOfOutput(writer, executor, log, parts).agree()
-    PartsOfOutput(writer, executor, log, sorted(excluded)).agree()
+    PartsOfOutput(writer, executor, log, excluded).agree()
     for target in wanted if has_new or rewritten else ():
         if target.found and target.name not in writer.schema:
             how = "JSON text" if target.is_json else "text"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -19,10 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
 from gristmill.backends.base import Executor, Plan, RunRecord, StageStats, StepStats
-from gristmill.errors import OutputChanged, PipelineFailed, PlanError, not_writable
-from gristmill.ledger.commits import DECIDED, PHASES, RUN, CommitLog, phase_name
+from gristmill.errors import OutputChanged, OutputDamaged, PipelineFailed, PlanError
+from gristmill.ledger.closing import remove_temporaries
+from gristmill.ledger.commits import DECIDED, PHASES, RUN, START_OVER, CommitLog
+from gristmill.ledger.differences import listed
+from gristmill.ledger.names import OutputNames, is_record
+from gristmill.ledger.opening import check_unused, clear
+from gristmill.ledger.resume import Resume
 from gristmill.ledger.run import RunLedger
-from gristmill.ledger.sides import EXCLUDED, QUARANTINE, Output, is_output
+from gristmill.ledger.sides import RECORDS, Output, is_output
 from gristmill.pipeline.between import Between
 from gristmill.pipeline.cut import (
     Cut,
@@ -35,17 +39,36 @@ from gristmill.pipeline.cut import (
     phase_folder,
     records_folder,
 )
-from gristmill.pipeline.documents import check_apart, fingerprint, stages_of, with_ledger
+from gristmill.pipeline.decided import (
+    check_decided,
+    failed_before,
+    put_beside,
+    read_decided,
+    refuse_append,
+    stamps_of,
+)
+from gristmill.pipeline.documents import (
+    Part,
+    Segment,
+    check_apart,
+    check_written,
+    closing_log,
+    fingerprint,
+    finish,
+    opened,
+    say,
+    stages_of,
+    with_ledger,
+)
 from gristmill.pipeline.forecast import forecast, look
 from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
-from gristmill.pipeline.report import RESUME, interrupted
+from gristmill.pipeline.report import RESUME
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.barrier import BarrierStage, Looked
 from gristmill.stages.resources import Resources
 from gristmill.stages.spool import FAILED, Spool, SpoolReader
-from gristmill.storage import Folder
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
@@ -60,7 +83,7 @@ GPU_SHARE = 0.25
 """Of a GPU for each worker that makes keys on it: one alone would leave it waiting."""
 
 
-def run(pipeline: Pipeline, executor: Executor, keep_outputs: bool | None, fuse: bool, fresh: bool) -> RunResult:
+def run(pipeline: Pipeline, executor: Executor, keep_outputs: bool | None, fuse: bool, how: Resume) -> RunResult:
     """Plan and run a pipeline that has barriers."""
     reader = pipeline.stages[0]
     blocks = reader.source()
@@ -76,7 +99,7 @@ def run(pipeline: Pipeline, executor: Executor, keep_outputs: bool | None, fuse:
         )
     client = pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext()
     with client, executor.several():
-        return _Phases(pipeline, executor, reader, list(blocks), writer, fuse, fresh).run(whole, source, keep_outputs)
+        return _Phases(pipeline, executor, reader, list(blocks), writer, fuse, how).run(whole, source, keep_outputs)
 
 
 class _Phases:
@@ -88,7 +111,7 @@ class _Phases:
         blocks: list[Task[Any]],
         writer: Output,
         fuse: bool,
-        fresh: bool,
+        how: Resume,
     ) -> None:
         self.pipeline = pipeline
         self.executor = executor
@@ -96,46 +119,57 @@ class _Phases:
         self.blocks = blocks
         self.writer = writer
         self.fuse = fuse
-        self.fresh = fresh
+        self.how = how
         self.records: list[RunRecord] = []
         self.notes: list[str] = []
         self.ledger: RunLedger | None = None
         """Of the pieces that are done, if what they kept is not read from the source again."""
+        self.is_head_cleared = False
+        """Whether the documents that the next piece reads were removed by a run that came to its end."""
         self.done_before: list[StepStats] = []
         """The steps of pieces that an earlier run has done."""
 
     def run(self, whole: list[Stage], source: Source, keep_outputs: bool | None) -> RunResult:
-        check_apart(self.writer.folder, self.blocks, getattr(self.reader, "file_paths", None))
-        log = CommitLog(self.writer.folder)
-        try:
+        output = self.writer.folder
+        check_apart(output, self.blocks, getattr(self.reader, "file_paths", None))
+        log = CommitLog(output, OutputNames(self.writer.extension, len(self.blocks)))
+        with opened(log):
             log.lock()
-        except OSError as error:
-            raise not_writable(log.folder.url, error) from error
-        try:
-            if self.fresh:
-                log.clear()
+            if self.how.fresh:
+                clear(log)
+            elif self.how.retry_failed and (stage := failed_before(log, whole)):
+                say(f"documents failed before {stage!r}, which compares all documents: the run starts over")
+                clear(log)
             self._check_ours(log)
+        try:
             cuts, last = self._cuts(whole, source)
+        except OutputChanged:
+            log.refuse()
+            raise
         finally:
             log.close()
         result = self._execute(*last, keep_outputs, cuts[-1])
         if result.ok or self.executor.ignore_failures:
             for number, cut in enumerate(cuts, 1):
-                self._clear(cut, number)
+                put_beside(cut, output, number)
+                check_decided(cut, output, number, contents=False)
         if result.record.failures_total and not self.executor.ignore_failures:
             raise PipelineFailed(result.failure_report(), result)
         return result
 
-    @staticmethod
-    def _check_ours(log: CommitLog) -> None:
+    def _check_ours(self, log: CommitLog) -> None:
         """Say before the work is done that there is no room for its results."""
         output = log.folder
         if not output.exists(RUN):
-            log.check_unused()
-        elif not output.exists(f"{PHASES}/1"):
+            if not output.exists(f"{PHASES}/1"):
+                check_unused(log, [f"{RECORDS}/{name}" for name in output.names(RECORDS) if is_record(name)])
+            return
+        run = log.run_json() or {}
+        log.check_format(run)
+        if not output.exists(f"{PHASES}/1"):
             raise OutputChanged(
                 f"{output.url} holds the output of another run, which had no stage that needs all documents.\n"
-                "Start over with --fresh, or run(fresh=True), which removes what is there; or write to another folder."
+                f"{START_OVER}"
             )
 
     def _cuts(self, whole: list[Stage], source: Source) -> tuple[list[Cut], _Piece]:
@@ -151,7 +185,8 @@ class _Phases:
             number = len(cuts) + 1
             cut = Cut(stage, phase_folder(output, number), records_folder(output, number))
             cuts.append(cut)
-            self._phase(cut, front, head, blocks, source)
+            self._phase(cut, front, head, blocks, source, number)
+            self.is_head_cleared = cut.is_cleared and not cut.read_again
             if cut.read_again:
                 front = [whole[0], *cut.without()]
                 blocks = [known_block(block, cut.documents) for block in blocks]
@@ -163,25 +198,48 @@ class _Phases:
             front.append(stage.behind(cut.folder, cut.records))
         return cuts, (front, head, blocks, source)
 
-    def _phase(self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source) -> None:
+    def _is_decided(self, cut: Cut, made_of: dict[str, Any], number: int) -> bool:
+        """Whether an earlier run has done all up to a cut; then what it found is taken from there.
+
+        If files that it left are damaged, they are made again; `OutputDamaged` if that is not possible any more.
+        """
+        decided = read_decided(cut)
+        if decided is None:
+            return False
+        log = CommitLog(cut.folder, title=self.writer.folder.url)
+        if self.how.append:
+            refuse_append(log, made_of, cut.barrier.name)
+        if not log.is_of(made_of):
+            raise log.damaged(RUN, "it is missing")
+        cut.take(decided)
+        damage = check_decided(cut, self.writer.folder, number, contents=self.how.verify)
+        if damage and self.is_head_cleared:
+            raise OutputDamaged(
+                f"files of {self.writer.folder.url} are missing or damaged, and the documents that they are made of "
+                f"were removed:{listed(damage)}\nNothing was removed or started. {START_OVER}"
+            )
+        if damage:
+            say(f"files of {self.writer.folder.url} are missing or damaged, and are made again:{listed(damage)}")
+            cut.folder.remove(DECIDED)
+            cut.forget()
+            return False
+        self.notes += decided["notes"]
+        if not cut.read_again:
+            self._account(RunLedger.of_plain(decided["ledger"]))
+        return True
+
+    def _phase(
+        self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source, number: int
+    ) -> None:
         """All in front of a cut, and what is decided there."""
         cut.read_again = len(front) == 1 and hasattr(front[0], "reading_for")
         spool = Spool(cut.barrier, cut.folder, self.writer, not cut.read_again)
         stages = [front[0].reading_for([spool]), spool] if cut.read_again else [*front, spool]  # type: ignore[attr-defined]  # asked above
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
-        made_of = fingerprint(plan, head, blocks)
+        made_of = fingerprint(plan, head, [Segment(blocks)])
         cut.version = _short_hash(made_of)
-        decided = _read_json(cut.folder, DECIDED)
-        if decided is not None:
-            CommitLog(cut.folder).is_of(made_of)
-            cut.parts = [(name, files) for name, files in decided["parts"]]
-            cut.documents = decided.get("documents", {})
-            cut.is_cleared = decided.get("cleared", False)
-            cut.failed_parts, cut.failed_blocks = decided.get("failed", ([], {}))
-            self.notes += decided["notes"]
+        if self._is_decided(cut, made_of, number):
             self.done_before += _steps_of(plan)
-            if not cut.read_again:
-                self._account(RunLedger.of_plain(decided["ledger"]))
             return
         memory, workers = limits_of(self.executor, cut.barrier.memory_limit)
         looked = look(cut.barrier, self.reader, self.blocks)
@@ -208,6 +266,8 @@ class _Phases:
         check_fields(cut)
         ledger = self.records[before].ledger
         assert ledger is not None
+        cut.records.mark = cut.folder.mark
+        there = set(cut.records.names())
         between = Between(self.executor, self.records, cut, head, blocks, memory, workers)
         began = time.monotonic()
         try:
@@ -215,16 +275,22 @@ class _Phases:
         except KeyboardInterrupt:
             left = f"all {len(blocks):,} blocks are read, but what to remove is not decided"
             raise KeyboardInterrupt(f"interrupted in {cut.barrier.name}: {left}. {RESUME}") from None
+        finally:
+            remove_temporaries(cut.records)
+            remove_temporaries(cut.folder)
         between.notes.append(f"{cut.barrier.name}: decided in {time.monotonic() - began:.1f} s")
         self.notes += between.notes
         state = {
             "parts": cut.parts,
             "documents": cut.documents,
             "failed": [cut.failed_parts, cut.failed_blocks],
+            "spooled": not cut.read_again,
             "notes": between.notes,
             "ledger": ledger.plain(),
+            "records": stamps_of(cut.records, (n for n in cut.records.names() if is_record(n) or n not in there)),
+            "kept": stamps_of(cut.folder, [name for name in cut.folder.names() if cut.keeps(name)]),
         }
-        cut.folder.write(DECIDED, fast_json.dumps(state))
+        cut.folder.write(DECIDED, fast_json.dumps(state), durable=True)
         if not cut.read_again:
             self._account(ledger)
 
@@ -242,18 +308,17 @@ class _Phases:
     ) -> RunResult:
         """Run a piece; the last one is ``behind`` a cut."""
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
-        plan, tasks = with_ledger(plan, [head], self.pipeline._as_yaml, blocks, fresh=False)
+        cannot_redo = "the documents that they are made of were removed when the run ended"
+        if not self.is_head_cleared:
+            cannot_redo = ""
+        part = Part(self.writer.folder.url, True, cannot_redo)
+        how = replace(self.how, fresh=False, append=False)
+        plan, tasks = with_ledger(plan, head, self.pipeline._as_yaml, blocks, how, part)
         assert plan.ledger is not None
-        log = plan.ledger.log
         for stage in stages_of(plan):
             if isinstance(stage, Spool):  # not before: a run that goes on may ignore failures or not
                 stage.gives_up = self.executor.ignore_failures
-        try:
-            if behind is not None and behind.is_cleared and not behind.read_again and tasks:
-                raise OutputChanged(
-                    f"files that a run has written to {self.writer.folder.url} have gone or changed, and what they "
-                    "were made of was removed when it ended.\nStart over with --fresh, or run(fresh=True)."
-                )
+        with closing_log(plan.ledger, "" if behind is not None else f" at the {stages[-1].name}"):
             record = self.executor.execute(plan, tasks, keep_outputs)
             self.records.append(record)
             result = RunResult(record)
@@ -261,16 +326,10 @@ class _Phases:
             check_inputs(self.reader, result)
             if behind is not None:
                 result = RunResult(self._together())
-                if log is not None and (result.ok or self.executor.ignore_failures):
-                    give_one_schema(self.writer, self.executor, log, bool(tasks))
-            if log is not None and result.ledger is not None and (result.ok or self.executor.ignore_failures):
-                log.finish(result.ledger.plain())
-        except KeyboardInterrupt:
-            where = "" if behind is not None else f" at the {stages[-1].name}"
-            raise KeyboardInterrupt(interrupted(plan.ledger, where)) from None
-        finally:
-            if log is not None:
-                log.close()
+            log = check_written(plan, result, self.executor.ignore_failures)
+            if behind is not None and log is not None:
+                give_one_schema(self.writer, self.executor, log, bool(tasks))
+            finish(plan, result, self.executor.ignore_failures)
         return result
 
     def _together(self) -> RunRecord:
@@ -297,20 +356,6 @@ class _Phases:
             ledger=ledger,
             notes=self.notes,
         )
-
-    def _clear(self, cut: Cut, number: int) -> None:
-        """Put what was set aside in front of a cut beside the rest, and remove what was of use to the run only."""
-        output, folder = self.writer.folder, cut.folder
-        for side in (EXCLUDED, QUARANTINE):
-            for name in folder.names(side):
-                if not cut.read_again:  # else it was written once more, at the end
-                    output.write(f"{side}/{phase_name(name, number)}", folder.read(f"{side}/{name}"))
-            folder.remove(side)
-        if not cut.is_cleared:
-            folder.write(DECIDED, fast_json.dumps({**_read_json(folder, DECIDED), "cleared": True}))
-        for name in folder.names(unfinished=True):
-            if name not in (DECIDED, *cut.barrier.stays) and not name.endswith(FAILED):
-                folder.remove(name)
 
 
 _Piece = tuple[list[Stage], Stage, list[Task[Any]], Source]
@@ -348,19 +393,8 @@ def _import_all(modules: Sequence[str]) -> None:
             importlib.import_module(name)
 
 
-def say(line: str) -> None:
-    print(f"gristmill: {line}", file=sys.stderr, flush=True)
-
-
 def _steps_of(plan: Plan) -> list[StepStats]:
     return [StepStats(step.name, [StageStats(stage.name) for stage in step.stages]) for step in plan.steps]
-
-
-def _read_json(folder: Folder, name: str) -> Any:
-    try:
-        return fast_json.loads(folder.read(name))
-    except FileNotFoundError:
-        return None
 
 
 def _short_hash(value: Any) -> str:

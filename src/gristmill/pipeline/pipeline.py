@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gristmill.backends.base import Executor, Plan
-from gristmill.errors import PipelineFailed, PlanError
+from gristmill.errors import NothingKept, PipelineFailed, PlanError
+from gristmill.ledger.resume import Resume
+from gristmill.pipeline import report
 from gristmill.pipeline.describe import describe_plan, describe_stages
-from gristmill.pipeline.documents import with_ledger
+from gristmill.pipeline.documents import check_written, closing_log, finish, with_ledger
 from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, flatten, has_barrier, make_plan
-from gristmill.pipeline.report import interrupted
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import EmptyTask, Task
@@ -131,6 +132,10 @@ class Pipeline:
         keep_outputs: bool | None = None,
         fuse: bool = True,
         fresh: bool = False,
+        append: bool = False,
+        retry_failed: bool = False,
+        verify: bool = True,
+        allow_empty: bool = False,
     ) -> RunResult:
         """Plan and run the pipeline to its end.
 
@@ -141,15 +146,26 @@ class Pipeline:
         of its own.
 
         A pipeline that begins with a reader and ends with a writer accounts for every document (`RunResult.ledger`)
-        and goes on from where an earlier run of it was stopped; ``fresh`` removes what that wrote and starts over.
+        and resumes where an earlier run of it was stopped:
+
+        - ``fresh`` removes the output of earlier runs and starts over.
+        - ``append`` processes files that are new in the input, and leaves the output of the others as it is.
+        - ``retry_failed`` processes blocks again in which a stage failed on documents.
+        - ``verify=False`` compares only the sizes of files that earlier runs wrote, not their checksums.
 
         Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
-        not ignore failures. Ctrl-C raises `KeyboardInterrupt`, with a message on how many blocks are done.
+        not ignore failures. A run with a writer that read documents and kept none raises `NothingKept`, unless
+        ``allow_empty`` is True. Ctrl-C raises `KeyboardInterrupt`, with a message on how many blocks are done.
         """
+        how = Resume(fresh, append, retry_failed, verify)
+        how.check()
         if executor is None:
             executor = self.make_executor()
         with executor.starting(self.stages) as started:
-            return self._run(started, initial_tasks, keep_outputs, fuse, fresh)
+            result = self._run(started, initial_tasks, keep_outputs, fuse, how)
+        if not allow_empty and (words := report.kept_nothing(result.record)):
+            raise NothingKept(words, result)
+        return result
 
     def _run(
         self,
@@ -157,37 +173,28 @@ class Pipeline:
         initial_tasks: Iterable[Task[Any]] | None,
         keep_outputs: bool | None,
         fuse: bool,
-        fresh: bool,
+        how: Resume,
     ) -> RunResult:
         if has_barrier(flatten(self.stages)):
             from gristmill.pipeline import phases
 
             if initial_tasks is not None:
                 raise PlanError("a pipeline that removes duplicates begins with a reader: it takes no initial_tasks.")
-            return phases.run(self, executor, keep_outputs, fuse, fresh)
+            return phases.run(self, executor, keep_outputs, fuse, how)
         blocks = self.stages[0].source() if initial_tasks is None and self.stages else None
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = make_plan(self.name, self.stages, source, fuse)
         if blocks is not None:
-            plan, tasks = with_ledger(plan, self.stages, self._as_yaml, blocks, fresh)
-        log = plan.ledger.log if plan.ledger is not None else None
-        try:
+            plan, tasks = with_ledger(plan, self.stages[0], self._as_yaml, blocks, how)
+        with closing_log(plan.ledger):
             with self.ray_client if self.ray_client is not None and executor.on_cluster else nullcontext():
                 result = RunResult(executor.execute(plan, tasks, keep_outputs))
                 result.check()
                 if blocks is not None:
                     check_inputs(self.stages[0], result)
-                if log is not None and (result.ok or executor.ignore_failures):
+                if (log := check_written(plan, result, executor.ignore_failures)) is not None:
                     give_one_schema(plan.output, executor, log, bool(tasks))
-            if log is not None and plan.ledger is not None and (result.ok or executor.ignore_failures):
-                log.finish(plan.ledger.plain())
-        except KeyboardInterrupt:
-            if plan.ledger is None:
-                raise
-            raise KeyboardInterrupt(interrupted(plan.ledger)) from None
-        finally:
-            if log is not None:
-                log.close()
+            finish(plan, result, executor.ignore_failures)
         if result.record.failures_total and not executor.ignore_failures:
             raise PipelineFailed(result.failure_report(), result)
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
@@ -74,6 +75,26 @@ def interrupted(ledger: RunLedger, where: str = "") -> str:
     done, total = len(ledger.blocks), ledger.blocks_total
     are = "is" if done == 1 else "are"
     return f"interrupted{where}: {done:,} of {total:,} blocks {are} done. {RESUME}"
+
+
+def kept_nothing(record: RunRecord) -> str:
+    """What to say of a run that read documents, wrote them somewhere and kept none; empty for any other."""
+    ledger = record.ledger
+    if ledger is None or ledger.log is None or record.interrupted or ledger.undone:
+        return ""
+    whole = ledger.total()
+    if whole.kept or not whole.documents:
+        return ""
+    gone = Counter({f"dropped by {stage!r}: {reason}": n for (stage, reason), n in whole.dropped.items()})
+    gone.update({f"in quarantine: {reason}": n for reason, n in whole.errored.items()})
+    lines = [f"    {n:,} {what}" for what, n in gone.most_common(SHOWN_FAILURES)]
+    return "\n".join(
+        [
+            f"pipeline {record.name!r} read {whole.documents:,} documents and kept none:",
+            *lines,
+            "If that is what you want: --allow-empty, or run(allow_empty=True).",
+        ]
+    )
 
 
 def failures(record: RunRecord) -> str:

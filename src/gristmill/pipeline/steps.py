@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from gristmill import fast_json
-from gristmill.errors import not_writable
+from gristmill.errors import OutputChanged, not_writable
 from gristmill.ledger.commits import RUN, CommitLog
+from gristmill.ledger.opening import check_unused
 from gristmill.storage import Folder
 
 STEPS = "_gristmill/steps.json"
@@ -38,11 +39,15 @@ class StepLog:
         try:
             self._log.lock()
         except OSError as error:
+            self._log.refuse()
             raise not_writable(self.folder.url, error) from error
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._log.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, OutputChanged):
+            self._log.refuse()
+        else:
+            self._log.close()
 
     def check(self, made_of: Mapping[str, Any]) -> None:
         """Look what is there, and touch nothing: `OutputChanged` if it was made by something else.
@@ -53,20 +58,25 @@ class StepLog:
         self.done = {}
         self.is_resumed = self._log.is_of(made_of)
         if not self.is_resumed:
-            self._log.check_unused(list(self._own()))
+            check_unused(self._log, list(self._own()))
         elif self.folder.exists(STEPS):
-            for name, found in fast_json.loads(self.folder.read(STEPS)).items():
-                if any(
-                    not sizes.items() <= self.folder.sizes(place).items() for place, sizes in found["files"].items()
-                ):
-                    break
-                self.done[name] = found
+            try:
+                self.done = dict(self._intact())
+            except (AttributeError, KeyError, TypeError, ValueError):
+                raise self._log.damaged(STEPS, "it is not what a run wrote") from None
+
+    def _intact(self) -> Iterator[tuple[str, Any]]:
+        """The steps that are done, up to the first whose files have gone or changed their size."""
+        for name, found in fast_json.loads(self.folder.read(STEPS)).items():
+            if any(not sizes.items() <= self.folder.sizes(place).items() for place, sizes in found["files"].items()):
+                return
+            yield name, found
 
     def begin(self) -> None:
         """Note what the output is a function of, before anything is written."""
         if not self.is_resumed:
             self.folder.remove(STEPS)
-            self.folder.write(RUN, fast_json.dumps(self._made_of, option=fast_json.OPT_INDENT_2))
+            self._log.write_run(self._made_of)
 
     def add(self, name: str, found: Mapping[str, Any], *places: str) -> None:
         """A step is done; ``places`` are the folders in this one that it has filled."""
@@ -76,7 +86,7 @@ class StepLog:
             for place in places
         }
         self.done[name] = {**found, "files": files}
-        self.folder.write(STEPS, fast_json.dumps(self.done))
+        self.folder.write(STEPS, fast_json.dumps(self.done), durable=True)
 
     def clear(self) -> None:
         """Remove what an earlier run has written, and nothing else."""

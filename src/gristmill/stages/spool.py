@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill import fast_json
 from gristmill.stages.barrier import KEYS, BarrierStage
 from gristmill.stages.core import ProcessingStage
-from gristmill.storage import Folder
+from gristmill.storage import Folder, checksum
 from gristmill.tasks import BadRecord, DocumentBatch, FileGroupTask, SpoolBlock, Written
 from gristmill.tasks.document import ID, RAW, rows_of
 from gristmill.tasks.names import block_of_file, part_name
@@ -112,7 +112,7 @@ class Spool(ProcessingStage[DocumentBatch, FileGroupTask]):
             self.folder.write(file, data)
             written.data.append(self.folder.full_path(file))
             # the documents are counted once
-            written.account.written.append(Written(file, 0 if n else left.num_rows, len(data)))
+            written.account.written.append(Written(file, 0 if n else left.num_rows, len(data), checksum(data)))
         return written
 
     def _keys(self, task: DocumentBatch, whole: pa.Table) -> pa.Table:
@@ -153,7 +153,7 @@ def bad_records(table: pa.Table, reasons: Mapping[int, str]) -> Iterator[BadReco
     for row, reason in zip(rows, reasons.values(), strict=True):
         file, _, position = str(row[ID]).rpartition("#")
         where = int(position) if position.isdecimal() else 0
-        yield BadRecord(file or str(row[ID]), where, reason, row.get(RAW) or b"")
+        yield BadRecord(file or str(row[ID]), where, reason, row.get(RAW) or b"", is_failure=True)
 
 
 class WithoutKeys(ProcessingStage[DocumentBatch, DocumentBatch]):

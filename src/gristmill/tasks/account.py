@@ -42,6 +42,8 @@ class BadRecord:
     reason: str
     raw: bytes = b""
     """What it says, cut if it is long."""
+    is_failure: bool = False
+    """Whether a stage failed on it, so that another attempt may succeed. A malformed record stays malformed."""
 
 
 @dataclass
@@ -52,6 +54,8 @@ class Written:
     """Relative to the writer's folder."""
     rows: int
     size: int
+    checksum: str = ""
+    """`gristmill.storage.checksum` of its content; empty if the stage did not compute it."""
 
 
 @dataclass

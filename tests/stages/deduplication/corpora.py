@@ -46,14 +46,12 @@ def write_jsonl(path: Path, documents: Iterable[Document], ascii_only: bool = Fa
     return path
 
 
-def execute(
-    *stages: ProcessingStage, fresh: bool = False, workers: int = 0, ignore_failures: bool = False
-) -> RunResult:
-    """Run stages in this process, or on so many workers."""
+def execute(*stages: ProcessingStage, workers: int = 0, ignore_failures: bool = False, **how: bool) -> RunResult:
+    """Run stages in this process, or on so many workers; ``how`` are options of `Pipeline.run`."""
     executor: Executor = InProcess(ignore_failures)
     if workers:
         executor = LocalExecutor({"num_cpus": workers, "view": "off", "ignore_failures": ignore_failures})
-    return Pipeline("dedup", stages=list(stages)).run(executor, fresh=fresh)
+    return Pipeline("dedup", stages=list(stages)).run(executor, **how)
 
 
 def deduplicate(

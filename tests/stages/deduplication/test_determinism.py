@@ -121,15 +121,15 @@ def slowly(name):
         return task
     return slow
 
-import gristmill.pipeline.phases as phases
-write = phases.Folder.write
+from gristmill.storage import Folder
+write = Folder.write
 
-def slow_write(self, name, data):
+def slow_write(self, name, data, **options):
     if name.endswith((".pairs", ".npy", ".parquet", "decided.json", "removed.json")) or ".phase" in name:
         time.sleep(0.01)
-    write(self, name, data)
+    write(self, name, data, **options)
 
-phases.Folder.write = slow_write
+Folder.write = slow_write
 source, out = Path(sys.argv[1]), Path(sys.argv[2])
 fuzzy = FuzzyDeduplication(verify=True, num_bands=10)
 execute(
@@ -180,8 +180,8 @@ def test_a_run_that_ends_behind_any_file_is_finished_by_the_next(corpus, tmp_pat
     changes = {name: getattr(Folder, name) for name in ("write", "remove")}
 
     def counting(kind):
-        def change(self, *arguments):
-            changes[kind](self, *arguments)
+        def change(self, *arguments, **options):
+            changes[kind](self, *arguments, **options)
             left[0] -= 1
             if left[0] == 0:
                 raise Stopped
@@ -190,6 +190,7 @@ def test_a_run_that_ends_behind_any_file_is_finished_by_the_next(corpus, tmp_pat
 
     for kind in changes:
         monkeypatch.setattr(Folder, kind, counting(kind))
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # hundreds of runs: the disk would take minutes
 
     def run(out: Path) -> None:
         barrier = FuzzyDeduplication(num_bands=4, minhashes_per_band=4, verify=spooled)

@@ -359,7 +359,7 @@ def test_a_field_that_no_document_has_fails_before_anything_is_removed(tmp_path,
 def test_no_documents_at_all_are_no_error(tmp_path):
     write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": "few words"}])
     stages = [ScoreFilter(WordCountFilter(min_words=5)), LineDeduplication()]
-    execute(JsonlReader(str(tmp_path / "in")), *stages, JsonlWriter(str(tmp_path / "out")))
+    execute(JsonlReader(str(tmp_path / "in")), *stages, JsonlWriter(str(tmp_path / "out")), allow_empty=True)
     assert lines_of(tmp_path / "out") == []
 
 

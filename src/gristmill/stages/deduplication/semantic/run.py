@@ -105,7 +105,7 @@ class Run:
     def _made_of(self, reader: FileReader, blocks: Sequence[FileBlock]) -> dict[str, Any]:
         """What the output is a function of, and the pipeline by which its documents are explained."""
         from gristmill.pipeline import Pipeline
-        from gristmill.pipeline.documents import fingerprint_of
+        from gristmill.pipeline.documents import Segment, fingerprint_of
 
         flow = self.flow
         stages: list[ProcessingStage[Any, Any]] = [reader]
@@ -113,7 +113,7 @@ class Run:
             stages.append(self._remover())
         described = [{"name": NAME, "arguments": flow.decisive()}]
         text = Pipeline(NAME, stages=stages)._as_yaml()
-        return {**fingerprint_of(NAME, described, reader, blocks), "pipeline": text}
+        return {**fingerprint_of(NAME, described, reader, [Segment(blocks)]), "pipeline": text}
 
     def _is_finished(self, log: StepLog) -> bool:
         return ("removal" if self.flow.perform_removal else "pairwise") in log.done

@@ -8,6 +8,7 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gristmill.errors import InputChanged, PlanError
@@ -165,6 +166,17 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
                 size += whole if part.stop < 0 or not spans[part.path] else whole * span // spans[part.path]
             found.append(size)
         return found
+
+    def in_segments(self, names: Sequence[Sequence[str]]) -> list[list[FileBlock]]:
+        """The blocks of the files that `source` found, each list of names in `versions` cut by itself.
+
+        Numbers run through all of them.
+        """
+        files: list[File] = self.__dict__.get("_files", [])
+        by_name = {name: file for (name, _), file in zip(self.versions(), files, strict=True)}
+        groups = [self._groups([by_name[name] for name in some]) if some else [] for some in names]
+        blocks = iter(numbered([group for some in groups for group in some]))
+        return [list(islice(blocks, len(some))) for some in groups]
 
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         clone = copy.copy(self)

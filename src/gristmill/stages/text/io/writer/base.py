@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.reader.base import FileReader
-from gristmill.storage import Folder
+from gristmill.storage import Folder, checksum
 from gristmill.tasks import DocumentBatch, FileGroupTask, Written
 from gristmill.tasks.document import HIDDEN
 from gristmill.tasks.names import part_name
@@ -89,7 +89,7 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         name = part_name(task.task_id, self.extension)
         self.folder.write(name, data)
         written = FileGroupTask(data=[self.folder.full_path(name)], dataset_name=task.dataset_name)
-        written.account.written.append(Written(name, task.num_items, len(data)))
+        written.account.written.append(Written(name, task.num_items, len(data), checksum(data)))
         return written
 
     def _of_batch(self, task: DocumentBatch) -> Any:

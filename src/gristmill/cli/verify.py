@@ -1,0 +1,26 @@
+"""``gristmill verify``: compare an output with its log."""
+
+from __future__ import annotations
+
+import sys
+
+OK, FAILED = 0, 1
+SHOWN = 100
+"""Problems that are printed."""
+
+
+def verify(output: str) -> int:
+    from gristmill.errors import PipelineError
+    from gristmill.pipeline.verify import Verified, verify_output
+
+    try:
+        found: Verified = verify_output(output)
+    except (PipelineError, OSError) as error:
+        print(f"gristmill: {error}", file=sys.stderr)
+        return FAILED
+    for problem in found.problems[:SHOWN]:
+        print(problem)
+    if len(found.problems) > SHOWN:
+        print(f"and {len(found.problems) - SHOWN:,} more")
+    print(found.summary())
+    return FAILED if found.problems else OK

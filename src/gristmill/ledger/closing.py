@@ -1,0 +1,66 @@
+"""Ending a run: what is in the folder is compared with the log, and unfinished files are removed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from gristmill.errors import OutputDamaged
+from gristmill.ledger.commits import CommitLog
+from gristmill.ledger.differences import listed
+from gristmill.ledger.files import Sizes, difference
+from gristmill.ledger.names import PLACES, is_temporary
+from gristmill.storage import TEMPORARY, Folder
+
+_INSIDE = ("_gristmill", "_gristmill/commits")
+
+
+def check_output(log: CommitLog, blocks: Collection[int]) -> None:
+    """Compare the files in the output with the log, by name and size. `OutputDamaged` if something is not there.
+
+    ``blocks`` are those that are done. A file of a done block that no commit names is of an attempt that came to
+    nothing: it is removed.
+    """
+    sizes = Sizes(log.folder)
+    problems: list[str] = []
+    named: Counter[str] = Counter()
+    committed: set[int] = set()
+    for block, entry, _ in log.commits():
+        if block in committed:
+            continue
+        committed.add(block)
+        for stamp in entry.stamps():
+            named[stamp.name.rpartition("/")[0]] += 1
+            if words := difference(log.folder, sizes, stamp, contents=False):
+                problems.append(words)
+    if lost := len(set(blocks) - committed):
+        problems.insert(0, f"the commits of {lost:,} of {len(blocks):,} blocks are missing in _gristmill/commits")
+    if problems:
+        raise OutputDamaged(
+            f"{log.title} was changed by something else while the run was writing to it:{listed(problems)}\n"
+            "Run the same command again: blocks whose files are missing or damaged are done again."
+        )
+    found = Counter(name.rpartition("/")[0] for name, _ in log.names.found_in(log.folder))
+    if any(found[place] > named[place] for place in PLACES):
+        _remove_unnamed(log, committed)
+
+
+def _remove_unnamed(log: CommitLog, done: Collection[int]) -> None:
+    names = log.files()
+    for name, block in list(log.names.found_in(log.folder)):
+        if block in done and name not in names:
+            log.folder.remove(name)
+
+
+def remove_temporaries(folder: Folder) -> None:
+    """Remove the unfinished files of this folder's run: none of its workers may be writing any more."""
+    if not folder.is_local:
+        return  # an upload shows when it is complete
+    for place in PLACES:
+        for name in folder.names(place, unfinished=True):
+            if is_temporary(name, folder.mark):
+                folder.remove(f"{place}/{name}" if place else name)
+    for place in _INSIDE:  # all of it is gristmill's
+        for name in folder.names(place, unfinished=True):
+            if name.startswith(TEMPORARY):
+                folder.remove(f"{place}/{name}")

@@ -1,0 +1,106 @@
+"""What two runs differ in, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gristmill import fast_json
+
+_LONGEST = 120
+_MOST_PLACES = 3
+CODE, CODE_PARTS = "code", "code_parts"
+"""In a described stage: a hash of its code, and one of each function and constant that it is made of, by name."""
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What two fingerprints differ in, a line for each difference."""
+    found = []
+    if before.get("gristmill") != now.get("gristmill"):
+        found.append(f"it was made by gristmill {before.get('gristmill')}, this is {now.get('gristmill')}")
+    old, new = before.get("stages", []), now.get("stages", [])
+    for number, (a, b) in enumerate(zip(old, new, strict=False), 1):
+        found += [f"stage {number}{change}" for change in _leaves(a, b)]
+    if len(old) != len(new):
+        found.append(f"it had {len(old)} stages, now there are {len(new)}")
+    inputs = _inputs(before), _inputs(now)
+    found += [f"input {name} {change}" for name, change in _files(*inputs)]
+    if not found and before.get("segments") != now.get("segments"):
+        found.append("the input is cut into other blocks")
+    return found
+
+
+def new_inputs(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The input files that are new, if nothing else differs; otherwise none."""
+    old = _inputs(before)
+    new = [name for name in _inputs(now) if name not in old]
+    known = [pair for pair in now.get("inputs", []) if pair[0] in old]
+    segments = now.get("segments", [])[: len(before.get("segments", []))]
+    same = not differences(before, {**now, "inputs": known, "segments": segments})
+    return new if same else []
+
+
+def listed(changes: Sequence[str], most: int = 10) -> str:
+    """Some of the lines, each on a line of its own, and how many more there are."""
+    more = f"\n    and {len(changes) - most:,} more" if len(changes) > most else ""
+    return "".join(f"\n    {change}" for change in changes[:most]) + more
+
+
+def _inputs(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
+    return {pair[0]: pair[1:] for pair in fingerprint.get("inputs", [])}
+
+
+def _files(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names of files that are not as they were, each with what happened to it."""
+    for name in dict.fromkeys([*then, *now]):
+        if then.get(name) != now.get(name):
+            yield name, "is gone" if name not in now else "is new" if name not in then else "has changed"
+
+
+def _by_name(stamps: list[list[Any]]) -> dict[str, list[Any]]:
+    """Files of two folders may have the same name."""
+    found: dict[str, list[Any]] = {}
+    for name, *stamp in stamps:
+        found.setdefault(name, []).append(stamp)
+    return found
+
+
+def _leaves(a: Any, b: Any, place: str = "") -> Iterator[str]:
+    """Where two descriptions differ, as far down as both have something, and how."""
+    if a == b:
+        return
+    name = a.get("name") if isinstance(a, dict) else None
+    if isinstance(a, dict) and isinstance(b, dict) and a.get("class") == b.get("class") and name == b.get("name"):
+        here = f" {name!r}" if isinstance(name, str) and not place else ""
+        for key in dict.fromkeys([*a, *b]):
+            if key == "files" and ("arguments" in a or "attributes" in a):  # those that they name, by stamps
+                old, new = a.get(key, {}), b.get(key, {})
+                for argument in old:  # one that named no file before may be written by the run itself
+                    stamps = [_by_name(one.get(argument, [])) for one in (old, new)]
+                    for name, change in _files(*stamps):
+                        yield f"{place}{here}: file {name} of {argument} {change}"
+            elif key in (CODE, "hash") and a.get(key) != b.get(key):
+                yield f"{place}{here}: {_changed_code(a, b)}"
+            elif key not in (CODE, CODE_PARTS, "hash"):
+                yield from _leaves(a.get(key), b.get(key), f"{place}{here}{'.' if place else ', '}{key}")
+    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            yield from _leaves(x, y, f"{place}.{i}")
+    else:
+        yield f"{place} was {_short(a)}, now it is {_short(b)}"
+
+
+def _changed_code(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    """In which functions and constants the code of a stage differs."""
+    old, new = a.get(CODE_PARTS) or {}, b.get(CODE_PARTS) or {}
+    places = [name for name, change in _files(old, new) if change == "has changed"]
+    places = places or [f"{name} ({change})" for name, change in _files(old, new)]
+    if not places:
+        return "its code, or data that its code holds, has changed"
+    more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
+    return f"its code has changed in {', '.join(places[:_MOST_PLACES])}{more}"
+
+
+def _short(value: Any) -> str:
+    text = fast_json.dumps(value).decode()
+    return text if len(text) < _LONGEST else text[:_LONGEST] + " ..."

@@ -1,0 +1,89 @@
+"""Which files of an output folder are a run's own: by exact names, so that a user's files are never touched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from gristmill.ledger.sides import EXCLUDED, QUARANTINE
+from gristmill.storage import TEMPORARY, Folder
+
+PLACES = ("", EXCLUDED, QUARANTINE)
+"""The folders of an output that a run writes blocks to."""
+_DIGITS = r"(?:\d{{{0}}}|z+\d{{{0},}})"
+"""A number of so many digits or more, as `gristmill.tasks.names.part_name` writes it."""
+_BLOCK = r"part-(?:(?P<block>\d{6})|z+(?P<large>\d{7,}))"
+_SLICE = f"-{_DIGITS.format(8)}-{_DIGITS.format(8)}"
+_REST = rf"(?:\.{_DIGITS.format(5)}|{_SLICE})*"
+_RECORDS = re.compile(rf"{_BLOCK}{_REST}\.parquet")
+
+
+@dataclass(frozen=True)
+class OutputNames:
+    """The names of the files that a run can write.
+
+    >>> OutputNames(".jsonl", 12).block_of("", "part-000003.jsonl")
+    3
+    >>> OutputNames(".jsonl", 12).block_of("", "part-2024-notes.txt") is None
+    True
+    """
+
+    extension: str
+    """How the files of the writer end."""
+    blocks: int | None = None
+    """How many blocks the input has; None: any number."""
+    phase: int = 0
+    """The number of the phase whose files were put beside the output; 0: files of the output itself."""
+
+    def block_of(self, place: str, name: str) -> int | None:
+        """The block of a file directly in one of `PLACES`; None for a file that is not the run's."""
+        match = self._patterns[place].fullmatch(name)
+        if match is None:
+            return None
+        block = int(match["block"] or match["large"])
+        return block if self.blocks is None or block < self.blocks else None
+
+    def is_own(self, name: str) -> bool:
+        """Whether a file of an output folder, by its relative name, is the run's."""
+        place, _, base = name.rpartition("/")
+        return place in PLACES and self.block_of(place, base) is not None
+
+    def found_in(self, folder: Folder, unfinished: bool = False) -> Iterator[tuple[str, int]]:
+        """The run's files in an output folder, each with its block."""
+        for place in PLACES:
+            for name in folder.names(place, unfinished):
+                block = self.block_of(place, name)
+                if block is not None:
+                    yield f"{place}/{name}" if place else name, block
+
+    @cached_property
+    def _patterns(self) -> dict[str, re.Pattern[str]]:
+        phase = rf"\.phase{self.phase}" if self.phase else ""
+        end = re.escape(self.extension)
+        stem = f"{_BLOCK}{phase}{_REST}"
+        if self.phase:  # the number comes before the first dot, so behind all slices of the block
+            stem = f"{_BLOCK}(?:{_SLICE})*{phase}{_REST}"
+        step = r"(?:\.step\d+)?"
+        return {
+            "": re.compile(r"(?!)" if self.phase else f"{stem}{end}"),
+            EXCLUDED: re.compile(rf"{stem}{step}(?:\.\d+)?{end}"),
+            QUARANTINE: re.compile(rf"{stem}(?:{step}(?:\.\d{{5,}})?|\.failed-(?:\d+-\d+|all))\.jsonl"),
+        }
+
+
+def phase_name(file: str, number: int) -> str:
+    """The name that a file which a phase put beside its documents has beside the output."""
+    stem, dot, end = file.partition(".")
+    return f"{stem}.phase{number}{dot}{end}"
+
+
+def is_record(name: str) -> bool:
+    """Whether a file in a folder of records is a run's."""
+    return _RECORDS.fullmatch(name) is not None
+
+
+def is_temporary(name: str, mark: str) -> bool:
+    """Whether a file is an unfinished one of the run with this mark."""
+    return bool(mark) and name.startswith(f"{TEMPORARY}{mark}-")

@@ -1,0 +1,211 @@
+"""Starting a run in a folder where another may have been: everything is checked before anything is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, takewhile
+from typing import Any
+
+from gristmill import fast_json
+from gristmill.errors import OutputChanged, OutputDamaged
+from gristmill.ledger.closing import remove_temporaries
+from gristmill.ledger.commits import COMMITS, DECIDED, LEDGER, PHASES, RUN, START_OVER, CommitLog
+from gristmill.ledger.differences import listed, new_inputs
+from gristmill.ledger.entry import Entry
+from gristmill.ledger.files import Sizes, Stamp, difference, in_threads
+from gristmill.ledger.names import OutputNames, is_record
+from gristmill.ledger.resume import Resume
+from gristmill.ledger.sides import records_name
+
+_COMPACT = 64
+"""Files of commits beyond which a run that resumes puts them into one."""
+
+
+@dataclass
+class Found:
+    """What a run finds in its output folder."""
+
+    run: dict[str, Any] | None
+    """None: no run was here."""
+    new_inputs: list[str] = field(default_factory=list)
+    """Files that are appended to the input."""
+    done: set[int] = field(default_factory=set)
+    """Blocks that need not be done again."""
+    damaged: dict[int, list[str]] = field(default_factory=dict)
+    """Blocks whose files are not what was written, with words for each file."""
+    failed: set[int] = field(default_factory=set)
+    """Blocks that are tried again because a stage failed on documents."""
+
+    @property
+    def again(self) -> set[int]:
+        """Committed blocks that are done again."""
+        return {*self.damaged, *self.failed}
+
+
+def look(
+    log: CommitLog, made_of: Mapping[str, Any], how: Resume, blocks: Sequence[int], cannot_redo: str = ""
+) -> Found:
+    """Look at what is there, and change nothing.
+
+    ``blocks`` are those of the input. ``cannot_redo`` says why a block that is not done cannot be done any more.
+    Raises `OutputChanged` if another pipeline or another input was here, and `OutputDamaged` if what is there is
+    neither whole nor can be made whole.
+    """
+    run = log.run_json()
+    if run is None:
+        check_unused(log)
+        return Found(None)
+    log.check_format(run)
+    found = Found(run)
+    if not (how.append and (new := _new_inputs(log, run, made_of))):
+        _check_same(log, run, made_of)
+    else:
+        found.new_inputs = new
+    sizes = Sizes(log.folder)
+
+    def compare(one: tuple[int, Stamp | None]) -> str:
+        return "" if one[1] is None else difference(log.folder, sizes, one[1], how.verify)
+
+    for (block, _), words in in_threads(compare, _stamps(log, found, how)):
+        found.done.add(block)
+        if words:
+            found.damaged.setdefault(block, []).append(words)
+    found.done -= found.again
+    left = [block for block in blocks if block not in found.done]
+    if cannot_redo and left:
+        words = listed([line for lines in found.damaged.values() for line in lines])
+        raise OutputDamaged(
+            f"files or commits of {len(left):,} of {len(blocks):,} blocks in {log.title} are missing or damaged, and "
+            f"{cannot_redo}.{words}\nNothing was removed or started. {START_OVER}"
+        )
+    return found
+
+
+def _stamps(log: CommitLog, found: Found, how: Resume) -> Iterator[tuple[int, Stamp | None]]:
+    """The files of all commits by block; None for a block without files."""
+    for block, entry, _ in log.commits():
+        if how.retry_failed and entry.failed:
+            found.failed.add(block)
+        yield block, None
+        for stamp in entry.stamps():
+            yield block, stamp
+
+
+def _new_inputs(log: CommitLog, run: Mapping[str, Any], made_of: Mapping[str, Any]) -> list[str]:
+    try:
+        return new_inputs(run, made_of)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise log.damaged(RUN, "it is not what a run wrote") from None
+
+
+def _check_same(log: CommitLog, run: Mapping[str, Any], made_of: Mapping[str, Any]) -> None:
+    new = _new_inputs(log, run, made_of)
+    if not new:
+        log.is_of(made_of)
+        return
+    advice = "Process only the new files with --append, or run(append=True). " + START_OVER
+    raise log.changed([f"input {name} is new" for name in new], advice)
+
+
+def begin(log: CommitLog, found: Found, made_of: Mapping[str, Any]) -> Iterator[tuple[int, Entry]]:
+    """Start writing: remove what blocks that are not done have left. Gives the blocks that are done."""
+    if found.run is None:
+        log.folder.remove(COMMITS)  # of a run that was being removed
+        log.write_run(made_of)
+        return
+    log.folder.mark = str(found.run.get("mark", ""))
+    if found.new_inputs:
+        log.write_run(made_of, log.folder.mark)
+    if found.again or len(log.folder.names(COMMITS)) > _COMPACT:
+        log.rewrite(found.again)
+    _remove_rest(log, found.done)
+    remove_temporaries(log.folder)
+    for block, entry, _ in log.commits():
+        yield block, entry
+
+
+def _remove_rest(log: CommitLog, done: Collection[int]) -> None:
+    """Remove what was written for blocks that were not committed: the next attempt may be cut differently."""
+    for name, block in list(log.names.found_in(log.folder)):
+        if block not in done:
+            log.folder.remove(name)
+
+
+def check_unused(log: CommitLog, others: Sequence[str] = ()) -> None:
+    """`OutputChanged` if a file is there that would be taken for a part of the output, such as ``others``."""
+    found = [*(name for name, _ in log.names.found_in(log.folder)), *others] if log.names.extension else [*others]
+    if found:
+        raise _taken(log, found)
+
+
+def _taken(log: CommitLog, found: Sequence[str]) -> OutputChanged:
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return OutputChanged(
+        f"{log.title} holds {found[0]}{more}, but no log of a run that wrote it. This run would replace it.\n"
+        "Remove what is not needed, or write to another folder."
+    )
+
+
+def clear(log: CommitLog) -> None:
+    """Remove what an earlier run has written, and nothing else: first that it did, at last what it was.
+
+    `OutputChanged` before anything is removed if files of someone else have names that the next run would write.
+    """
+    folder = log.folder
+    has_run = folder.exists(RUN)
+    names, mark = _names_of(log)
+    if has_run and log.names.extension:
+        found = (name for name, _ in log.names.found_in(folder))
+        if others := [name for name in found if not names.is_own(name)]:
+            raise _taken(log, others)
+    _clear_phases(log)
+    if not has_run:
+        return
+    folder.remove(COMMITS)
+    folder.remove(LEDGER)
+    for name, _ in list(names.found_in(folder)):
+        folder.remove(name)
+    folder.mark = mark
+    remove_temporaries(folder)
+    folder.remove(RUN)
+    folder.remove_empty("excluded", "quarantine")
+
+
+def _names_of(log: CommitLog, phase: int = 0) -> tuple[OutputNames, str]:
+    """The names that the run of a log gave to its files, and its mark; by the run that starts over if it is damaged."""
+    try:
+        run = log.run_json() or {}
+        output = run["output"]
+        return OutputNames(str(output["extension"]), int(output["blocks"]), phase), str(run["mark"])
+    except (OutputDamaged, KeyError, TypeError, ValueError):
+        return OutputNames(log.names.extension, log.names.blocks, phase), ""
+
+
+def _clear_phases(log: CommitLog) -> None:
+    folder = log.folder
+    phases = list(takewhile(folder.exists, (f"{PHASES}/{n}" for n in count(1))))
+    stamps = {}
+    for n, phase in enumerate(phases, 1):  # the records are of use to who reads this
+        stamps[n] = _noted(log, f"{phase}/{DECIDED}")
+        folder.remove(f"{phase}/{DECIDED}")
+    for n in range(len(phases), 0, -1):  # the last first: they are counted from the first on
+        names, mark = _names_of(CommitLog(folder.sub(phases[n - 1]), log.names), n)
+        for name, _ in list(names.found_in(folder)):
+            folder.remove(name)
+        records = folder.sub(records_name(n))
+        records.mark = mark
+        remove_temporaries(records)
+        for name in records.names():
+            if is_record(name) or name in stamps[n]:
+                records.remove(name)
+        folder.remove_empty(records_name(n))
+        folder.remove(phases[n - 1])
+
+
+def _noted(log: CommitLog, decided: str) -> set[str]:
+    """The names of records that a phase has noted, as far as that can be read."""
+    try:
+        return {name for name, *_ in fast_json.loads(log.folder.read(decided))["records"]}
+    except (FileNotFoundError, fast_json.JSONDecodeError, KeyError, TypeError, ValueError):
+        return set()

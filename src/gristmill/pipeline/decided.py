@@ -1,0 +1,160 @@
+"""What a phase leaves for later runs: what was decided at its cut, with a checksum of each file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from gristmill import fast_json
+from gristmill.errors import OutputChanged, OutputDamaged
+from gristmill.ledger.commits import DECIDED, PHASES, START_OVER, CommitLog
+from gristmill.ledger.differences import listed
+from gristmill.ledger.files import Sizes, Stamp, difference, in_threads, stamped
+from gristmill.ledger.names import phase_name
+from gristmill.ledger.sides import EXCLUDED, QUARANTINE
+from gristmill.pipeline.cut import Cut
+from gristmill.pipeline.planner import Stage
+from gristmill.stages.barrier import BarrierStage
+from gristmill.storage import Folder
+
+_PARTS = {"parts": list, "documents": dict, "failed": list, "notes": list, "ledger": dict, "records": list}
+
+
+def stamps_of(folder: Folder, names: Iterable[str]) -> list[list[Any]]:
+    """Files that exist, as plain values: name, size, checksum. They are made durable."""
+    return [[stamp.name, stamp.size, stamp.checksum] for stamp in stamped(folder, sorted(names))]
+
+
+def read_decided(cut: Cut) -> dict[str, Any] | None:
+    """What an earlier run has decided; None if it has not. `OutputDamaged` if that cannot be read."""
+    try:
+        found = fast_json.loads(cut.folder.read(DECIDED))
+    except FileNotFoundError:
+        return None
+    except fast_json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or any(not isinstance(found.get(key), kind) for key, kind in _PARTS.items()):
+        raise _damaged(cut, "it is not what a run wrote")
+    return found
+
+
+def _damaged(cut: Cut, words: str) -> OutputDamaged:
+    return OutputDamaged(
+        f"{cut.folder.path(DECIDED)} is damaged: {words}. Nothing was removed or started.\n{START_OVER}"
+    )
+
+
+def check_decided(cut: Cut, output: Folder, number: int, contents: bool) -> list[str]:
+    """What is missing or damaged of the files of a phase, in words, if they can be made again.
+
+    `OutputDamaged` if they cannot, because what they were made of was removed when the run ended.
+    """
+    decided = read_decided(cut)
+    if decided is None:
+        return []
+    try:
+        files = list(_files(cut, output, number, decided))
+    except (KeyError, TypeError, ValueError):
+        raise _damaged(cut, "it is not what a run wrote") from None
+    sizes = {id(folder): Sizes(folder) for folder, _ in files}
+
+    def compare(one: tuple[Folder, Stamp]) -> str:
+        folder, stamp = one
+        words = difference(folder, sizes[id(folder)], stamp, contents)
+        return words and words.replace(stamp.name, folder.path(stamp.name), 1)
+
+    damage = [words for _, words in in_threads(compare, files) if words]
+    if damage and cut.is_cleared:
+        raise OutputDamaged(
+            f"files that a run has written to {output.url} are missing or damaged, and what they were made of was "
+            f"removed when it ended:{listed(damage)}\nNothing was removed or started. {START_OVER}"
+        )
+    return damage
+
+
+def _files(cut: Cut, output: Folder, number: int, decided: Mapping[str, Any]) -> Iterator[tuple[Folder, Stamp]]:
+    """All files that a phase has written and that are still to be there, each with its folder."""
+    for name, size, checksum in decided["records"]:
+        yield cut.records, Stamp(name, size, checksum)
+    for name, size, checksum in decided["kept"]:
+        yield cut.folder, Stamp(name, size, checksum)
+    log = CommitLog(cut.folder, title=output.url)
+    for _, entry, _ in log.commits():
+        for stamp in entry.stamps():
+            if not cut.is_cleared:
+                yield cut.folder, stamp
+            elif _is_side(stamp.name) and not cut.read_again:
+                yield output, Stamp(_beside(stamp.name, number), stamp.size, stamp.checksum)
+
+
+def _is_side(name: str) -> bool:
+    return name.startswith((f"{EXCLUDED}/", f"{QUARANTINE}/"))
+
+
+def _beside(name: str, number: int) -> str:
+    side, _, base = name.partition("/")
+    return f"{side}/{phase_name(base, number)}"
+
+
+def put_beside(cut: Cut, output: Folder, number: int) -> None:
+    """When the run has ended: put what was set aside in front of a cut beside the rest, and remove what is of no use.
+
+    Everything is in place before it is noted that the phase is cleared, and only then anything is removed.
+    """
+    folder = cut.folder
+    if not cut.is_cleared:
+        copied = []
+        for name in CommitLog(folder, title=output.url).files():
+            if _is_side(name) and not cut.read_again:  # else it was written once more, at the end
+                copied.append(_beside(name, number))
+                output.write(copied[-1], folder.read(name))
+        output.sync(copied)
+        folder.write(DECIDED, fast_json.dumps({**(read_decided(cut) or {}), "cleared": True}), durable=True)
+        cut.is_cleared = True
+    for side in (EXCLUDED, QUARANTINE):
+        folder.remove(side)
+    for name in folder.names(unfinished=True):
+        if name != DECIDED and not cut.keeps(name):
+            folder.remove(name)
+
+
+def refuse_append(log: CommitLog, made_of: Mapping[str, Any], barrier: str) -> None:
+    """`OutputChanged` if the input is another: new documents may be duplicates of some that were kept."""
+    try:
+        log.is_of(made_of)
+    except OutputDamaged:
+        raise
+    except OutputChanged as error:
+        raise OutputChanged(
+            f"nothing can be appended to {log.title}: {barrier!r} compares all documents, and new ones change what is "
+            f"a duplicate of what.\n{error}"
+        ) from None
+
+
+def failed_before(log: CommitLog, stages: Sequence[Stage]) -> str:
+    """The first barrier before which documents failed in a run that has got past it; empty if there is none.
+
+    What comes after it depends on all documents before it, so that these cannot be tried again alone.
+    """
+    output = log.folder
+    names = [stage.name for stage in stages if isinstance(stage, BarrierStage)]
+    for number, name in zip(count(1), names, strict=False):
+        folder = output.sub(f"{PHASES}/{number}")
+        if not folder.exists(DECIDED):
+            return ""
+        if any(entry.failed for _, entry, _ in CommitLog(folder, title=output.url).commits()):
+            return name
+    is_cleared = bool(names) and _is_cleared(output.sub(f"{PHASES}/{len(names)}"))
+    if is_cleared and any(entry.failed for _, entry, _ in log.commits()):
+        return names[0]
+    return ""
+
+
+def _is_cleared(folder: Folder) -> bool:
+    """Whether documents that were put aside in a phase have been removed; not if none were."""
+    try:
+        decided = fast_json.loads(folder.read(DECIDED))
+        return bool(decided["cleared"]) and bool(decided["spooled"])
+    except (FileNotFoundError, fast_json.JSONDecodeError, KeyError, TypeError):
+        return False

@@ -1,0 +1,227 @@
+"""Comparing an output with its log: every file by its checksum, every count with the records in the files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, takewhile
+from typing import IO, Any, BinaryIO, cast
+
+from gristmill import fast_json
+from gristmill.errors import OutputDamaged, PlanError
+from gristmill.ledger.commits import DECIDED, LEDGER, PHASES, RUN, CommitLog
+from gristmill.ledger.entry import Entry
+from gristmill.ledger.files import Sizes, Stamp, difference, in_threads
+from gristmill.ledger.lock import is_locked
+from gristmill.ledger.names import PLACES, OutputNames, is_record, is_temporary, phase_name
+from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
+from gristmill.stages.text.io.compression import Damaged, decompressed
+from gristmill.storage import Folder
+
+
+@dataclass
+class Verified:
+    """What was found in an output."""
+
+    url: str
+    problems: list[str] = field(default_factory=list)
+    """A line for each thing that is missing, damaged or unexpected."""
+    blocks: int = 0
+    all_blocks: int = 0
+    files: int = 0
+    bytes: int = 0
+    documents: int = 0
+
+    def summary(self) -> str:
+        state = "" if self.blocks == self.all_blocks else f" (of {self.all_blocks:,}; the run is not finished)"
+        outcome = f"{len(self.problems):,} problems" if self.problems else "everything is as it was written"
+        return (
+            f"{self.url}: {self.blocks:,} blocks{state}, {self.files:,} files, {self.bytes:,} bytes, "
+            f"{self.documents:,} documents kept: {outcome}"
+        )
+
+
+def verify_output(output: str) -> Verified:
+    """Compare the files of an output with its log. `PlanError` if there is none, or a run is writing there."""
+    folder = Folder(output)
+    log = CommitLog(folder)
+    if not folder.exists(RUN) and not folder.exists(f"{PHASES}/1"):
+        raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it.")
+    if is_locked(folder):
+        raise PlanError(f"a run is writing to {output}: verify it when the run has ended.")
+    found = Verified(folder.url)
+    try:
+        _Check(log, found).all()
+    except OutputDamaged as error:  # of the log: what it names cannot be known
+        found.problems.append(str(error).partition("\n")[0])
+    return found
+
+
+class _Check:
+    def __init__(self, log: CommitLog, found: Verified) -> None:
+        self.log = log
+        self.folder = log.folder
+        self.found = found
+        self.named: set[str] = set()
+
+    def all(self) -> None:
+        run = self.log.run_json()
+        total = Entry()
+        names, mark = OutputNames(""), ""
+        if run is not None:
+            names, self.found.all_blocks, mark = _output_of(self.log, run)
+            total = self._log(self.log, names)
+            self._ledger(total)
+        for number in takewhile(lambda n: self.folder.exists(f"{PHASES}/{n}"), count(1)):
+            self._phase(number)
+        self._unexpected(names, mark)
+        self.found.documents = total.kept
+
+    def _log(self, log: CommitLog, names: OutputNames) -> Entry:
+        """Check the blocks of a log; gives the sum of their entries."""
+        total = Entry()
+        seen: set[int] = set()
+        for block, entry, _ in log.commits():
+            if block in seen:
+                continue
+            seen.add(block)
+            self._entry(block, entry, names)
+            total.add(entry)
+            total.files.clear()
+        self.found.blocks += len(seen)
+        self._files(log.folder, _stamps(log))
+        return total
+
+    def _entry(self, block: int, entry: Entry, names: OutputNames) -> None:
+        """Check that the counts of a block agree with each other and with those of its files."""
+        if words := entry.imbalance():
+            self.found.problems.append(f"damaged: the commit of block {block}: {words}")
+        kept = [rows for name, rows, *_ in entry.files if names.block_of("", name) is not None]
+        if kept and sum(kept) != entry.kept:
+            self.found.problems.append(
+                f"damaged: the commit of block {block}: {entry.kept:,} documents kept, {sum(kept):,} in its files"
+            )
+
+    def _files(self, folder: Folder, files: Iterable[tuple[Stamp, int | None]]) -> None:
+        sizes = Sizes(folder)
+
+        def compare(one: tuple[Stamp, int | None]) -> str:
+            stamp, rows = one
+            words = difference(folder, sizes, stamp, contents=True)
+            if words:
+                return words
+            try:
+                there = None if rows is None else records_in(folder, stamp.name)
+            except (Damaged, OSError, ValueError) as error:
+                return f"{stamp.name} is damaged: {error}"
+            if there is None or there == rows:
+                return ""
+            return f"{stamp.name} is damaged: it holds {there:,} records, the log counts {rows:,}"
+
+        for (stamp, _), words in in_threads(compare, files):
+            self.found.files += 1
+            self.found.bytes += stamp.size
+            if folder is self.folder:
+                self.named.add(stamp.name)
+            if words:
+                kind = "missing" if words.endswith("is missing") else "damaged"
+                place = "" if folder is self.folder else folder.path()[len(self.folder.path()) :].strip("/") + "/"
+                self.found.problems.append(f"{kind}: {place}{words}")
+
+    def _ledger(self, total: Entry) -> None:
+        """Check the ledger, which is written when a run has ended, against the commits."""
+        if not self.folder.exists(LEDGER) or self.folder.exists(f"{PHASES}/1"):
+            return  # that of a run in phases is the sum of several logs
+        try:
+            told = Entry.of_plain({**fast_json.loads(self.folder.read(LEDGER))["total"], "files": []})
+        except (fast_json.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
+            self.found.problems.append(f"damaged: {LEDGER} is not what a run wrote")
+            return
+        if told != total and self.found.blocks == self.found.all_blocks:
+            self.found.problems.append(f"damaged: {LEDGER} does not agree with the commits")
+
+    def _phase(self, number: int) -> None:
+        """Check what a phase has left: its records, and what it put beside the output."""
+        folder, records = self.folder.sub(f"{PHASES}/{number}"), self.folder.sub(records_name(number))
+        log = CommitLog(folder, title=self.folder.url)
+        _output_of(log, log.run_json())
+        try:
+            decided = fast_json.loads(folder.read(DECIDED))
+            stamps = [Stamp(*one) for one in decided["records"]], [Stamp(*one) for one in decided["kept"]]
+            is_cleared, is_spooled = bool(decided.get("cleared")), bool(decided["spooled"])
+        except FileNotFoundError:
+            return  # it is not done, and the run that resumes checks it
+        except (fast_json.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
+            self.found.problems.append(f"damaged: {PHASES}/{number}/{DECIDED} is not what a run wrote")
+            return
+        self._files(records, ((stamp, None) for stamp in stamps[0]))
+        self._files(folder, ((stamp, None) for stamp in stamps[1]))
+        known = {stamp.name for stamp in stamps[0]}
+        self.found.problems += [
+            f"unexpected: {records_name(number)}/{name}"
+            for name in records.names()
+            if is_record(name) and name not in known
+        ]
+        stamps_of_log = list(_stamps(log, _SIDES)) if is_cleared else []
+        if not is_cleared:
+            self._files(folder, ((stamp, None) for stamp, _ in _stamps(log)))
+        elif is_spooled:
+            beside = ((Stamp(_beside(s.name, number), s.size, s.checksum), rows) for s, rows in stamps_of_log)
+            self._files(self.folder, beside)
+
+    def _unexpected(self, names: OutputNames, mark: str) -> None:
+        """Find files that look like the run's and are in no log."""
+        if names.extension:
+            found = (name for name, _ in names.found_in(self.folder))
+            self.found.problems += [f"unexpected: {name}" for name in found if name not in self.named]
+        for place in PLACES:
+            for name in self.folder.names(place, unfinished=True):
+                if is_temporary(name, mark):
+                    self.found.problems.append(f"unexpected: {place}{'/' * bool(place)}{name}")
+
+
+def _output_of(log: CommitLog, run: Mapping[str, Any] | None) -> tuple[OutputNames, int, str]:
+    """The names of a run's files, the number of its blocks, and its mark."""
+    if run is None:
+        raise log.damaged(RUN, "it is missing")
+    log.check_format(run)
+    try:
+        return OutputNames(str(run["output"]["extension"])), int(run["output"]["blocks"]), str(run["mark"])
+    except (KeyError, TypeError, ValueError):
+        raise log.damaged(RUN, "it is not what a run wrote") from None
+
+
+_SIDES = re.compile(f"({EXCLUDED}|{QUARANTINE})/")
+
+
+def _beside(name: str, number: int) -> str:
+    side, _, base = name.partition("/")
+    return f"{side}/{phase_name(base, number)}"
+
+
+def _stamps(log: CommitLog, only: re.Pattern[str] | None = None) -> Iterator[tuple[Stamp, int]]:
+    for _, entry, _ in log.commits():
+        for name, rows, size, checksum in entry.files:
+            if only is None or only.match(name):
+                yield Stamp(name, size, checksum), rows
+
+
+def records_in(folder: Folder, name: str) -> int | None:
+    """How many records a file holds; None if its format is none that is known."""
+    if name.endswith(".parquet"):
+        import pyarrow.parquet as pq
+
+        with _opened(folder, name) as file:
+            rows: int = pq.ParquetFile(file).metadata.num_rows
+            return rows
+    if ".jsonl" not in name:
+        return None
+    with _opened(folder, name) as file:
+        return sum(piece.count(b"\n") for piece in decompressed(cast(BinaryIO, file)))
+
+
+def _opened(folder: Folder, name: str) -> IO[bytes]:
+    path = folder.path(name)
+    file: IO[bytes] = open(path, "rb") if folder.is_local else folder.fs.open(path, "rb")  # noqa: SIM115  # by `with`
+    return file
