@@ -1,5 +1,5 @@
 # make demo: curate the documentation on this machine.   make test: all checks and tests.
-# make soak: 100,000 random pipelines with faults under the scheduler; SEEDS=0:5000 for others.
+# make soak: 100,000 new random pipelines with faults under the scheduler; SOAK='--seeds 0:5000' for others.
 # All need only Python 3.11 or later with pip; name another interpreter with PYTHON=python3.12
 
 PYTHON ?= python3
@@ -33,9 +33,9 @@ pytest: $(STAMP)
 	$(BIN)/python -m pytest tests/backends tests/scheduling --ignore=tests/backends/conformance --ignore=tests/backends/ray
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --quiet tests/backends/conformance tests/backends/ray
 
-SEEDS ?= 0:100000
+SOAK ?= --new 100000
 soak: $(BASE)
-	$(BIN)/python -m gristmill.scheduling.simulator.campaign --seeds $(SEEDS) --jobs 0 --keep-going
+	$(BIN)/python -m gristmill.scheduling.simulator.campaign $(SOAK) --jobs 0 --keep-going
 
 # The environment is made anew when what it is made from changes; what only the tests need is added for them. Where the
 # interpreter cannot put pip into it (a distribution's Python without ensurepip), the pip outside does.

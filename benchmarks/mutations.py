@@ -243,8 +243,50 @@ BUGS = [
     Bug(
         "a worker stays on a node that is too small for it",
         "look.py",
-        "                drain(s, w)\n\n\ndef next_turn",
-        "                pass\n\n\ndef next_turn",
+        'too small for it")\n                drain(s, w)\n',
+        'too small for it")\n',
+    ),
+    Bug(
+        "nothing is done when nothing is under way",
+        "scheduler.py",
+        "            unlock(s)\n",
+        "            pass\n",
+    ),
+    Bug(
+        "fetched data waits for data that is deferred",
+        "waiting.py",
+        "        _fetch_origin(s, piece)\n",
+        "        pass\n",
+    ),
+    Bug(
+        "a starting worker seems slower than a new one",
+        "look.py",
+        "delay = min(max(setup - elapsed, elapsed // 8), setup)",
+        "delay = max(setup - elapsed, elapsed // 8)",
+    ),
+    Bug(
+        "workers leave for a step that cannot start on their node",
+        "look.py",
+        "            and w.node not in for_nobody\n",
+        "",
+    ),
+    Bug(
+        "a worker with work that could be resumed makes room",
+        "turns.py",
+        "    if any(may_resume(s, step, unit) for unit in w.suspended.values()):\n        return False",
+        "    if False:\n        return False",
+    ),
+    Bug(
+        "fresh workers are kept for suspects that may not start",
+        "look.py",
+        "return w.is_fresh and suspect_may_start(s, s.steps[step])",
+        "return w.is_fresh and bool(s.steps[step].suspects)",
+    ),
+    Bug(
+        "a task whose report is missing counts as one that hangs",
+        "crew.py",
+        "return link is None or (link.promised == link.taken and link.heard_at - since > timeout * allowed)",
+        "return True",
     ),
     Bug(
         "a death with the driver counts against the setup",
@@ -291,7 +333,7 @@ def try_bug(bug: Bug | None, seeds: int) -> tuple[str, int]:
             file = copy / "scheduling" / bug.file
             file.write_text(file.read_text("utf-8").replace(bug.old, bug.new), "utf-8")
         command = [sys.executable, "-m", "gristmill.scheduling.simulator.campaign"]
-        command += ["--seeds", f"0:{seeds}", "--no-shrink"]
+        command += ["--seeds", f"0:{seeds}", "--no-shrink", "--most", "1"]
         env = {**environ, "PYTHONPATH": folder}
         try:
             done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=LIMIT_S)

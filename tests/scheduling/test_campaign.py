@@ -4,24 +4,57 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from gristmill.scheduling import crew
 from gristmill.scheduling.simulator import shrink
-from gristmill.scheduling.simulator.campaign import main, play_lot
+from gristmill.scheduling.simulator.campaign import failures, main, new_seeds, read_seeds
 from gristmill.scheduling.simulator.scenario import Scenario, random_scenario
 from gristmill.scheduling.simulator.shrink import failure_of, report
 
 SEEDS = 1000
-SEEDS_PER_TEST = 25
+JOBS = 2
+FAILED_SEEDS = Path(__file__).with_name("failed_seeds.txt")
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_nothing_is_lost_whatever_happens(first: int) -> None:
-    _, failed = play_lot(range(first, first + SEEDS_PER_TEST))
+def test_new_seeds_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each commit plays its own seeds, so that CI does not play the same ones for ever."""
+    seeds = new_seeds(SEEDS, commit())
+    with capsys.disabled():
+        print(f"\nreplay: python -m gristmill.scheduling.simulator.campaign --seeds {seeds.start}:{seeds.stop}")
+    assert_all_pass(seeds)
+
+
+def test_every_seed_that_ever_failed_passes() -> None:
+    seeds = read_seeds(FAILED_SEEDS.read_text().splitlines())
+    assert len(seeds) >= 15 and len(set(seeds)) == len(seeds)
+    assert_all_pass(seeds)
+
+
+def assert_all_pass(seeds: Sequence[int]) -> None:
+    failed = [x for _, more in failures(seeds, JOBS) for x in more]
     if failed:
-        pytest.fail(report(*failed[0]), pytrace=False)
+        names = " ".join(str(seed) for seed, _ in failed)
+        pytest.fail(f"{report(*failed[0])}\n\nfailing seeds: {names}", pytrace=False)
+
+
+def commit() -> str:
+    """The commit that is checked out, or nothing outside a git checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def test_a_commit_always_has_the_same_seeds_and_no_other_commit_has() -> None:
+    assert new_seeds(1000, "abc") == new_seeds(1000, "abc")
+    assert not set(new_seeds(1000, "abc")) & set(new_seeds(1000, "abd"))
+    assert new_seeds(5) != new_seeds(5)
+    assert failure_of(random_scenario((1 << 62) - 1)) is None
 
 
 def test_the_scenarios_have_everything() -> None:
@@ -79,6 +112,35 @@ def test_a_failing_campaign_says_so(failing: tuple[int, shrink.Failure], capsys:
     assert main(["--seeds", f"{seed}:{seed + 1}", "--no-shrink"]) == 1
     said = capsys.readouterr().out
     assert f"seed {seed} fails: " in said and f"kind: {failure.kind}" in said
+    assert f"failing seeds: {seed}\n" in said
+
+
+def test_all_failing_seeds_are_named_at_the_end(broken: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "0:40", "--no-shrink", "--keep-going"]) == 1
+    said = capsys.readouterr().out
+    failing = [int(x) for x in said.partition("failing seeds: ")[2].split()]
+    assert len(failing) > 1 and failing == sorted(failing)
+    assert said.count(" fails: ") == len(failing) and "40 seeds in" in said
+    assert main(["--seeds", "0:40", "--no-shrink", "--most", "1"]) == 1
+    assert capsys.readouterr().out.count(" fails: ") == 1
+
+
+def test_seeds_come_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "seeds.txt"
+    file.write_text("# two\n3\n\n5  # and why\n")
+    assert main(["--from-file", str(file)]) == 0
+    assert "2 seeds in" in capsys.readouterr().out
+    file.write_text("three\n")
+    with pytest.raises(SystemExit):
+        main(["--from-file", str(file)])
+    assert str(file) in capsys.readouterr().err
+
+
+def test_new_seeds_are_drawn_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--new", "1"]) == 0
+    said = capsys.readouterr().out
+    first, last = map(int, said.partition("seeds ")[2].split("\n")[0].split(":"))
+    assert last == first + 1 and "1 seeds in" in said
 
 
 def test_a_seed_can_be_played_from_the_command_line() -> None:

@@ -9,7 +9,7 @@ is always let in: the data is still counted for the task that it was lost to.
 
 from __future__ import annotations
 
-from gristmill.scheduling.state import State, StepRec
+from gristmill.scheduling.state import State, StepRec, Unit
 
 _REFUSED = -1
 
@@ -41,6 +41,18 @@ def has_room(s: State, step: StepRec, rebuilds: bool = True) -> bool:
     tasks = min(step.spec.batch_size, step.queued)
     expected = predicted(s, step, tasks, step.queued_bytes * tasks // max(step.queued, 1))
     return _fits(s, step, expected) or _must_run(s, step)
+
+
+def suspect_may_start(s: State, step: StepRec) -> bool:
+    """Whether a suspected unit of a step would be admitted now. One that must run alone always is."""
+    return bool(step.suspects) and (any(unit.solo for unit in step.suspects) or has_room(s, step))
+
+
+def may_resume(s: State, step: StepRec, unit: Unit) -> bool:
+    """Whether a suspended unit would be admitted now."""
+    if unit.rebuild is not None:
+        return True
+    return _fits(s, step, predicted(s, step, len(unit.tasks), unit.bytes)) or _must_run(s, step)
 
 
 def _fits(s: State, step: StepRec, expected: int) -> bool:

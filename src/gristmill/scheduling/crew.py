@@ -92,7 +92,7 @@ def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
     w.state = WorkerState.READY
     w.ready_at = s.now
     if w.step is not None:
-        _learn_setup(s.steps[w.step], e.setup_us)
+        _learn_setup(s, s.steps[w.step], e.setup_us)
     else:
         s.shared_start_failures = 0
     update_hunger(s, w)
@@ -101,22 +101,24 @@ def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
 
 
 def step_set_up(s: State, w: WorkerRec, e: StepSetUp) -> None:
-    _learn_setup(s.steps[e.step], e.setup_us)
+    _learn_setup(s, s.steps[e.step], e.setup_us)
     if e.step in w.hosts:
         w.hosts[e.step] = True
     w.head_since = s.now
     update_hunger(s, w)
 
 
-def _learn_setup(step: StepRec, setup_us: int) -> None:
+def _learn_setup(s: State, step: StepRec, setup_us: int) -> None:
     step.setups += 1
     step.setup_us = setup_us if step.setups == 1 else step.setup_us + (setup_us - step.setup_us) // min(step.setups, 8)
+    s.evidence += step.setups == 1
     step.setup_failures = step.setup_kills = 0
 
 
 def setup_failed(s: State, w: WorkerRec, e: SetupFailed) -> None:
     step = s.steps[e.step]
     step.setup_failures += 1
+    s.evidence += 1
     if w.step is None:
         give_back(s, w, e.step)
     if step.setup_failures >= s.config.setup_attempts:
@@ -221,6 +223,7 @@ def gone(s: State, w: WorkerRec, e: WorkerLeft) -> None:
 def left(s: State, w: WorkerRec) -> None:
     """A worker is gone; whatever it occupied is free."""
     expected = w.state >= WorkerState.DRAINING
+    s.evidence += not expected
     del s.workers[w.id]
     _count_out(s, w)
     w.state = WorkerState.STOPPING
@@ -256,6 +259,7 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
         left(s, w)
         return
     s.deaths += 1
+    s.evidence += 1
     cause = w.kill_cause or e.cause
     if cause is Death.LINK_LOST and e.cause.is_own_doing:
         cause = e.cause
@@ -327,7 +331,11 @@ def _is_overdue(s: State, w: WorkerRec) -> bool:
         if w.hosts.get(unit.step, True):
             timeout = s.steps[unit.step].spec.timeout_us
             allowed = len(unit.tasks) * (1 + unit.replay)
-    return timeout is not None and s.now - since > timeout * allowed
+    if timeout is None or s.now - since <= timeout * allowed:
+        return False
+    # Its report may be lost. A worker that is heard of after the deadline, and has sent nothing else, is at it still.
+    link = w.link
+    return link is None or (link.promised == link.taken and link.heard_at - since > timeout * allowed)
 
 
 def recycle(s: State) -> None:
@@ -350,6 +358,7 @@ def recycle(s: State) -> None:
         place = Placement() if step is None else node.room.find(step.spec)
         if step is not None and place is None and any(x.state is not WorkerState.READY for x in step.workers.values()):
             continue
+        s.evidence += 1
         who = "a shared worker" if step is None else f"a worker of {step.spec.name}"
         w.being_replaced = True
         if step is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.lineage_check import check_lineage
-from gristmill.scheduling.placement import misfit, usable
+from gristmill.scheduling.liveness import stall
+from gristmill.scheduling.placement import usable
 from gristmill.scheduling.state import State, TaskState, WorkerState
 from gristmill.scheduling.turns import staying
 
@@ -52,7 +53,13 @@ def check(s: State) -> None:
     _check_nodes(s)
     if s.pieces or s.rebuilds:
         check_lineage(s)
-    _check_progress(s)
+    check_progress(s)
+
+
+def check_progress(s: State) -> None:
+    """Raise `AssertionError` if nothing is under way although work remains. Fast."""
+    why = stall(s)
+    assert not why, why
 
 
 def _once(where: dict[int, str], task: int, place: str) -> None:
@@ -88,19 +95,3 @@ def _check_nodes(s: State) -> None:
             used = sum(w.placement.gpu_share for w in workers if i in w.placement.gpus)
             assert free == usable(node.room.gpu_memory[i]) - used, f"node {node.id}: GPU {i} is miscounted"
             assert node.resized or free >= 0, f"node {node.id}: GPU {i} over-committed"
-
-
-def _check_progress(s: State) -> None:
-    """While all work that remains fits a node, something runs, starts, leaves, or the source has been asked."""
-    if s.finished or s.pulling or s.running or s.solving:
-        return
-    if any(w.state is not WorkerState.READY or w.kill_cause is not None for w in s.workers.values()):
-        return
-    if any(not done for node in s.nodes.values() for done in node.set_up.values()):
-        return
-    nodes = [(n.cpu, n.memory, n.room.gpu_memory) for n in s.nodes.values()]
-    waiting = [step for step in s.steps if step.live]
-    if any(misfit(step.spec, nodes) for step in waiting):
-        return
-    assert not waiting, f"nothing runs although work remains at {[step.spec.name for step in waiting]}"
-    assert s.tasks or s.source_ended or not s.nodes, "the source is not asked although nothing is left to do"

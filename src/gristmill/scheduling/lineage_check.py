@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from gristmill.scheduling.piece import Piece
 from gristmill.scheduling.state import State, TaskState
+from gristmill.scheduling.waiting import waits_for
 
 
 def check_lineage(s: State) -> None:
@@ -24,13 +26,23 @@ def check_lineage(s: State) -> None:
         assert not piece.released or not (piece.live or kept), f"data {data} was released and is needed"
         if piece.stalled:
             assert not piece.there, f"units wait for data {data}, which is there"
-            assert piece.coming or piece in s.deferred, f"units wait for data {data}, which nobody makes"
+            assert piece.coming or data in s.deferred, f"units wait for data {data}, which nobody makes"
         makers = makes[id(piece)]
         assert makers == piece.coming, f"data {data} is made again {makers} times at once"
+        if piece.fetched and piece.coming:
+            _assert_not_held_up(s, piece)
     fetched = sum(piece.fetched for piece in s.pieces.values())
     assert s.fetched == fetched, f"{s.fetched} pieces of data fetched, {fetched} found"
     _check_rebuilds(s)
     _check_stalled(s)
+
+
+def _assert_not_held_up(s: State, piece: Piece) -> None:
+    """Fetched data is made from data that exists or is made again; deferred data would wait for it in turn."""
+    data, origin = piece.data, piece.parent
+    while origin is not None and waits_for(piece, origin):
+        assert origin.coming, f"data {data} is fetched, but data {origin.data}, which it is made from, is deferred"
+        piece, origin = origin, origin.parent
 
 
 def _check_rebuilds(s: State) -> None:

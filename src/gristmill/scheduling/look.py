@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.credit import suspect_may_start
 from gristmill.scheduling.crew import drain, start
 from gristmill.scheduling.events import Solved
 from gristmill.scheduling.feed import is_set_up, may_run
@@ -68,7 +69,6 @@ def _shed(s: State, node: NodeRec) -> None:
     for step in s.steps:
         if not step.dedicated:
             continue
-        step.promised = [p for p in step.promised if p[0] != node.id]
         for w in reversed(least_missed(s, step)):
             if w.node != node.id:
                 continue
@@ -77,6 +77,15 @@ def _shed(s: State, node: NodeRec) -> None:
             else:
                 s.decide(f"{step.spec.name}: worker {w.id} leaves node {node.id}, which has become too small for it")
                 drain(s, w)
+    for step in s.steps:
+        step.promised = [p for p in step.promised if p[0] != node.id or _still_fits(left, p[1])]
+
+
+def _still_fits(left: Room, placement: Placement) -> bool:
+    if not left.fits(placement):
+        return False
+    left.take(placement)
+    return True
 
 
 def next_turn(s: State) -> None:
@@ -115,6 +124,8 @@ def _take(s: State, problem: Problem, plan: Plan) -> None:
         return
     s.taking_turns = not plan.complete
     if s.taking_turns:
+        for step in active:
+            step.promised.clear()  # whose turn it is decides who starts where
         take_turns(s, active)
         return
     wait = max(_LEAST_WAIT_US, min(plan.finish_us, plan.stay_us) // 10)
@@ -148,9 +159,28 @@ def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
             work += step.spec.cpu * (step.service.service_us() * tasks // UNIT)
     times = [step.service.service_us() * step.spec.batch_size for step in active]
     leave = min(sum(times) // len(times), _LEAVE_US)
-    sites = tuple(Site(i, s.nodes[i].kind, room) for i, room in _rooms(s, memory_floor).items())
+    rooms = _rooms(s, memory_floor)
+    closed = _closed(s, active, rooms)
+    sites = tuple(Site(i, s.nodes[i].kind, room, closed.get(i, frozenset())) for i, room in rooms.items())
     margin = min(_MARGIN + error // 4, _MOST_MARGIN)
     return Problem(sites, tuple(loads), SharedLoad(work, s.shared_floor), leave, margin, memory_floor)
+
+
+def _closed(s: State, active: list[StepRec], rooms: dict[int, Room]) -> dict[int, frozenset[int]]:
+    """For each node, the steps that cannot start there before `setup_on_node` is done, but can start elsewhere.
+
+    A step that can start nowhere yet gets a place in the plan all the same, so that others do not take it.
+    """
+    closed: dict[int, frozenset[int]] = {}
+    for step in active:
+        if not step.spec.node_setup:
+            continue
+        fits = [i for i, room in rooms.items() if room.find(step.spec)]
+        waits = {i for i in rooms if not is_set_up(s.nodes[i], step)}
+        if any(i not in waits for i in fits):
+            for i in waits:
+                closed[i] = closed.get(i, frozenset()) | {step.index}
+    return closed
 
 
 def _drains(s: State) -> list[int]:
@@ -166,20 +196,14 @@ def _drains(s: State) -> list[int]:
 
 def _load(s: State, step: StepRec, tasks: int, drain: int) -> Load:
     service = service_us(s, step)
-    services = {}
-    for kind in {node.kind for node in s.nodes.values()}:
-        own = step.by_kind.get(kind)
-        if own is not None and own.samples >= 3:
-            services[kind] = own.with_running(_running_us(s, step, kind))
-        else:
-            services[kind] = service
     setup = expected_setup_us(s, step)
     hands = []
     for w in reversed(least_missed(s, step)):
         delay = 0
         if w.state is WorkerState.STARTING:
             elapsed = s.now - w.started_at
-            delay = max(setup - elapsed, elapsed // 8)
+            # Never longer than that of a new worker, or it would be replaced by one, and that one in its turn.
+            delay = min(max(setup - elapsed, elapsed // 8), setup)
         hands.append(Hand(w.id, w.node, w.placement, delay + drain))
     for n, (node, placement) in enumerate(step.promised):
         name = -1 - step.index - n * len(s.steps)
@@ -191,7 +215,7 @@ def _load(s: State, step: StepRec, tasks: int, drain: int) -> Load:
         step.index,
         step.spec,
         max(1, tasks),
-        services,
+        service_by_kind(s, step),
         setup + drain,
         tuple(hands),
         most,
@@ -206,6 +230,19 @@ def _is_blocked(s: State, step: StepRec) -> bool:
         x.dedicated and not x.service.is_known and not any(w.state is WorkerState.READY for w in x.workers.values())
         for x in s.steps[: step.index]
     )
+
+
+def service_by_kind(s: State, step: StepRec) -> dict[int, int]:
+    """Microseconds per task on each kind of node."""
+    service = service_us(s, step)
+    services = {}
+    for kind in {node.kind for node in s.nodes.values()}:
+        own = step.by_kind.get(kind)
+        if own is not None and own.samples >= 3:
+            services[kind] = own.with_running(_running_us(s, step, kind))
+        else:
+            services[kind] = service
+    return services
 
 
 def service_us(s: State, step: StepRec) -> int:
@@ -324,12 +361,17 @@ def _leaving(s: State) -> Iterator[WorkerRec]:
 def _apply(s: State, problem: Problem, plan: Plan) -> None:
     have = {load.step: sum(h.worker >= 0 for h in load.hands) for load in problem.loads}
     taken: dict[int, int] = {}
+    for_nobody = _not_set_up(s, plan)
     for worker in plan.leaves:
         w = s.workers.get(worker)
         if worker < 0:
             _withdraw(s, problem, worker)
         elif (
-            w is not None and w.step is not None and w.state <= WorkerState.READY and not _awaits_suspect(s, w.step, w)
+            w is not None
+            and w.step is not None
+            and w.state <= WorkerState.READY
+            and w.node not in for_nobody
+            and not _awaits_suspect(s, w.step, w)
         ):
             taken[w.step] = taken.get(w.step, 0) + 1
             drain(s, w)
@@ -346,9 +388,23 @@ def _apply(s: State, problem: Problem, plan: Plan) -> None:
     explain(s, problem, plan, have, grown, coming, taken)
 
 
+def _not_set_up(s: State, plan: Plan) -> set[int]:
+    """Nodes where workers would leave only for steps that cannot start there yet: `setup_on_node` is not done.
+
+    Nobody leaves these nodes. The free place would be filled again, and the next plan would free it again.
+    """
+    nodes: dict[int, bool] = {}
+    for index, node_id, _ in plan.later:
+        nodes[node_id] = nodes.get(node_id, False) or _usable(s, s.steps[index], node_id) is not None
+    return {node_id for node_id, usable in nodes.items() if not usable}
+
+
 def _awaits_suspect(s: State, step: int, w: WorkerRec) -> bool:
-    """A suspected task needs a fresh worker: one that left would have to be started again, and so on for ever."""
-    return w.is_fresh and bool(s.steps[step].suspects)
+    """Whether a fresh worker is kept for a suspected task, which would need another one if this one left.
+
+    It is not kept for a task that may not start yet: the work that must run first may need its place.
+    """
+    return w.is_fresh and suspect_may_start(s, s.steps[step])
 
 
 def _withdraw(s: State, problem: Problem, name: int) -> None:

@@ -44,6 +44,7 @@ def pull_answered(s: State) -> None:
 
 
 def source_gave(s: State, e: SourceGave) -> None:
+    s.evidence += 1
     pull_answered(s)
     if s.draining or s.stopping:
         s.out.append(Release(tuple(o.id for o in e.outputs), cancelled=True))
@@ -63,6 +64,7 @@ def take_head(s: State, w: WorkerRec, key: int) -> Unit:
                 raise IllegalTransition(f"worker {w.id} dealt with unit {key} out of turn")
         raise IllegalTransition(f"worker {w.id} dealt with unit {key}, which it does not have")
     unit = w.assigned.popleft()
+    s.evidence += 1
     unassign(s, w, unit)
     s.steps[unit.step].head_us += s.now - w.head_since
     w.head_since = s.now

@@ -49,6 +49,7 @@ def _mark(s: State, ids: Iterable[int]) -> list[Piece]:
         s.losses += 1
         found.append(piece)
     if found:
+        s.evidence += 1
         s.decide(f"data of {len(found)} tasks was lost")
     return found
 

@@ -37,7 +37,8 @@ from gristmill.scheduling.events import (
     WorkerReady,
 )
 from gristmill.scheduling.feed import feed, update_depth
-from gristmill.scheduling.invariants import check
+from gristmill.scheduling.invariants import check, check_progress
+from gristmill.scheduling.liveness import unlock
 from gristmill.scheduling.look import (
     is_due,
     look,
@@ -95,9 +96,8 @@ class Scheduler:
         crew.start_shared(s)
         if s.dedicated_suspects and not s.stopping:
             refresh_for_suspects(s)
-        if s.running == 0 and s.tasks and crew.unlock(s):
-            feed(s)
-            crew.start_shared(s)
+        if s.running == 0 and s.tasks and not s.stopping:
+            unlock(s)
         if s.taking_turns and not s.solving and turn_due(s):
             next_turn(s)
         _finish_if_done(s)
@@ -108,6 +108,10 @@ class Scheduler:
     def check(self) -> None:
         """Raise `AssertionError` if any invariant is broken. Slow: for tests and the simulator."""
         check(self.state)
+
+    def check_progress(self) -> None:
+        """Raise `AssertionError` if nothing is under way although work remains. Fast."""
+        check_progress(self.state)
 
     def snapshot(self) -> Snapshot:
         """What the run looks like now."""
@@ -143,6 +147,7 @@ def _node_joined(s: State, e: NodeJoined) -> None:
         if step.spec.node_setup:
             s.nodes[e.node].set_up[step.index] = False
             s.out.append(SetUpNode(e.node, step.index))
+    s.evidence += 1
     s.look_wanted = "a node joined"
 
 
@@ -151,6 +156,7 @@ def _node_lost(s: State, e: NodeLost) -> None:
         return
     for w in [w for w in s.workers.values() if w.node == e.node]:
         crew.died(s, w, WorkerDied(w.id, Death.NODE_LOST))
+    s.evidence += 1
     s.look_wanted = "a node was lost"
 
 
@@ -160,12 +166,14 @@ def _node_resized(s: State, e: NodeResized) -> None:
         return
     node.room.resize(e.cpu - node.cpu, e.memory - node.memory, e.gpus)
     node.cpu, node.memory, node.resized = e.cpu, e.memory, True
+    s.evidence += 1
     s.look_wanted = "a node changed in size"
 
 
 def _node_set_up(s: State, e: NodeSetUp) -> None:
     if e.node in s.nodes:
         s.nodes[e.node].set_up[e.step] = True
+        s.evidence += 1
         s.look_wanted = "a node was set up"
 
 
@@ -177,10 +185,12 @@ def _node_setup_failed(s: State, e: NodeSetupFailed) -> None:
 
 def _source_sized(s: State, e: SourceSized) -> None:
     s.source_total = e.total
+    s.evidence += 1
 
 
 def _source_ended(s: State, e: SourceEnded) -> None:
     s.source_ended = True
+    s.evidence += 1
     pull_answered(s)
     s.source_total = s.source_taken
     s.look_wanted = s.look_wanted or "the source ended"

@@ -337,8 +337,8 @@ class State:
     """Units that make lost data again, by their keys."""
     fetched: int = 0
     """Data of tasks that are done, made again or about to be because something else was made from it."""
-    deferred: list[Piece] = field(default_factory=list)
-    """Such data that has to wait until there is room for it."""
+    deferred: dict[int, Piece] = field(default_factory=dict)
+    """Such data that waits until there is room for it, by its id."""
     losses: int = 0
     """Data lost so far."""
     held: int = 0
@@ -400,6 +400,10 @@ class State:
     kinds: dict[tuple[object, ...], int] = field(default_factory=dict)
     """Kinds of nodes by what they are made of."""
     taking_turns: bool = False
+    evidence: int = 0
+    """How often something was learnt that can change a plan (docs/simulator.md lists what counts)."""
+    unlocked_at: int = -1
+    """The evidence with which the balancer last ran because nothing was under way."""
     decisions: list[Decision] = field(default_factory=list)
     deaths: int = 0
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.credit import has_room
+from gristmill.scheduling.credit import has_room, may_resume, suspect_may_start
 from gristmill.scheduling.crew import drain, put_back_suspended, start, stop_if_drained
 from gristmill.scheduling.feed import is_set_up, may_run
+from gristmill.scheduling.placement import Room
 from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
 
 
@@ -48,17 +49,48 @@ def take_turns(s: State, active: list[StepRec]) -> None:
             for w in list(other.workers.values()):
                 if _could_make_room(s, other, w):
                     s.decide(f"{step.spec.name}: its turn; a worker of {other.spec.name} is idle and makes room")
-                    put_back_suspended(s, w)
-                    drain(s, w)
-                    stop_if_drained(s, w)
+                    _leave(s, w)
         return
 
 
+def _leave(s: State, w: WorkerRec) -> None:
+    put_back_suspended(s, w)
+    drain(s, w)
+    stop_if_drained(s, w)
+
+
+def make_way(s: State) -> bool:
+    """Give a worker to the step furthest downstream whose work may start and that has none for it.
+
+    For use when nothing is under way. Idle workers leave one node, and its free place is reserved for the step. Return
+    whether something changed.
+    """
+    for step in reversed(s.steps):
+        if not step.dedicated or not step.queued or not may_run(s, step) or not has_room(s, step) or staying(step):
+            continue
+        if _start_somewhere(s, step):
+            return True
+        for node in s.nodes.values():
+            placement = Room(node.cpu, node.memory, node.room.gpu_memory).find(step.spec)
+            if placement is None or not is_set_up(node, step):
+                continue
+            s.decide(f"{step.spec.name}: nothing else can run; the workers on node {node.id} make room")
+            step.promised.append((node.id, placement))
+            for w in [w for w in s.workers.values() if w.step is not None and w.node == node.id]:
+                _leave(s, w)
+            return True
+    return False
+
+
 def _could_make_room(s: State, step: StepRec, w: WorkerRec) -> bool:
-    """A dedicated worker that has nothing to do. One that waits for a CPU has."""
+    """Whether a dedicated worker has nothing to do. One that waits for a CPU has something to do."""
     if not w.is_idle or w.state not in (WorkerState.READY, WorkerState.DRAINING):
         return False
-    return w.state is WorkerState.DRAINING or not (step.queued and has_room(s, step, rebuilds=not w.has_suspect))
+    if w.state is WorkerState.DRAINING:
+        return True
+    if any(may_resume(s, step, unit) for unit in w.suspended.values()):
+        return False  # its step would need a worker again at once
+    return not (step.queued and has_room(s, step, rebuilds=not w.has_suspect))
 
 
 def _waits_for_turn(s: State, step: StepRec) -> bool:
@@ -83,11 +115,14 @@ def turn_due(s: State) -> bool:
 def refresh_for_suspects(s: State) -> None:
     """A suspect needs a fresh worker: make one by replacing the idlest, if none is coming."""
     for step in s.steps:
-        if not step.dedicated or not step.suspects:
+        if not step.dedicated or not suspect_may_start(s, step):
             continue
         if any(w.state is not WorkerState.READY or w.is_fresh for w in step.workers.values()):
             continue
-        if not step.workers or _start_somewhere(s, step):
+        if not step.workers:
+            continue
+        s.evidence += 1
+        if _start_somewhere(s, step):
             continue
         s.decide(f"{step.spec.name}: a worker is replaced, to try a suspected task in a fresh one")
         drain(s, least_missed(s, step)[0])

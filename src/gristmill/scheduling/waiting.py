@@ -94,11 +94,18 @@ def want(s: State, piece: Piece) -> None:
         return
     if not piece.live and not piece.fetched:
         if not _has_room_to_fetch(s) and not _is_needed_by_fetched(piece):
-            s.deferred.append(piece)
+            s.deferred[piece.data] = piece
             return
         piece.fetched = True
         s.fetched += 1
     piece.coming = True
+    _make_from(s, piece, parent)
+    if s.deferred and (piece.fetched or _is_needed_by_fetched(piece)):
+        _fetch_origin(s, piece)
+
+
+def _make_from(s: State, piece: Piece, parent: Piece) -> None:
+    """Add lost data to a unit that makes such data again and has not begun, or queue a new unit."""
     for unit in parent.rebuilds:
         rebuild = unit.rebuild
         assert rebuild is not None
@@ -123,7 +130,7 @@ def want(s: State, piece: Piece) -> None:
 def fetch_deferred(s: State) -> None:
     """Go on with what had to wait because making it again takes room."""
     while s.deferred and _has_room_to_fetch(s):
-        want(s, s.deferred.pop())
+        want(s, s.deferred.popitem()[1])
 
 
 def _has_room_to_fetch(s: State) -> bool:
@@ -132,8 +139,30 @@ def _has_room_to_fetch(s: State) -> bool:
 
 
 def _is_needed_by_fetched(piece: Piece) -> bool:
+    """Whether fetched data is made from this piece, directly or through other lost data."""
     return any(
-        unit.rebuild is not None and any(x.fetched for x in unit.rebuild.wanted.values()) for unit in piece.stalled
+        unit.rebuild is not None and any(x.fetched or _is_needed_by_fetched(x) for x in unit.rebuild.wanted.values())
+        for unit in piece.stalled
+    )
+
+
+def _fetch_origin(s: State, piece: Piece) -> None:
+    """Stop deferring the data that a fetched piece is made from.
+
+    Otherwise the fetched piece waits for deferred data, and the deferred data waits until nothing is fetched.
+    """
+    origin = piece.parent
+    while origin is not None and waits_for(piece, origin):
+        if s.deferred.pop(origin.data, None) is not None:
+            want(s, origin)
+            return
+        piece, origin = origin, origin.parent
+
+
+def waits_for(piece: Piece, origin: Piece) -> bool:
+    """Whether the unit that makes a piece again waits for its input."""
+    return any(
+        unit.rebuild is not None and any(x is piece for x in unit.rebuild.wanted.values()) for unit in origin.stalled
     )
 
 

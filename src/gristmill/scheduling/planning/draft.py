@@ -97,7 +97,7 @@ class Draft:
         nodes = g.nodes[first:last]
         room = g.room.copy()
         placements = put(room, spec, n)
-        self.groups.append(Group(g.kind, nodes, room, g.hands, g.uses, g.opened))
+        self.groups.append(Group(g.kind, nodes, room, g.hands, g.uses, g.opened, g.closed))
         self.starts.append((i, nodes, placements, g.kind, not g.opened))
         self.cpu_left -= n * spec.cpu * len(nodes)
         self._crews = None
@@ -173,7 +173,7 @@ class Draft:
             self.short[seat.load] += times * self._price(code, g.kind)
             self.cpu_left += times * seat.placement.cpu
         self._crews = None
-        opened = Group(g.kind, nodes, room, hands, g.uses, True)
+        opened = Group(g.kind, nodes, room, hands, g.uses, True, g.closed)
         self.groups.remove(g)
         self.groups.append(opened)
         if times < len(g.nodes):
@@ -233,8 +233,10 @@ class Draft:
             return False  # more than the step before it has could not be kept busy, as far as one can guess
         n = min(max(1, have >> _FILL), frame.cap[i] - have)
         shared = frame.problem.shared
-        if shared.work and have and spec.cpu and shared.floor * end < shared.work:
-            n = min(n, (self.cpu_left - -(-shared.work // max(end, 1))) // spec.cpu)
+        # A step of which nothing is known must not delay the shared steps: the next plan would take the CPUs back.
+        by = end if load.certain else min(end, self.finish())
+        if shared.work and have and spec.cpu and shared.floor * by < shared.work:
+            n = min(n, (self.cpu_left - -(-shared.work // max(by, 1))) // spec.cpu)
         if n <= 0:
             return False
         per_gpu = frame.cpu_per_gpu if reserve and not spec.uses_gpu and have else 0
@@ -352,7 +354,7 @@ def _repacked(frame: Frame, least: Sequence[int], order: Sequence[int], prefer_k
         spec = frame.loads[i].spec
         n = keep(i, least[i]) if prefer_kept else 0
         for k, room in enumerate(rooms):
-            more = min(least[i] - n, fitting(room, spec))
+            more = min(least[i] - n, fitting(room, spec)) if not sites[k][0].closed >> i & 1 else 0
             if more > 0:
                 starts.append((i, k, put(room, spec, more)))
                 n += more
@@ -371,6 +373,6 @@ def _repacked(frame: Frame, least: Sequence[int], order: Sequence[int], prefer_k
             hands = less(hands, code)
             draft.leaves.append((code, (node,)))
             draft.count[frame.seats[code].load] -= 1
-        draft.groups.append(Group(g.kind, (node,), room, hands, g.uses, bool(codes)))
+        draft.groups.append(Group(g.kind, (node,), room, hands, g.uses, bool(codes), g.closed))
     draft.cpu_left = sum(room.cpu for room in rooms)
     return draft

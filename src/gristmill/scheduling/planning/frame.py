@@ -70,14 +70,15 @@ class Frame:
         return taken
 
     def _group(self, taken: dict[int, list[int]]) -> None:
-        members: dict[tuple[_RoomKey, tuple[int, ...]], list[int]] = {}
+        members: dict[tuple[_RoomKey, tuple[int, ...], int], list[int]] = {}
         for site in self.problem.sites:
             room = site.room
             key = (site.kind, room.cpu, room.memory, room.gpu_memory, tuple(room.gpu_free))
             self.empty[key] = (room, self.empty[key][1] + 1 if key in self.empty else 1)
             codes = taken[site.id]
             codes.sort()
-            members.setdefault((key, tuple(codes)), []).append(site.id)
+            closed = sum(1 << i for i, x in enumerate(self.loads) if x.step in site.closed) if site.closed else 0
+            members.setdefault((key, tuple(codes), closed), []).append(site.id)
         uses = {key: sum(room.find(x.spec) is not None for x in self.loads) for key, (room, _) in self.empty.items()}
         # Who holds no GPU goes before who does, who has longest to wait before who works.
         going = sorted(
@@ -85,7 +86,7 @@ class Frame:
         )
         rank = {code: n for n, code in enumerate(going)}
         seen: list[dict[tuple[int, int], int]] = [{} for _ in self.loads]
-        for (key, sorted_codes), nodes in members.items():
+        for (key, sorted_codes, closed), nodes in members.items():
             left = self.empty[key][0].copy()
             hands: dict[int, int] = {}
             for code in sorted_codes:
@@ -97,7 +98,7 @@ class Frame:
                 who = (delay, key[0])
                 seen[i][who] = seen[i].get(who, 0) + n * len(nodes)
             ordered = tuple(sorted(hands.items(), key=lambda x: rank[x[0]]))
-            self.groups.append(Group(key[0], nodes, left, ordered, uses[key]))
+            self.groups.append(Group(key[0], nodes, left, ordered, uses[key], closed=closed))
         for i, load in enumerate(self.loads):
             self.have[i] = sum(seen[i].values())
             self.seen.append([(delay, load.service_us[kind], n) for (delay, kind), n in sorted(seen[i].items())])
@@ -183,7 +184,8 @@ class Frame:
         load = self.loads[i]
         if load.certain:
             return load.tasks - self.done(i, until)
-        return -FOREVER if load.blocked else 0
+        # By the last moment anything is done: then a worker may leave so that each step can have one.
+        return -FOREVER if load.blocked or until >= AT_LAST else 0
 
     def crew(self, i: int) -> Crew:
         crew = Crew(self.loads[i].tasks)
@@ -242,7 +244,7 @@ class Frame:
         """The fewest workers with which a step could be done by then; -1 if there is no such number."""
         load = self.loads[i]
         if not load.certain:
-            return max(least, 0 if load.blocked and may_leave else self.have[i])
+            return max(least, 0 if may_leave and (load.blocked or until >= AT_LAST) else self.have[i])
         left = load.tasks
         new = max((self.gain(i, key[0], until, 0) for key in self.empty), default=0)
         n = 0

@@ -32,10 +32,17 @@ class Seat(NamedTuple):
 class Group:
     """Nodes that are equal in all that matters here. Never changed: what is placed makes a new group."""
 
-    __slots__ = ("_goes", "fit", "free_gpu", "hands", "kind", "nodes", "opened", "room", "uses")
+    __slots__ = ("_goes", "closed", "fit", "free_gpu", "hands", "kind", "nodes", "opened", "room", "uses")
 
     def __init__(
-        self, kind: int, nodes: Sequence[int], room: Room, hands: Hands, uses: int, opened: bool = False
+        self,
+        kind: int,
+        nodes: Sequence[int],
+        room: Room,
+        hands: Hands,
+        uses: int,
+        opened: bool = False,
+        closed: int = 0,
     ) -> None:
         self.kind = kind
         self.nodes = nodes
@@ -47,6 +54,8 @@ class Group:
         """Steps that could have a worker here if the node were empty."""
         self.opened = opened
         """Somebody leaves; who is placed here has to wait for it."""
+        self.closed = closed
+        """A bit for each load that cannot start workers here."""
         self.free_gpu = sum(room.gpu_free)
         self.fit: dict[int, int] = {}
         """How many workers of a step fit on each of the nodes, as far as it is known."""
@@ -56,11 +65,13 @@ class Group:
         """How many workers of a step fit on each of the nodes."""
         n = self.fit.get(load)
         if n is None:
-            n = self.fit[load] = fitting(self.room, spec)
+            n = self.fit[load] = 0 if self.closed >> load & 1 else fitting(self.room, spec)
         return n
 
     def victims(self, load: int, spec: StepSpec, may_go: int, seats: Sequence[Seat]) -> tuple[int, ...]:
         """The fewest seats whose workers make room for one of ``spec``. ``may_go`` has a bit for each load."""
+        if self.closed >> load & 1:
+            return ()
         key = (load, may_go)
         found = self._goes.get(key)
         if found is None:
@@ -70,7 +81,7 @@ class Group:
 
     def part(self, first: int, last: int) -> Group:
         """Some of the nodes, as they are."""
-        part = Group(self.kind, self.nodes[first:last], self.room, self.hands, self.uses, self.opened)
+        part = Group(self.kind, self.nodes[first:last], self.room, self.hands, self.uses, self.opened, self.closed)
         part.fit, part._goes = self.fit, self._goes
         return part
 

@@ -18,6 +18,8 @@ def costs(needs: Needs) -> list[dict[int, int]]:
     A step goes where it costs least; the kind of node that is then used most becomes dearer, and so on. Whatever
     the prices, no division of the work takes less time than the sum of the least costs, in parts of `WHOLE`.
     """
+    if not any(x for need in needs for x in need.values()):
+        return [dict.fromkeys(need, 0) for need in needs]  # no step needs this resource
     kinds = sorted({kind for need in needs for kind in need})
     price = {kind: WHOLE // len(kinds) for kind in kinds}
     best: list[dict[int, int]] = []

@@ -50,6 +50,8 @@ class Site:
     id: int
     kind: int
     room: Room
+    closed: frozenset[int] = frozenset()
+    """Steps that cannot start workers here yet."""
 
 
 @dataclass(frozen=True, slots=True)

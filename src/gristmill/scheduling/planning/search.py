@@ -277,7 +277,7 @@ class Search:
         """The different places for a worker; GPUs that are equal in all that matters count once."""
         spec = self._frame.loads[i].spec
         space = state.then
-        if spec.cpu > space.cpu or spec.memory > space.memory:
+        if spec.cpu > space.cpu or spec.memory > space.memory or self._sites[k][1].closed >> i & 1:
             return []
         if not spec.uses_gpu:
             return [Placement(spec.cpu, spec.memory)]
@@ -313,7 +313,7 @@ class Search:
             hands = g.hands
             for code in left:
                 hands = less(hands, code)
-            draft.groups.append(Group(g.kind, (node,), room, hands, g.uses, bool(left)))
+            draft.groups.append(Group(g.kind, (node,), room, hands, g.uses, bool(left), g.closed))
         draft.cpu_left = sum(g.room.cpu for g in draft.groups)
         return draft
 

@@ -1,61 +1,99 @@
-"""Many seeds of random pipelines with faults: ``python -m gristmill.scheduling.simulator.campaign --seeds 0:1000``.
+"""Play many random pipelines with faults: ``python -m gristmill.scheduling.simulator.campaign --seeds 0:1000``.
 
-A seed that fails is printed with the command that replays it and a shrunk trace.
+A failing seed is printed with the command that replays it. The first ones are shrunk and printed with a trace.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import multiprocessing
+import secrets
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from gristmill.scheduling.simulator.scenario import random_scenario, show
 from gristmill.scheduling.simulator.shrink import Failure, failure_of, report
 
 _CHUNK = 20
 _TRACE = 1_000_000
+_MOST = 5
+_SHRUNK = 5
+_SEED_BITS = 62
 
 
-def failures(seeds: range, jobs: int = 1) -> Iterator[tuple[int, list[tuple[int, Failure]]]]:
-    """Play all seeds; for each lot of them that is done, how many they were and which failed how."""
+def failures(seeds: Sequence[int], jobs: int = 1) -> Iterator[tuple[int, list[tuple[int, Failure]]]]:
+    """Play all seeds in lots. For each finished lot, yield its size and the failures by seed."""
     lots = [seeds[i : i + _CHUNK] for i in range(0, len(seeds), _CHUNK)]
     if jobs == 1:
         yield from map(play_lot, lots)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(min(jobs, len(lots))) as pool:
         yield from pool.imap_unordered(play_lot, lots)
 
 
-def play_lot(seeds: range) -> tuple[int, list[tuple[int, Failure]]]:
+def play_lot(seeds: Sequence[int]) -> tuple[int, list[tuple[int, Failure]]]:
     found = ((seed, failure_of(random_scenario(seed))) for seed in seeds)
     return len(seeds), [(seed, failure) for seed, failure in found if failure is not None]
+
+
+def new_seeds(count: int, drawn_from: str = "") -> range:
+    """Return seeds that were almost certainly never played: the same ones for the same text, random ones for none."""
+    first = secrets.randbits(_SEED_BITS)
+    if drawn_from:
+        first = int.from_bytes(hashlib.blake2b(drawn_from.encode(), digest_size=8).digest(), "big") >> 64 - _SEED_BITS
+    return range(first, first + count)
+
+
+def read_seeds(lines: Iterable[str]) -> list[int]:
+    """Read seeds, one a line; ``#`` begins a comment.
+
+    >>> read_seeds(["# livelocks", "801893  # two workers", "", "807715"])
+    [801893, 807715]
+    """
+    return [int(text) for line in lines if (text := line.partition("#")[0].strip())]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m gristmill.scheduling.simulator.campaign",
-        description="Play random pipelines with faults under the scheduler, everything checked.",
+        description="Play random pipelines with faults under the scheduler and check everything.",
     )
-    parser.add_argument("--seeds", default="0:1000", metavar="FROM:TO", help="which seeds to play (default 0:1000)")
-    parser.add_argument("--seed", type=int, help="play this one only")
-    parser.add_argument("--trace", action="store_true", help="with --seed: tell all that is heard and said")
-    parser.add_argument("--jobs", type=int, default=1, help="processes to use; 0: one for each CPU")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop after five failing seeds")
-    parser.add_argument("--no-shrink", action="store_true", help="stop at the first failure and only name it")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seeds", default="0:1000", metavar="FROM:TO", help="seeds to play (default 0:1000)")
+    which.add_argument("--seed", type=int, help="play only this seed")
+    which.add_argument("--new", type=int, metavar="N", help="draw and play N new seeds")
+    which.add_argument("--from-file", type=Path, metavar="FILE", help="play the seeds in a file, one a line")
+    parser.add_argument("--trace", action="store_true", help="with --seed: print all events and commands")
+    parser.add_argument("--jobs", type=int, default=1, help="processes to use; 0: one for each CPU (default 1)")
+    parser.add_argument("--most", type=int, default=_MOST, help=f"stop after this many failing seeds (default {_MOST})")
+    parser.add_argument("--keep-going", action="store_true", help="play all seeds, however many fail")
+    parser.add_argument("--no-shrink", action="store_true", help="print failing seeds, but do not shrink them")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return _play_one(options.seed, options.trace)
-    try:
-        first, last = (int(x) for x in options.seeds.split(":"))
-    except ValueError:
-        parser.error(f"--seeds must be two numbers like 0:1000, not {options.seeds!r}")
+    seeds: Sequence[int]
+    if options.new is not None:
+        seeds = new_seeds(options.new)
+        print(f"seeds {seeds.start}:{seeds.stop}", flush=True)
+    elif options.from_file is not None:
+        try:
+            seeds = read_seeds(options.from_file.read_text().splitlines())
+        except (OSError, ValueError) as error:
+            parser.error(f"--from-file {options.from_file}: {error}")
+    else:
+        try:
+            first, last = (int(x) for x in options.seeds.split(":"))
+        except ValueError:
+            parser.error(f"--seeds must be two numbers like 0:1000, not {options.seeds!r}")
+        seeds = range(first, last)
     return _play_many(
-        range(first, last),
+        seeds,
         options.jobs or multiprocessing.cpu_count(),
-        most=1 if options.no_shrink else 1 << 30 if options.keep_going else 5,
-        shrink=not options.no_shrink,
+        most=len(seeds) + 1 if options.keep_going else options.most,
+        shrunk=0 if options.no_shrink else _SHRUNK,
     )
 
 
@@ -70,17 +108,18 @@ def _play_one(seed: int, trace: bool) -> int:
     return 1
 
 
-def _play_many(seeds: range, jobs: int, most: int, shrink: bool) -> int:
+def _play_many(seeds: Sequence[int], jobs: int, most: int, shrunk: int) -> int:
     begun = said = time.monotonic()
     done = 0
     failed: list[tuple[int, Failure]] = []
     for n, more in failures(seeds, jobs):
         done += n
         for seed, failure in more[: most - len(failed)]:
-            print(report(seed, failure) if shrink else f"seed {seed} fails: {failure.error}", flush=True)
-            if not shrink:
-                print(f"kind: {failure.kind}")
-        failed += more
+            if len(failed) < shrunk:
+                print(report(seed, failure), flush=True)
+            else:
+                print(f"seed {seed} fails: {failure.error[:300]}\nkind: {failure.kind}", flush=True)
+            failed.append((seed, failure))
         if time.monotonic() - said > 10:
             said = time.monotonic()
             print(

@@ -128,9 +128,11 @@ class Cluster:
             return
         w.heard_at = max(w.heard_at, self.now + (self.random.randrange(self.lag_us) if self.lag_us else 0))
 
+        node = self.nodes.get(w.node)
+
         def arrive(world: Cluster) -> Any:
-            if w.lost:
-                return None
+            if w.lost or world.nodes.get(w.node) is not node:
+                return None  # the node was lost meanwhile, even if this worker had died before
             return what(world) if callable(what) else what
 
         self.post(w.heard_at - self.now, arrive)

@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 GB = 1 << 30
-_SHOULD_END_US = 4_000 * SECOND
+_SHOULD_END_US = 20_000 * SECOND
 _EVENTS = 60_000
-_WORKERS = 4_000
+_WORKERS = 20_000
 
 
 @dataclass

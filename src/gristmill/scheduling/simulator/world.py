@@ -15,6 +15,7 @@ from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.log import RecordingScheduler
 from gristmill.scheduling.planning import solve
 from gristmill.scheduling.scheduler import Scheduler
+from gristmill.scheduling.simulator.back_and_forth import BackAndForth
 from gristmill.scheduling.simulator.cluster import Cluster, part
 from gristmill.scheduling.simulator.faults import Faults, Injector
 from gristmill.scheduling.simulator.losses import Losses
@@ -90,6 +91,7 @@ class World(Cluster):
         self.straggling = faults is not None
         self.losing = faults is not None and faults.losable > 0
         self.witness = Witness(self)
+        self.back_and_forth = BackAndForth()
         self.losses = Losses(self, faults.losable if faults is not None else 0.0)
         self.injector = Injector(self, faults or Faults(), list(nodes or ()))
         self.wire = Wire(self, self.injector) if faults is not None and faults.links_fail else None
@@ -131,6 +133,9 @@ class World(Cluster):
             self.carry_out(command)
         s = self.scheduler.state
         self.max_bytes = max(self.max_bytes, s.held + s.reserved)
+        if self.watched:
+            self.scheduler.check_progress()
+            self.back_and_forth.check(s)
         if self.check_every and self.events % self.check_every == 0:
             self.scheduler.check()
             if self.losing:
@@ -162,6 +167,8 @@ class World(Cluster):
             command = c.Release(tuple(t for t in command.tasks if t in self.data))
         elif again and isinstance(command, c.Quarantine) and command.task in self.given_up:
             return
+        elif again and isinstance(command, c.SetUpNode) and command.node not in self.nodes:
+            return  # it was lost with the driver, which will hear of it
         _DO[type(command)](self, command)
 
     def accept(self, made: Made) -> None:

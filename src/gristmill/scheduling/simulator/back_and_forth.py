@@ -1,0 +1,87 @@
+"""Catches a balancer that goes back and forth: two decisions that undo each other although nothing was learnt.
+
+The *staffing* of a step is where its workers are: node and GPUs of each worker that starts or is ready and is not
+being replaced. Reserved places do not count before a worker starts there. On the same evidence a step must not return
+to a staffing that it has left, nor replace a worker by another in an equal place. A balancer that never stops changing
+its mind on the same evidence returns to an earlier staffing sooner or later, so every livelock of this kind is caught.
+
+docs/simulator.md lists what counts as evidence.
+"""
+
+from __future__ import annotations
+
+from gristmill.scheduling.look import service_by_kind
+from gristmill.scheduling.placement import Placement
+from gristmill.scheduling.state import State, StepRec
+from gristmill.scheduling.turns import staying
+
+Staffing = tuple[tuple[int, Placement], ...]
+
+_NEWS = 8
+"""An estimate that moved by more than one part in so many is evidence."""
+
+
+class BackAndForth:
+    """What each step's staffing has been since the last evidence."""
+
+    def __init__(self) -> None:
+        self._evidence = -1
+        self._estimates: list[dict[int, int]] = []
+        self._seen: list[list[Staffing]] = []
+        """By step, oldest first."""
+        self._workers: list[set[int]] = []
+
+    def check(self, s: State) -> None:
+        """Raise `AssertionError` if a step is back at a staffing that it had left. Call it after every event."""
+        if s.evidence != self._evidence:
+            self._begin(s)
+            return
+        for step, seen, before in zip(s.steps, self._seen, self._workers, strict=True):
+            if not step.dedicated:
+                continue
+            workers = {w.id for w in staying(step)}
+            now = _staffing(step)
+            replaced = now == seen[-1] and before - workers
+            if replaced or now in seen[:-1]:
+                if _moved(self._estimates, _estimates(s)):
+                    self._begin(s)
+                    return
+                raise AssertionError(
+                    f"the workers of '{step.spec.name}' go back and forth without new evidence: {_words(seen, now)}"
+                )
+            if now != seen[-1]:
+                seen.append(now)
+            before.clear()
+            before.update(workers)
+
+    def _begin(self, s: State) -> None:
+        self._evidence = s.evidence
+        self._estimates = _estimates(s)
+        self._seen = [[_staffing(step)] for step in s.steps]
+        self._workers = [{w.id for w in staying(step)} for step in s.steps]
+
+
+def _staffing(step: StepRec) -> Staffing:
+    return tuple(sorted(((w.node, w.placement) for w in staying(step)), key=_order))
+
+
+def _order(place: tuple[int, Placement]) -> tuple[int, tuple[int, ...], int]:
+    return place[0], place[1].gpus, place[1].gpu_share
+
+
+def _estimates(s: State) -> list[dict[int, int]]:
+    """For each step the time per task on each kind of node, running units included, and the setup time as kind -1."""
+    return [{**service_by_kind(s, step), -1: step.setup_us} if step.dedicated else {} for step in s.steps]
+
+
+def _moved(before: list[dict[int, int]], after: list[dict[int, int]]) -> bool:
+    return any(
+        abs(now - old.get(kind, now)) * _NEWS > max(old.get(kind, now), 0)
+        for old, new in zip(before, after, strict=True)
+        for kind, now in new.items()
+    )
+
+
+def _words(seen: list[Staffing], now: Staffing) -> str:
+    """How many workers it had on which nodes, one staffing after the other."""
+    return ", then ".join(str([node for node, _ in x]) for x in [*seen[-3:], now])

@@ -1,0 +1,166 @@
+"""Progress is checked after every event: a stall is reported where it begins, and so is a balancer in two minds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from script import Script
+
+from gristmill.scheduling import StepSpec, look, scheduler, turns, waiting
+from gristmill.scheduling import commands as c
+from gristmill.scheduling import events as e
+from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.planning import Load, Plan
+from gristmill.scheduling.simulator.back_and_forth import BackAndForth
+from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
+from gristmill.scheduling.simulator.scenario import random_scenario
+from gristmill.scheduling.simulator.shrink import failure_of
+from gristmill.scheduling.simulator.world import World
+from gristmill.scheduling.state import State, StepRec, WorkerState
+
+
+def stalls(seed: int, every: int = 1) -> bool:
+    scenario = random_scenario(seed)
+    scenario.check_every = every
+    failure = failure_of(scenario)
+    return failure is not None and "nothing runs although work remains" in failure.error
+
+
+# The invariants can fail ------------------------------------------------------------------------------------------
+
+
+def test_a_stall_is_reported_at_the_event_where_it_begins() -> None:
+    w = World([StepSpec("a", gpu=UNIT)], [StepModel()], 4, nodes=[cpus(2, 1)], check_every=1000)
+    w.run(until_us=SECOND // 2)
+    for worker in w.scheduler.state.workers.values():
+        worker.kill_cause = None
+        worker.state = WorkerState.READY
+    w.scheduler.state.running = 0  # it believes that nothing runs, and does nothing about it
+    w.scheduler.state.steps[0].hungry.clear()
+    with pytest.raises(AssertionError, match=r"nothing runs although work remains at \['a'\]"):
+        w.run()
+    assert w.now < 2 * SECOND
+
+
+def test_a_scheduler_that_does_not_unlock_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not stalls(803733)
+    monkeypatch.setattr(scheduler, "unlock", lambda s: None)
+    assert stalls(803733, every=1000)
+
+
+def test_fetched_data_that_waits_for_deferred_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "_fetch_origin", lambda s, piece: None)
+    failure = failure_of(random_scenario(803265))
+    assert failure is not None
+
+
+def two_minds(s: Script, monkeypatch: pytest.MonkeyPatch, between: Callable[[Script], object]) -> None:
+    """A balancer that lets an idle worker go, and starts one in the same place in its next look."""
+    watch = BackAndForth()
+    s.give(1)
+    s.start()
+    idle = next(w for w in s.state.workers.values() if not w.assigned)
+    plan = Plan({0: 1})
+    monkeypatch.setattr(look, "solve", lambda problem: plan)
+    s.tell(e.Tick())
+    watch.check(s.state)
+    plan = Plan({0: 1}, leaves=[idle.id])
+    s.tell(e.Tick())
+    watch.check(s.state)
+    plan = Plan({0: 1})
+    s.tell(e.WorkerLeft(idle.id))
+    watch.check(s.state)
+    between(s)
+    watch.check(s.state)
+    plan = Plan({0: 2}, starts=[(0, idle.node, idle.placement)])
+    s.tell(e.Tick())
+    watch.check(s.state)
+
+
+def gpu_script() -> Script:
+    return Script(StepSpec("a", gpu=UNIT), nodes=(cpus(4, 2),), autoscale_interval_us=1)
+
+
+def test_two_opposing_decisions_without_evidence_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AssertionError, match=r"'a' go back and forth without new evidence: .*, then .*, then "):
+        two_minds(gpu_script(), monkeypatch, lambda s: s.tell(e.Tick()))
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        lambda s: s.finish(),
+        lambda s: s.fail(),
+        lambda s: s.tell(cpus(1, node=7)),
+        lambda s: s.tell(e.SourceSized(9)),
+        lambda s: s.tell(e.Tick(), after=600 * SECOND),
+    ],
+    ids=["a unit finished", "a unit failed", "a node joined", "the source was sized", "a unit takes long"],
+)
+def test_opposing_decisions_with_evidence_between_them_are_allowed(
+    news: Callable[[Script], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_minds(gpu_script(), monkeypatch, news)
+
+
+def test_a_worker_that_is_replaced_for_no_reason_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was: a starting worker seems slower than a new one, and is replaced for ever."""
+
+    def slow_start(s: State, step: StepRec, tasks: int, drain: int) -> Load:
+        load = before(s, step, tasks, drain)
+        hands = []
+        for hand in load.hands:
+            w = s.workers.get(hand.worker)
+            starting = w is not None and w.state is WorkerState.STARTING
+            late = drain + (s.now - w.started_at) // 8 if w is not None and starting else hand.delay_us
+            hands.append(replace(hand, delay_us=late))
+        return replace(load, hands=tuple(hands))
+
+    before = look._load
+    monkeypatch.setattr(look, "_load", slow_start)
+    failure = failure_of(random_scenario(801893))
+    assert failure is not None and "go back and forth without new evidence" in failure.error
+
+
+# The last resort ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_run_ends_even_if_the_balancer_never_does_anything(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then each step gets its workers one at a time, when nothing else is under way."""
+    monkeypatch.setattr(look, "solve", lambda problem: Plan({load.step: 0 for load in problem.loads}))
+    steps = [StepSpec("a", gpu=UNIT), StepSpec("b", gpu=UNIT, batch_size=2), StepSpec("c"), StepSpec("d", gpu=2 * UNIT)]
+    models = [StepModel(SECOND // 10, fan_out=1.5) for _ in steps]
+    w = World(steps, models, 10, nodes=[cpus(2, 2)], seed=seed, kill_every_us=3 * SECOND)
+    w.run().assert_nothing_lost()
+
+
+def test_idle_workers_make_way_for_the_step_furthest_downstream(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = Script(StepSpec("a", gpu=UNIT), StepSpec("b", gpu=UNIT), nodes=(cpus(4, 1),), budget=1)
+    monkeypatch.setattr(look, "solve", lambda problem: Plan({load.step: 0 for load in problem.loads}))
+    s.give(1)
+    assert [x.step for x in s.all(c.StartWorker)] == [0]
+    s.start()
+    said = s.finish()
+    assert c.StopWorker(0) in said
+    said = s.tell(e.WorkerLeft(0))
+    assert [x.step for x in said if isinstance(x, c.StartWorker)] == [1]
+    assert any("nothing else can run" in d.text for d in s.state.decisions)
+    s.to_the_end()
+
+
+# What used to stall ------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_with_a_unit_that_could_be_resumed_does_not_make_room() -> None:
+    s = Script(StepSpec("a", gpu=UNIT), nodes=(cpus(2, 1),))
+    s.give(1)
+    s.start()
+    worker, unit = s.unit()
+    s.tell(e.UnitEmitted(worker, unit, s.outputs(1, parent=unit), 10))
+    w = s.state.workers[worker]
+    w.suspended.update({u.key: u for u in w.assigned})
+    w.assigned.clear()
+    assert not turns._could_make_room(s.state, s.state.steps[0], w)
