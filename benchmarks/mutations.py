@@ -36,8 +36,8 @@ BUGS = [
     Bug(
         "an attempt that ended with its worker counts",
         "blame.py",
-        "            else:\n                t.attempts -= 1\n        if not suspected:",
-        "            else:\n                pass\n        if not suspected:",
+        "            else:\n                t.attempts -= 1\n        if not suspected and",
+        "            else:\n                pass\n        if not suspected and",
     ),
     Bug("the room of a worker that left is not free again", "crew.py", "node.room.give(w.placement)", "pass"),
     Bug("GPUs are not given back", "placement.py", "self.gpu_free[i] += p.gpu_share", "pass"),
@@ -114,7 +114,7 @@ BUGS = [
     Bug(
         "a task is guilty if it was killed from outside",
         "blame.py",
-        "if not cause.is_own_doing and len(unit.tasks) == 1:",
+        "if not (cause.is_own_doing and named) and len(unit.tasks) == 1:",
         "if False:",
     ),
     Bug(
@@ -266,7 +266,7 @@ BUGS = [
     ),
     Bug(
         "workers leave for a step that cannot start on their node",
-        "look.py",
+        "moves.py",
         "            and w.node not in for_nobody\n",
         "",
     ),
@@ -278,7 +278,7 @@ BUGS = [
     ),
     Bug(
         "fresh workers are kept for suspects that may not start",
-        "look.py",
+        "moves.py",
         "return w.is_fresh and suspect_may_start(s, s.steps[step])",
         "return w.is_fresh and bool(s.steps[step].suspects)",
     ),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.credit import suspect_may_start
-from gristmill.scheduling.crew import drain, start
+from gristmill.scheduling.crew import drain
 from gristmill.scheduling.events import Solved
 from gristmill.scheduling.feed import is_set_up, may_run
+from gristmill.scheduling.moves import apply, keep_promises
 from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.planning import Hand, Load, Plan, Problem, SharedLoad, Site, solve
-from gristmill.scheduling.reasons import explain
-from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerState
 from gristmill.scheduling.turns import least_missed, take_turns
 
 _GUESS_US = UNIT
@@ -47,7 +44,7 @@ def look(s: State) -> None:
     s.taking_turns = False
     if not active:
         return
-    _keep_promises(s)
+    keep_promises(s)
     for step in active:
         step.planned_service_us = step.service.service_us()
     _ask(s, problem_of(s, active, s.shared_memory_floor))
@@ -130,7 +127,7 @@ def _take(s: State, problem: Problem, plan: Plan) -> None:
         return
     wait = max(_LEAST_WAIT_US, min(plan.finish_us, plan.stay_us) // 10)
     s.look_at = s.now + min(wait, s.config.autoscale_interval_us)
-    _apply(s, problem, plan)
+    apply(s, problem, plan)
 
 
 def is_due(s: State) -> bool:
@@ -317,100 +314,3 @@ def _slowest_us(s: State) -> int:
 def _rooms(s: State, memory_floor: int) -> dict[int, Room]:
     """The nodes as if empty, less the memory that shared steps need."""
     return {n.id: Room(n.cpu, max(0, n.memory - memory_floor), n.room.gpu_memory) for n in s.nodes.values()}
-
-
-def room_was_made(s: State) -> None:
-    """Workers have left: start those for whom they did. When nobody else leaves there, it is time to look again."""
-    nodes, s.freed = s.freed, []
-    if s.stopping:
-        return
-    for step in s.steps:
-        if step.promised:
-            step.promised = [p for p in step.promised if p[0] not in nodes or not _kept(s, step, p)]
-    if not any(w.node in nodes for w in _leaving(s)):
-        s.look_wanted = s.look_wanted or "workers left"
-
-
-def _keep_promises(s: State) -> None:
-    """Start the workers for which others have left; a promise that can no longer be kept is void."""
-    leaving = {w.node for w in _leaving(s)}
-    for step in s.steps:
-        if step.promised:
-            step.promised = [p for p in step.promised if not _kept(s, step, p) and p[0] in leaving]
-
-
-def _kept(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
-    node_id, placement = promise
-    node = _usable(s, step, node_id)
-    if node is None or not node.room.fits(placement):
-        return False
-    start(s, node, step, placement)
-    return True
-
-
-def _usable(s: State, step: StepRec, node_id: int) -> NodeRec | None:
-    """The node, if it is there and a step that has work yet can have workers on it."""
-    node = s.nodes.get(node_id)
-    return node if node is not None and not step.ended and is_set_up(node, step) else None
-
-
-def _leaving(s: State) -> Iterator[WorkerRec]:
-    return (w for step in s.steps if step.dedicated for w in step.workers.values() if w.state >= WorkerState.DRAINING)
-
-
-def _apply(s: State, problem: Problem, plan: Plan) -> None:
-    have = {load.step: sum(h.worker >= 0 for h in load.hands) for load in problem.loads}
-    taken: dict[int, int] = {}
-    for_nobody = _not_set_up(s, plan)
-    for worker in plan.leaves:
-        w = s.workers.get(worker)
-        if worker < 0:
-            _withdraw(s, problem, worker)
-        elif (
-            w is not None
-            and w.step is not None
-            and w.state <= WorkerState.READY
-            and w.node not in for_nobody
-            and not _awaits_suspect(s, w.step, w)
-        ):
-            taken[w.step] = taken.get(w.step, 0) + 1
-            drain(s, w)
-    grown: dict[int, int] = {}
-    coming: dict[int, int] = {}
-    leaving = {w.node for w in _leaving(s)}
-    for index, node_id, placement in (*plan.starts, *plan.later):
-        step = s.steps[index]
-        if _kept(s, step, (node_id, placement)):
-            grown[index] = grown.get(index, 0) + 1
-        elif node_id in leaving and _usable(s, step, node_id):
-            step.promised.append((node_id, placement))
-            coming[index] = coming.get(index, 0) + 1
-    explain(s, problem, plan, have, grown, coming, taken)
-
-
-def _not_set_up(s: State, plan: Plan) -> set[int]:
-    """Nodes where workers would leave only for steps that cannot start there yet: `setup_on_node` is not done.
-
-    Nobody leaves these nodes. The free place would be filled again, and the next plan would free it again.
-    """
-    nodes: dict[int, bool] = {}
-    for index, node_id, _ in plan.later:
-        nodes[node_id] = nodes.get(node_id, False) or _usable(s, s.steps[index], node_id) is not None
-    return {node_id for node_id, usable in nodes.items() if not usable}
-
-
-def _awaits_suspect(s: State, step: int, w: WorkerRec) -> bool:
-    """Whether a fresh worker is kept for a suspected task, which would need another one if this one left.
-
-    It is not kept for a task that may not start yet: the work that must run first may need its place.
-    """
-    return w.is_fresh and suspect_may_start(s, s.steps[step])
-
-
-def _withdraw(s: State, problem: Problem, name: int) -> None:
-    """A worker that was promised is no longer wanted."""
-    load = next(x for x in problem.loads if x.step == (-1 - name) % len(s.steps))
-    hand = next(h for h in load.hands if h.worker == name)
-    promised = s.steps[load.step].promised
-    if (hand.node, hand.placement) in promised:
-        promised.remove((hand.node, hand.placement))

@@ -43,9 +43,9 @@ from gristmill.scheduling.look import (
     is_due,
     look,
     next_turn,
-    room_was_made,
     solved,
 )
+from gristmill.scheduling.moves import room_was_made
 from gristmill.scheduling.placement import Room, misfit
 from gristmill.scheduling.progress import emitted, finished, pull_answered, source_gave
 from gristmill.scheduling.rebuild import data_lost, inputs_lost, rebuild_emitted, rebuild_finished

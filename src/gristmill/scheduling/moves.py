@@ -1,0 +1,131 @@
+"""Carrying out a plan: workers start and leave, and places are reserved for those that start when others have left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gristmill.scheduling.credit import suspect_may_start
+from gristmill.scheduling.crew import drain, start
+from gristmill.scheduling.feed import is_set_up
+from gristmill.scheduling.placement import Placement
+from gristmill.scheduling.planning import Plan, Problem
+from gristmill.scheduling.reasons import explain
+from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
+
+
+def room_was_made(s: State) -> None:
+    """Workers have left: start those for whom they did. When nobody else leaves there, it is time to look again."""
+    nodes, s.freed = s.freed, []
+    if s.stopping:
+        return
+    for step in s.steps:
+        if step.promised:
+            step.promised = [p for p in step.promised if p[0] not in nodes or not _kept(s, step, p)]
+    if not any(w.node in nodes for w in _leaving(s)):
+        s.look_wanted = s.look_wanted or "workers left"
+
+
+def keep_promises(s: State) -> None:
+    """Start the workers for which others have left; a promise that can no longer be kept is void."""
+    leaving = {w.node for w in _leaving(s)}
+    for step in s.steps:
+        if step.promised:
+            step.promised = [p for p in step.promised if not _kept(s, step, p) and p[0] in leaving]
+
+
+def _kept(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
+    node_id, placement = promise
+    node = _usable(s, step, node_id)
+    if node is None or not node.room.fits(placement):
+        return False
+    start(s, node, step, placement)
+    return True
+
+
+def _usable(s: State, step: StepRec, node_id: int) -> NodeRec | None:
+    """The node, if it is there and a step that has work yet can have workers on it."""
+    node = s.nodes.get(node_id)
+    return node if node is not None and not step.ended and is_set_up(node, step) else None
+
+
+def _leaving(s: State) -> Iterator[WorkerRec]:
+    return (w for step in s.steps if step.dedicated for w in step.workers.values() if w.state >= WorkerState.DRAINING)
+
+
+def apply(s: State, problem: Problem, plan: Plan) -> None:
+    """Do what a plan says, as far as it is still possible, and note why."""
+    have = {load.step: sum(h.worker >= 0 for h in load.hands) for load in problem.loads}
+    taken: dict[int, int] = {}
+    for_nobody = _not_set_up(s, plan)
+    leaves, starts = _without_replacements(s, plan)
+    for worker in leaves:
+        w = s.workers.get(worker)
+        if worker < 0:
+            _withdraw(s, problem, worker)
+        elif (
+            w is not None
+            and w.step is not None
+            and w.state <= WorkerState.READY
+            and w.node not in for_nobody
+            and not _awaits_suspect(s, w.step, w)
+        ):
+            taken[w.step] = taken.get(w.step, 0) + 1
+            drain(s, w)
+    grown: dict[int, int] = {}
+    coming: dict[int, int] = {}
+    leaving = {w.node for w in _leaving(s)}
+    for index, node_id, placement in starts:
+        step = s.steps[index]
+        if _kept(s, step, (node_id, placement)):
+            grown[index] = grown.get(index, 0) + 1
+        elif node_id in leaving and _usable(s, step, node_id):
+            step.promised.append((node_id, placement))
+            coming[index] = coming.get(index, 0) + 1
+    explain(s, problem, plan, have, grown, coming, taken)
+
+
+def _without_replacements(s: State, plan: Plan) -> tuple[list[int], list[tuple[int, int, Placement]]]:
+    """Who leaves and who starts. A worker in whose very place another of its step would start stays instead."""
+    starts = [*plan.starts, *plan.later]
+    if not plan.leaves:
+        return [], starts
+    places = Counter(starts)
+    leaves = []
+    for worker in plan.leaves:
+        w = s.workers.get(worker)
+        place = (w.step, w.node, w.placement) if w is not None and w.step is not None else None
+        if place is not None and places[place]:
+            places[place] -= 1
+            starts.remove(place)
+        else:
+            leaves.append(worker)
+    return leaves, starts
+
+
+def _not_set_up(s: State, plan: Plan) -> set[int]:
+    """Nodes where workers would leave only for steps that cannot start there yet: `setup_on_node` is not done.
+
+    Nobody leaves these nodes. The free place would be filled again, and the next plan would free it again.
+    """
+    nodes: dict[int, bool] = {}
+    for index, node_id, _ in plan.later:
+        nodes[node_id] = nodes.get(node_id, False) or _usable(s, s.steps[index], node_id) is not None
+    return {node_id for node_id, usable in nodes.items() if not usable}
+
+
+def _awaits_suspect(s: State, step: int, w: WorkerRec) -> bool:
+    """Whether a fresh worker is kept for a suspected task, which would need another one if this one left.
+
+    It is not kept for a task that may not start yet: the work that must run first may need its place.
+    """
+    return w.is_fresh and suspect_may_start(s, s.steps[step])
+
+
+def _withdraw(s: State, problem: Problem, name: int) -> None:
+    """A worker that was promised is no longer wanted."""
+    load = next(x for x in problem.loads if x.step == (-1 - name) % len(s.steps))
+    hand = next(h for h in load.hands if h.worker == name)
+    promised = s.steps[load.step].promised
+    if (hand.node, hand.placement) in promised:
+        promised.remove((hand.node, hand.placement))
