@@ -259,12 +259,6 @@ BUGS = [
         "        pass\n",
     ),
     Bug(
-        "a starting worker seems slower than a new one",
-        "look.py",
-        "delay = min(max(setup - elapsed, elapsed // 8), setup)",
-        "delay = max(setup - elapsed, elapsed // 8)",
-    ),
-    Bug(
         "workers leave for a step that cannot start on their node",
         "moves.py",
         "            and w.node not in for_nobody\n",
