@@ -146,6 +146,27 @@ def test_what_a_pipeline_writes_does_not_count(table):
     assert run().ledger.resumed == 1
 
 
+def test_a_folder_counts_without_the_outputs_of_runs_in_it_and_within_bounds(table, monkeypatch):
+    class Looks(Look):
+        def __init__(self, folder: str) -> None:
+            self.folder = folder
+
+        def fingerprint_files(self) -> list[str]:
+            return []
+
+    folder = table.parent
+    reader, writer = JsonlReader(str(folder / "input.jsonl")), JsonlWriter(str(folder / "out"))
+    pipeline = Pipeline("p", stages=[reader, Looks(str(folder)), writer])
+    pipeline.run()
+    assert pipeline.run().ledger.resumed == 1
+    (folder / "words").mkdir()
+    (folder / "words" / "more.txt").write_text("x")
+    with pytest.raises(OutputChanged, match=r"words/more\.txt of folder is new"):
+        pipeline.run()
+    monkeypatch.setattr(data_files, "MOST_FILES", 2)
+    assert len(describe_stage(Looks(str(folder)))["files"]["folder"]) == 2
+
+
 def test_columns_that_are_called_like_a_file_do_not_count(table, monkeypatch):
     monkeypatch.chdir(table.parent)
     stage = ScoreFilter(Table("no.txt"), text_field="text", score_field="words")

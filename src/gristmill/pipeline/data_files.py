@@ -6,6 +6,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Set
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ MOST_FILES = 1000
 HASHED_BYTES = 1 << 20
 """Up to this size the content counts; of larger files the time of the last change."""
 HOOK = "fingerprint_files()"
-WRITTEN = ("output", "out_", "cache", "temp", "tmp", "log", "store", "quarantine", "pairwise")
+WRITTEN = (
+    *("output", "out_", "cache", "temp", "tmp", "log", "store", "save", "work", "checkpoint", "quarantine", "pairwise"),
+)
 """How names of arguments begin that say where something is written."""
 REMOTE = ("etag", "ETag", "md5Hash", "content_md5", "mtime", "LastModified")
 """What storages tell of a file that changes with its content."""
@@ -46,7 +49,7 @@ def _is_read(made: Any, argument: str) -> bool:
     if isinstance(made, ProcessingStage):
         # What a reader reads is compared as the input of the run.
         is_reader = type(made).source is not ProcessingStage.source
-        return not (is_output(made) and argument in ("path", "folder")) and not (is_reader and "file" in argument)
+        return not (is_output(made) and argument in ("path", "folder")) and not (is_reader and argument == "file_paths")
     return True
 
 
@@ -55,8 +58,8 @@ def _stamps(value: Any, is_path: bool) -> Iterator[Stamp]:
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple | Set):
-        texts = [one for one in value if isinstance(one, str | os.PathLike | list | tuple)]
-        for one in sorted(texts, key=repr)[:MOST_FILES]:
+        ordered = sorted(value, key=repr) if isinstance(value, Set) else value
+        for one in ordered[:MOST_FILES]:
             yield from _stamps(one, is_path)
     elif isinstance(value, os.PathLike):
         yield from _of_path(value)
@@ -83,8 +86,23 @@ def _of_path(value: str | os.PathLike[str]) -> list[Stamp]:
         matching = sorted(glob.glob(path, recursive=True))[:MOST_FILES] if glob.has_magic(path) else []
         return [stamp for one in matching for stamp in _of_path(one)]
     root = Path(path)
-    found = [root] if root.is_file() else sorted(one for one in root.rglob("*") if one.is_file())[:MOST_FILES]
+    found = [root] if root.is_file() else islice(_below(path), MOST_FILES)
     return [_of_file(one, str(one.relative_to(root.parent))) for one in found]
+
+
+def _below(folder: str) -> Iterator[Path]:
+    """The files below a folder in a fixed order, without outputs of runs: a folder may hold millions."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    if any(entry.name == "_gristmill" for entry in entries):
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _below(entry.path)
+        elif entry.is_file():
+            yield Path(entry.path)
 
 
 def _of_file(file: Path, name: str) -> Stamp:
