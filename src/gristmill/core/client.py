@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -31,6 +32,7 @@ _SOCKET = "/session_2000-01-01_00-00-00_000000_0000000/sockets/plasma_store.99"
 """The longest that Ray makes in its folder."""
 _LINKS = "/tmp"
 _GONE_S = 30.0
+_LEAVE_S = 10.0
 _LOOK_S = 0.05
 _TOO_SLOW = "timed out during startup"
 """What Ray says when its node was not up within 30 s, which it may be the next time on a machine that is busy."""
@@ -150,6 +152,19 @@ class RayClient:
             self.started = False
             self._end()
             atexit.unregister(self.stop)
+
+    def abandon(self) -> None:
+        """Leave a cluster that does not answer, without waiting for it; end it if this client started it."""
+        self._end()
+        self.started = False
+        ray = sys.modules["ray"]
+        leaving = threading.Thread(target=ray.shutdown, name="gristmill-leaving", daemon=True)
+        leaving.start()
+        leaving.join(_LEAVE_S)
+        # Ray waits for a GCS that is frozen or cut off, and would do so again when this process ends. Without that it
+        # may crash there, after everything else is done.
+        if leaving.is_alive():
+            atexit.unregister(ray._private.worker.shutdown)
 
     def __enter__(self) -> Self:
         return self.start()

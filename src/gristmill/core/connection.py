@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from gristmill.core.client import RayClient
+from gristmill.core.loss import ClusterLost
 from gristmill.errors import PipelineError
 
 
@@ -59,8 +60,13 @@ def connected(
             raise
         try:
             yield
-        finally:
+        except ClusterLost:
+            client.abandon()
+            raise
+        except BaseException:
             ray.shutdown()
+            raise
+        ray.shutdown()
 
 
 @contextmanager

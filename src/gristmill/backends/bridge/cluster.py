@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from gristmill.backends.base import Plan, Step
 from gristmill.backends.bridge.clerk import Clerk
 from gristmill.backends.bridge.process import NAMESPACE, RemoteClerk
 from gristmill.backends.engine import machine
+from gristmill.core import loss
 from gristmill.errors import PlanError
 from gristmill.stages.resources import Resources
 
@@ -28,10 +30,20 @@ def at_work(ray: ModuleType, stages: bytes, attempts: list[int]) -> Iterator[Rem
     )
     options = {"name": name, "namespace": NAMESPACE, "num_cpus": 0, "scheduling_strategy": here}
     actor = ray.remote(Clerk).options(**options).remote(stages, attempts)
+    message = loss.describe(ray.get_runtime_context().gcs_address, loss.TIMEOUT_S)
+
+    def lost() -> None:
+        """Ray Data and Xenna wait for the cluster. In a moment Ray ends this process for that reason."""
+        print(f"gristmill: the run is stopped: {message}", file=sys.stderr, flush=True)
+
+    pulse = loss.Pulse(ray)
+    watch = loss.LossWatch(lambda: pulse.answered_at, loss.TIMEOUT_S, lost)
     try:
         ray.get(actor.running.remote())
         yield RemoteClerk(name)
     finally:
+        watch.close()
+        pulse.close()
         ray.kill(actor)
 
 

@@ -74,13 +74,13 @@ class EngineConfig:
         if not isinstance(self.ignore_failures, bool):
             raise ConfigError(f"ignore_failures is True or False, not {self.ignore_failures!r}")
         for name in ("autoscale_interval_s", "cpu_allocation_percentage", "logging_interval"):
-            _number(name, getattr(self, name), above=0)
+            number(name, getattr(self, name), above=0)
         if self.cpu_allocation_percentage > 1:
             raise ConfigError(f"cpu_allocation_percentage is a share of 1, not {self.cpu_allocation_percentage!r}")
         for name in ("num_cpus", "gpu_memory_gb", "task_timeout_s", "setup_timeout_s", "worker_max_lifetime_m"):
             if getattr(self, name) is not None:
-                _number(name, getattr(self, name), above=0)
-        _number("worker_restart_interval_m", self.worker_restart_interval_m, least=0)
+                number(name, getattr(self, name), above=0)
+        number("worker_restart_interval_m", self.worker_restart_interval_m, least=0)
         _whole("max_attempts", self.max_attempts, 1)
         if self.num_gpus is not None:
             _whole("num_gpus", self.num_gpus, 0)
@@ -110,7 +110,8 @@ def size(name: str, value: int | float | str) -> int:
         raise ConfigError(f'{name} is a number of bytes or text such as "8GB", not {value!r}') from None
 
 
-def _number(name: str, value: Any, *, above: float | None = None, least: float | None = None) -> None:
+def number(name: str, value: Any, *, above: float | None = None, least: float | None = None) -> None:
+    """Raise `ConfigError` unless an option is a number within its limits."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ConfigError(f"{name} is a number, not {value!r}")
     if above is not None and value <= above:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ class NodeWatch:
     def __init__(self, ray: Any, tell: Callable[[list[NodeState]], None]) -> None:
         self._ray = ray
         self._tell = tell
+        self.answered_at = time.monotonic()
+        """When the cluster answered last."""
         self._stop = threading.Event()
         self._asked: deque[tuple[Any, Callable[[], None]]] = deque()
         self._thread = threading.Thread(target=self._work, name="gristmill-nodes", daemon=True)
@@ -74,8 +77,9 @@ class NodeWatch:
         while not self._stop.wait(NODES_S):
             try:
                 nodes = nodes_of(self._ray)
+                self.answered_at = time.monotonic()
                 self._look_at_groups()  # behind it: what a group has taken of a node must not count as taken by others
-            except Exception:  # the cluster does not answer: if that lasts, calls to workers fail too
+            except Exception:  # the cluster does not answer: if that lasts, the driver ends the run
                 continue
             if self._stop.is_set():
                 return

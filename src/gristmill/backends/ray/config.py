@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gristmill.backends.engine.config import ConfigError, EngineConfig, size
+from gristmill.backends.engine.config import ConfigError, EngineConfig, number, size
+from gristmill.core.loss import TIMEOUT_S
 
 _STORE_SHARE = 0.4
 """How much of the cluster's object store tasks in flight may take by default; the rest is for copies on their way."""
@@ -18,17 +19,21 @@ class RayConfig(EngineConfig):
     ``address`` is what `ray.init` takes: ``"auto"``, ``"host:port"``, ``"ray://host:port"``. None is the cluster to
     which this process is connected, that of RAY_ADDRESS, one that runs on this machine, or else one that is started
     for the run and stopped with it; ``num_cpus`` and ``num_gpus`` are those of the latter. ``memory_limit`` is for
-    the workers of one node.
+    the workers of one node. ``cluster_timeout_s`` is how long the cluster may give no answer before the run ends. Ray
+    itself ends a process that has not reached its cluster for 60 s, so a longer time needs a longer
+    RAY_gcs_rpc_server_reconnect_timeout_s in the environment too.
     """
 
     executor: ClassVar[str] = "RayExecutor"
 
     address: str | None = None
+    cluster_timeout_s: float = TIMEOUT_S
 
     def _check(self) -> None:
         super()._check()
         if self.address is not None and not (isinstance(self.address, str) and self.address):
             raise ConfigError(f'address is text such as "auto" or "host:6379", not {self.address!r}')
+        number("cluster_timeout_s", self.cluster_timeout_s, above=0)
         if self.execution_mode != "streaming":
             raise ConfigError("RayExecutor runs in execution_mode 'streaming' only")
 

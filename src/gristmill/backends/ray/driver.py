@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
+import threading
 import time
 from typing import Any
 
-from gristmill.backends.base import Plan
+from gristmill.backends.base import Plan, RunRecord
 from gristmill.backends.engine.account import Account
 from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Driver
 from gristmill.backends.engine.interrupts import Interrupts
@@ -25,6 +25,9 @@ from gristmill.backends.ray.crew import RayMember, RayNode
 from gristmill.backends.ray.reports import RayReports
 from gristmill.backends.ray.store import RayStore
 from gristmill.backends.ray.worker import INTERRUPT, SLOTS, WorkerActor, set_up_node
+from gristmill.core import loss
+from gristmill.core.loss import LossWatch
+from gristmill.errors import PipelineError
 from gristmill.metrics.view import View
 from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
@@ -41,6 +44,8 @@ _UNSEEN = 2
 _NODE_SETUPS = 3
 _BURY_S = 30.0
 """How long to wait for an agent's word on a dead worker."""
+_CAUGHT_S = 5.0
+"""How long the driver may take to hear that the cluster is lost, before somebody else prints it."""
 _WAIT_US = 20_000_000
 _SETTLED = 2
 """How often a node must be seen to have changed in size, until it is believed: Ray takes a while to note what ends."""
@@ -82,21 +87,44 @@ class RayDriver(Driver):
         self._first_worker = False
         """There was one, or it was told that there is none."""
         self._peak = 0
+        self._loss = loss.describe(ray.get_runtime_context().gcs_address, config.cluster_timeout_s)
+        self._is_lost = threading.Event()
         fd = source.fileno()
         if fd is not None:
             self.talk.mailbox.watch(fd, source.woken)
         self._see(nodes_of(ray))
         self._watch = NodeWatch(ray, lambda nodes: self.talk.mailbox.post(self._seen, nodes))
+        self._loss_watch = LossWatch(lambda: self._watch.answered_at, config.cluster_timeout_s, self._cluster_lost)
+
+    def run(self) -> RunRecord:
+        try:
+            return super().run()
+        except PipelineError as error:
+            if self._is_lost.is_set():
+                raise loss.ClusterLost(str(error)) from None
+            raise
 
     def close(self) -> None:
+        self._loss_watch.close()
         self._watch.close()
-        for actor in [w.actor for w in self.talk.workers.values()] + [n.agent for n in self.talk.nodes.values()]:
-            with contextlib.suppress(Exception):  # the others must go whatever has become of this one
-                self.ray.kill(actor, no_restart=True)
-        for group in [group for node in self.talk.nodes.values() for group in node.reservations]:
-            with contextlib.suppress(Exception):
-                self.ray.util.remove_placement_group(group)
+        if not self._is_lost.is_set():  # else nothing can be asked of the cluster any more
+            for w in self.talk.workers.values():
+                self.talk.end(w.actor)
+            for node in self.talk.nodes.values():
+                self.talk.leave(node)
+        self.talk.errands.close(wait=not self._is_lost.is_set())
         super().close()
+
+    def _cluster_lost(self) -> None:
+        """Called in a thread. If the driver's is caught in a call to Ray, Ray will end this process in a moment."""
+
+        def lose(_: Any, error: BaseException | None) -> None:
+            self._is_lost.set()
+            self.reports.broken = self._loss
+
+        self.talk.mailbox.post(lose, None)
+        if not self._is_lost.wait(_CAUGHT_S):
+            print(f"gristmill: {self.plan.name!r} is stopped: {self._loss}", file=sys.stderr, flush=True)
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
@@ -131,7 +159,7 @@ class RayDriver(Driver):
         if node.times >= _SETTLED:
             node.size = size
             self.reports.events.append(e.NodeResized(node.index, *size))
-            if node.reservations:
+            if node.asked:
                 self._reserve(node)
 
     def _size(self, node: RayNode, state: NodeState) -> tuple[int, int, tuple[int, ...]]:
@@ -153,14 +181,18 @@ class RayDriver(Driver):
         """
         more = round(node.size[0] / UNIT - node.asked, 4)
         if more > 0:
-            group = self.ray.util.placement_group([{"CPU": more}], bundle_label_selector=[{_NODE_LABEL: node.ident}])
-            node.reservations.append(group)
             node.asked += more
 
             def granted(_: Any, error: BaseException | None) -> None:
                 node.reserved += more
 
-            self._watch.await_group(group, lambda: self.talk.mailbox.post(granted, None))
+            def reserve() -> None:
+                where = [{_NODE_LABEL: node.ident}]
+                group = self.ray.util.placement_group([{"CPU": more}], bundle_label_selector=where)
+                node.reservations.append(group)
+                self._watch.await_group(group, lambda: self.talk.mailbox.post(granted, None))
+
+            self.talk.errands.do(reserve)
 
     def _gpu_sizes(self, facts: NodeFacts, count: int) -> list[int]:
         size = None if self.config.gpu_memory_gb is None else int(self.config.gpu_memory_gb * 2**30)

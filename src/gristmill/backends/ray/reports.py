@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import Any
 
@@ -13,6 +12,7 @@ from gristmill.backends.engine.protocol import FromWorker, Message, ToWorker
 from gristmill.backends.engine.reports import Reports
 from gristmill.backends.ray.agent import LastMark
 from gristmill.backends.ray.crew import Call, RayMember, RayNode
+from gristmill.backends.ray.errands import Errands
 from gristmill.backends.ray.mailbox import Mailbox
 from gristmill.backends.ray.store import RayStore
 from gristmill.metrics.view import View
@@ -41,6 +41,7 @@ class RayReports(Reports):
         self.ray = ray
         self.objects = store
         self.mailbox = Mailbox()
+        self.errands = Errands()
         self.workers: dict[int, RayMember] = {}
         self.nodes: dict[int, RayNode] = {}
         self.lost_at: dict[str, float] = {}
@@ -181,7 +182,21 @@ class RayReports(Reports):
             node.free_slots.append(w.slot)
         for key in [k for k in self.running if k[0] == w.id]:
             del self.running[key]
-        self.ray.kill(w.actor, no_restart=True)
+        self.end(w.actor)
+
+    def end(self, actor: Any) -> None:
+        """Have an actor killed."""
+        self.errands.do(lambda: self.ray.kill(actor, no_restart=True))
+
+    def leave(self, node: RayNode) -> None:
+        """Give back what the run has on a node, which may be gone."""
+        self.end(node.agent)
+
+        def give_back() -> None:
+            for group in node.reservations:
+                self.ray.util.remove_placement_group(group)
+
+        self.errands.do(give_back)
 
     def died(self, w: RayMember, error: BaseException | None) -> None:
         """A worker is dead: find out how."""
@@ -189,7 +204,7 @@ class RayReports(Reports):
             return
         w.dead = True
         w.dead_at = time.monotonic()
-        self.ray.kill(w.actor, no_restart=True)  # its call failed: nothing that it may still say counts
+        self.end(w.actor)  # its call failed: nothing that it may still say counts
         node = self.nodes.get(w.node)
         if node is None:
             self.bury(w, None, error)
@@ -228,10 +243,7 @@ class RayReports(Reports):
     def node_lost(self, node: RayNode, why: str = "") -> None:
         """A node is gone with all that was on it."""
         del self.nodes[node.index]
-        with contextlib.suppress(Exception):  # it may be there still, and only its agent gone
-            self.ray.kill(node.agent, no_restart=True)
-            for group in node.reservations:
-                self.ray.util.remove_placement_group(group)
+        self.leave(node)  # it may be there still, and only its agent gone
         self.lost_at[node.ident] = time.monotonic()
         for w in [w for w in self.workers.values() if w.node == node.index]:
             w.dead = True

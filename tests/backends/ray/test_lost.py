@@ -1,0 +1,126 @@
+"""Clusters that are lost in the middle of a run: it ends in time, says why, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.backends.ray.test_alone import left_behind, nothing_is_left
+
+pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
+
+JOB = """
+import sys
+from tests.backends.ray.stages import Noted, Trace
+from gristmill import Pipeline, Resources
+from gristmill.backends.ray import RayExecutor
+from gristmill.errors import PipelineError
+
+options = {"view": "lines", "logging_interval": 1, "cluster_timeout_s": 8}
+options |= {"num_cpus": 2, "num_gpus": 0} if sys.argv[1] == "own" else {}
+stages = [Noted("one", Resources(cpus=1), 0.05), Noted("two", Resources(cpus=0.5), 0.0, workers=1)]
+try:
+    Pipeline("lost", stages=stages).run(RayExecutor(options), initial_tasks=[Trace() for _ in range(100_000)])
+except PipelineError as error:
+    print("RAISED", error, flush=True)
+"""
+HEAD = """
+import sys
+from gristmill.core.client import RayClient
+
+client = RayClient(num_cpus=2, address="local", include_dashboard=False).start()
+print(client.at, flush=True)
+sys.stdin.read()
+client.stop()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A short path: sockets are made in it."""
+    import shutil
+    import tempfile
+
+    made = Path(tempfile.mkdtemp(prefix="gm-t-", dir="/tmp"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def started(code: str, *arguments: str, folder: Path, address: str = "") -> subprocess.Popen[str]:
+    root = Path(__file__).parents[3]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment |= {"PYTHONPATH": os.pathsep.join([str(root), str(root / "src")]), "RAY_TMPDIR": str(folder)}
+    environment |= {"RAY_ADDRESS": address, "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def pids_of(program: str, folder: Path) -> list[int]:
+    """The processes of a cluster that run a program of Ray's."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            command = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
+            environment = Path("/proc", name, "environ").read_bytes()
+        except OSError:
+            continue
+        if command[0].endswith(program.encode()) and str(folder).encode() in environment:
+            found.append(int(name))
+    return found
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("whose", "program", "how"),
+    [
+        ("own", "gcs_server", signal.SIGKILL),
+        ("own", "raylet", signal.SIGKILL),
+        ("joined", "gcs_server", signal.SIGKILL),
+        ("joined", "raylet", signal.SIGKILL),
+        ("joined", "gcs_server", signal.SIGSTOP),
+    ],
+)
+def test_a_run_whose_cluster_is_lost_ends_and_says_why(
+    folder: Path, whose: str, program: str, how: signal.Signals
+) -> None:
+    head = None
+    address = ""
+    if whose == "joined":
+        head = started(HEAD, folder=folder)
+        assert head.stdout is not None
+        address = head.stdout.readline().strip()
+    job = started(JOB, whose, folder=folder, address=address)
+    said = []
+    assert job.stdout is not None
+    for line in job.stdout:
+        said.append(line)
+        if "done" in line or "tasks (" in line:
+            break
+    (pid,) = pids_of(program, folder)
+    os.kill(pid, how)
+    try:
+        rest, _ = job.communicate(timeout=200)  # far longer than it should take, on whatever machine
+    finally:
+        job.kill()
+        if how is signal.SIGSTOP:
+            os.kill(pid, signal.SIGCONT)
+        if head is not None:
+            head.communicate("")
+    assert "RAISED 'lost' was stopped: the Ray cluster at 127.0.0.1" in rest, "".join(said) + rest
+    assert "has not answered for 8 s" in rest and "run the same pipeline again" in rest
+    if how is signal.SIGKILL:  # where its GCS is frozen, Ray crashes when the process ends
+        assert job.returncode == 0, "Ray ended the process"
+    nothing_is_left(folder)
+    assert left_behind(folder) == []
