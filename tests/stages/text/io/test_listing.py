@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+from itertools import pairwise
 
 import fsspec
 import pytest
 
 from gristmill.errors import PlanError
 from gristmill.stages.text.io import JsonlReader, ParquetReader
-from gristmill.stages.text.io.blocks import bytes_of, default_blocksize
+from gristmill.stages.text.io.blocks import bytes_of, cut_evenly, default_blocksize
 from gristmill.stages.text.io.stamps import of_entry
 from gristmill.tasks import FileGroupTask
 
@@ -108,16 +109,29 @@ def test_small_inputs_are_cut_into_smaller_blocks():
 
 
 def test_blocks_depend_on_the_whole_input_and_its_compression(work):
-    big, small = work.put("a.jsonl", b"x" * (20 << 20)), work.put("b.jsonl", b"x" * (12 << 20))
-    packed = work.put("c.jsonl.gz", b"x" * (4 << 20))
+    mib = 1 << 20
+    big, small = work.put("a.jsonl", b"x" * 20 * mib), work.put("b.jsonl", b"x" * 12 * mib)
+    packed = work.put("c.jsonl.gz", b"x" * 4 * mib)
 
-    def sizes(*paths):
+    def cuts(*paths):
         ranges = [part for block in JsonlReader(list(paths)).source() for part in block.data]
-        return {part.stop - part.start for part in ranges if part.stop >= 0}, {part.batch_bytes for part in ranges}
+        for path in {part.path for part in ranges if part.stop >= 0}:
+            edges = [(part.start, part.stop) for part in ranges if part.path == path]
+            assert [0, *(stop for _, stop in edges)] == [*(start for start, _ in edges), os.path.getsize(path)]
+        return [(part.stop - part.start) / mib for part in ranges if part.stop >= 0], {p.batch_bytes for p in ranges}
 
-    assert sizes(big, small)[0] == {2 << 20}
-    assert sizes(big, small, packed) == ({3 << 20, 2 << 20}, {0, 3 << 20})
-    assert sizes(small) == ({1 << 20}, {0})
+    assert cuts(big, small) == ([2.0] * 16, {0})
+    assert cuts(big, small, packed)[1] == {0, 3 * mib}
+    assert cuts(small) == ([1.0] * 12, {0})
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 14, 15, 16, 29, 100])
+def test_small_inputs_are_cut_evenly(size):
+    ranges = cut_evenly(size, 10)
+    assert ranges[0][0] == 0 and ranges[-1][1] == size
+    assert all(one[1] == other[0] for one, other in pairwise(ranges))
+    lengths = [stop - start for start, stop in ranges]
+    assert max(lengths) - min(lengths) <= 1 and max(lengths) <= 15 and (len(ranges) == 1 or min(lengths) >= 6)
 
 
 def test_sizes_in_words():

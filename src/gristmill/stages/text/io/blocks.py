@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from gristmill.errors import PlanError
 from gristmill.sizes import parse_size
@@ -37,6 +38,13 @@ def default_blocksize(total: int) -> int:
 def cut(size: int, blocksize: int) -> list[tuple[int, int]]:
     """Ranges of ``blocksize`` that cover 0 to ``size``; one empty range if that is nothing."""
     return [(start, min(start + blocksize, size)) for start in range(0, max(size, 1), blocksize)]
+
+
+def cut_evenly(size: int, blocksize: int) -> list[tuple[int, int]]:
+    """Ranges of about ``blocksize``, from 2/3 to 1 1/2 of it, that cover 0 to ``size``; equal but for a byte."""
+    count = max(1, round(size / blocksize))
+    edges = [size * i // count for i in range(count + 1)]
+    return list(pairwise(edges))
 
 
 def pack(parts: Iterable[Sequence[FileRange]], sizes: Iterable[int], limit: int) -> list[list[FileRange]]:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
-from gristmill.stages.text.io.blocks import cut, pack
+from gristmill.stages.text.io.blocks import cut, cut_evenly, pack
 from gristmill.stages.text.io.listing import JSONL, File
 from gristmill.stages.text.io.reader import sample
 from gristmill.stages.text.io.reader.base import FileReader
@@ -171,7 +171,8 @@ class JsonlReader(FileReader):
                 parts.append([self._range(file, limit=file.limit, batch_bytes=limit)])
                 sizes.append(limit + 1)  # never with others: what is in it is not known
                 continue
-            for start, stop in cut(file.size, limit):
+            # of a small input no file may leave a crumb
+            for start, stop in (cut_evenly if limit < self.block_bytes else cut)(file.size, limit):
                 parts.append([self._range(file, start, stop)])
                 sizes.append(stop - start)
         return parts if self.blocksize is None else pack(parts, sizes, limit)
