@@ -7,8 +7,8 @@ import posixpath
 import re
 import uuid
 import zlib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from gristmill.errors import PlanError, no_room
@@ -65,6 +65,30 @@ def _is_chain(url: str) -> bool:
     return "://" not in first or "://" in last or first.partition("://")[0] in ARCHIVES
 
 
+_UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
+
+
+@contextmanager
+def plain_errors(path: str, options: Mapping[str, Any], verb: str = "read") -> Iterator[None]:
+    """Turn what a storage raises when it is first asked for something into a `PlanError`.
+
+    It names the option at fault.
+    """
+    try:
+        yield
+    except PlanError:
+        raise
+    except PermissionError:
+        raise PlanError(f"{path!r} may not be {verb}: permission denied.") from None
+    except Exception as error:  # each storage has exceptions of its own
+        told = f"{type(error).__name__}: {error}"
+        unknown = _UNKNOWN.search(str(error))
+        if unknown is not None:
+            names = ", ".join(sorted(map(str, options))) or "none"
+            told = f"its storage has no option {unknown[1]!r}. The storage_options given are: {names}"
+        raise PlanError(f"{path!r} cannot be {verb}: {told}") from None  # what it came from may hold secrets
+
+
 ARCHIVES = ("zip", "tar", "libarchive")
 """Storages inside of files: the last link of such a chain may be a local path."""
 
@@ -100,12 +124,19 @@ class Folder:
         if local is not None:
             self.root: str = local.rstrip("/") or "/"
         else:
-            self._find()
+            with plain_errors(self.url, self.options, "used"):
+                self._find()
 
     def _find(self) -> None:
         self._fs, root = storage_of(self.url, self.options)
         self._made = os.getpid()
         self.root = root.rstrip("/") or "/"
+
+    def check(self) -> None:
+        """Raise `PlanError` if the storage cannot be asked for anything: an option may be wrong, or it is not there."""
+        if not self.is_local:
+            with plain_errors(self.url, self.options, "used"):
+                self.exists()
 
     @property
     def fs(self) -> Any:

@@ -24,8 +24,9 @@ def describe_inputs(tasks: Iterable[Task[Any]] | None) -> str:
     )
     if not blocks or len(blocks) != len(tasks):
         return f"{len(tasks):,} task{'s' * (len(tasks) != 1)}"
-    paths = {part.location for block in blocks for part in block.data}
-    sizes = [_size(path) for path in sorted(paths)]
+    parts = {part.path: part for block in blocks for part in block.data}
+    paths = sorted(parts)
+    sizes = [None if (stamp := parts[path].stamp) is None else stamp.size for path in paths]
     known = sum(size for size in sizes if size is not None)
     return (
         f"{len(blocks):,} block{'s' * (len(blocks) != 1)} of {len(paths):,} file{'s' * (len(paths) != 1)}, "
@@ -40,15 +41,3 @@ def output_folders(stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[str]
             path = (arguments_of(leaf) or {}).get("path")
             if isinstance(path, str | os.PathLike):
                 yield public_url(os.fspath(path))
-
-
-def _size(path: str) -> int | None:
-    """The bytes of a file; None where its storage does not say."""
-    from fsspec.core import url_to_fs
-
-    try:
-        fs, name = url_to_fs(path)
-        size: int | None = fs.size(name)
-    except (OSError, ValueError, ImportError):
-        return None
-    return size

@@ -28,7 +28,7 @@ from gristmill.pipeline.result import RunResult
 from gristmill.secrets import without_secrets
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.reader.base import FileReader
-from gristmill.storage import Folder
+from gristmill.storage import Folder, local_path
 from gristmill.tasks import FileBlock, Task
 
 
@@ -201,6 +201,7 @@ def stages_of(plan: Plan) -> list[ProcessingStage[Any, Any]]:
 
 def check_apart(folder: Folder, blocks: Sequence[Task[Any]], given: Any) -> None:
     """Refuse to write into a folder that is read from: the next run would take its own output for input."""
+    folder.check()
     root = folder.path().rstrip("/") + "/"
     words = "write to another folder than the input's."
     for block in blocks:
@@ -215,7 +216,7 @@ def check_apart(folder: Folder, blocks: Sequence[Task[Any]], given: Any) -> None
 
 def same_storage(one: str, other: str) -> bool:
     def protocol(url: str) -> str:
-        return url.partition("://")[0] if "://" in url else "file"
+        return url.partition("://")[0] if local_path(url) is None else "file"
 
     return protocol(one) == protocol(other)
 

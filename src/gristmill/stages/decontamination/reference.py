@@ -17,7 +17,7 @@ from gristmill.stages.text.io.listing import File, list_files
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.stages.text.io.reader.parquet import ParquetReader
-from gristmill.tasks import DocumentBatch, FileGroupTask
+from gristmill.tasks import DocumentBatch, FileBlock
 from gristmill.tasks.document import ID
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Source:
         """The entries of a file with their texts, in order; fields that have some are added to those ``found``."""
         count = with_text = 0
         path = file.path
-        for batch in self._batches(file.location):
+        for batch in self._batches(file):
             bad = batch.account.bad
             if bad:
                 more = f" There are {len(bad)} such records in it." if len(bad) > 1 else ""
@@ -124,12 +124,12 @@ class Source:
                 "say reference_field=... for the fields of the text."
             )
 
-    def _batches(self, path: str) -> Iterator[DocumentBatch]:
+    def _batches(self, file: File) -> Iterator[DocumentBatch]:
         kind: type[FileReader] = JsonlReader
-        if without_query(path).lower().endswith(ParquetReader.extensions):
+        if without_query(file.path).lower().endswith(ParquetReader.extensions):
             kind = ParquetReader
-        reader = kind(path, fields=list(self.fields), read_kwargs=dict(self.read_kwargs), text_field=None)
-        read: Any = reader.process(FileGroupTask(data=[path]))
+        reader = kind(None, 1, fields=list(self.fields), read_kwargs=dict(self.read_kwargs), text_field=None)
+        read: Any = reader.process(FileBlock([reader.range_of(file)], task_id="0"))
         yield from [read] if isinstance(read, DocumentBatch) else read
 
     def _column(self, batch: DocumentBatch, name: str, path: str) -> list[list[str]]:

@@ -13,7 +13,9 @@ boto3 = pytest.importorskip("boto3")
 pytest.importorskip("s3fs")
 server_module = pytest.importorskip("moto.server")
 
+from gristmill.backends.local import LocalExecutor  # noqa: E402  # as below
 from gristmill.errors import InputChanged, PlanError  # noqa: E402  # behind the check of what is installed
+from gristmill.pipeline import Pipeline  # noqa: E402  # as above
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter  # noqa: E402
 
 LINES = b"".join(b'{"text": "document %d %s"}\n' % (i, b"x" * 500) for i in range(2000))
@@ -196,3 +198,18 @@ def test_wrong_options_are_plain_errors(bucket, path, options, words):
     with pytest.raises(PlanError, match=words) as caught:
         JsonlReader(path, read_kwargs=given).source()
     assert "s3://corpus/in" in str(caught.value)
+
+
+@pytest.mark.parametrize(("options", "words"), [({"no_such": 1}, "no option 'no_such'"), ({"profile": "?"}, "profile")])
+def test_wrong_options_of_an_output_are_plain_errors(bucket, tmp_path, options, words):
+    (tmp_path / "a.jsonl").write_bytes(LINES[:5000])
+    given = {"storage_options": {**bucket.options["storage_options"], **options}}
+    stages = [JsonlReader(str(tmp_path)), JsonlWriter("s3://corpus/wrong", write_kwargs=given)]
+    with pytest.raises(PlanError, match=words) as caught:
+        Pipeline("p", stages=stages).run(LocalExecutor(config={"view": "off"}))
+    assert "s3://corpus/wrong" in str(caught.value)
+
+
+def test_a_storage_that_is_not_known_is_a_plain_error():
+    with pytest.raises(PlanError, match="nowhere://out' cannot be used"):
+        _ = JsonlWriter("nowhere://out").folder

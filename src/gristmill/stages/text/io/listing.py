@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from gristmill.errors import PlanError
 from gristmill.secrets import public_url
 from gristmill.stages.text.io.compression import BY_NAME
 from gristmill.stages.text.io.stamps import of_entry
-from gristmill.storage import local_path, storage_of
+from gristmill.storage import local_path, plain_errors, storage_of
 from gristmill.tasks import FileStamp
 
 LIST_FROM = 8
@@ -205,27 +205,6 @@ def _by_storage(paths: list[str], options: dict[str, Any]) -> Iterable[tuple[Any
             storage, inner = storage_of(path, options)
         groups.setdefault(id(storage), (storage, []))[1].append((path, inner))
     return groups.values()
-
-
-_UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
-
-
-@contextmanager
-def plain_errors(path: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """Turn what a storage raises while it is asked for a file into a `PlanError` that names the option at fault."""
-    try:
-        yield
-    except PlanError:
-        raise
-    except PermissionError:
-        raise PlanError(f"{path!r} may not be read: permission denied.") from None
-    except Exception as error:  # each storage has exceptions of its own
-        told = f"{type(error).__name__}: {error}"
-        unknown = _UNKNOWN.search(str(error))
-        if unknown is not None:
-            names = ", ".join(sorted(map(str, options))) or "none"
-            told = f"its storage has no option {unknown[1]!r}. The storage_options given are: {names}"
-        raise PlanError(f"{path!r} cannot be read: {told}") from None  # what it came from may hold secrets
 
 
 class _Remote:

@@ -254,7 +254,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         size = file.size or 0
         return size * UNPACKED if by_name(file.path) else size
 
-    def _range(self, file: File, start: int = 0, stop: int = -1, limit: int = -1, batch_bytes: int = 0) -> FileRange:
+    def range_of(self, file: File, start: int = 0, stop: int = -1, limit: int = -1, batch_bytes: int = 0) -> FileRange:
         """A part of a file that was planned, or all of it."""
         key = 0
         if self.sample is not None:
@@ -321,7 +321,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
 
     def _by_count(self, files: list[File]) -> list[list[FileRange]]:
         step = self.files_per_partition or 1
-        ranges = [self._range(file, limit=file.limit) for file in files]
+        ranges = [self.range_of(file, limit=file.limit) for file in files]
         return [ranges[i : i + step] for i in range(0, len(ranges), step)]
 
     @staticmethod

@@ -168,12 +168,12 @@ class JsonlReader(FileReader):
         limit = block_bytes or self._block_bytes_for(files)
         for file, is_whole in zip(files, self._are_whole(files, limit), strict=True):
             if is_whole or file.size is None:
-                parts.append([self._range(file, limit=file.limit, batch_bytes=limit)])
+                parts.append([self.range_of(file, limit=file.limit, batch_bytes=limit)])
                 sizes.append(limit + 1)  # never with others: what is in it is not known
                 continue
             # of a small input no file may leave a crumb
             for start, stop in (cut_evenly if limit < self.block_bytes else cut)(file.size, limit):
-                parts.append([self._range(file, start, stop)])
+                parts.append([self.range_of(file, start, stop)])
                 sizes.append(stop - start)
         return parts if self.blocksize is None else pack(parts, sizes, limit)
 
@@ -183,7 +183,7 @@ class JsonlReader(FileReader):
         from gristmill.stages.text.io.reader.lines import add_stream
         from gristmill.stages.text.io.reader.records import Census
 
-        census = Census(self._choice(self._range(file, limit=limit)))
+        census = Census(self._choice(self.range_of(file, limit=limit)))
         with opened(file.location, self.options, True, file.stamp) as stream:
             for _ in add_stream(census, file.path, decompressed(stream), CENSUS_BYTES):
                 pass

@@ -99,14 +99,14 @@ class ParquetReader(FileReader):
         self._has_large = False
         for file, inside in zip(files, self._inside(files, limit), strict=True):
             if inside is None:
-                parts.append([self._range(file, limit=file.limit, batch_bytes=limit)])
+                parts.append([self.range_of(file, limit=file.limit, batch_bytes=limit)])
                 sizes.append(limit + 1 if file.size is None else file.size * SMALL_PART)
                 continue
             self._has_large |= max(inside) > limit * LARGE
             groups = [[FileRange(file.path, i, i + 1)] for i in range(len(inside))]
             ranges = [(group[0].start, group[-1].stop) for group in pack(groups, inside, limit)]
             for start, stop, most in self._limits(file, ranges):
-                parts.append([self._range(file, start, stop, most, limit)])
+                parts.append([self.range_of(file, start, stop, most, limit)])
                 sizes.append(sum(inside[start:stop]))
         return parts if self.blocksize is None else pack(parts, sizes, limit)
 
@@ -123,7 +123,7 @@ class ParquetReader(FileReader):
         rows = row_group_rows(file.location, self.options, file.stamp)
         if rows is None or self.sample is None:
             return [1] if rows is None else rows
-        choice = self._choice(self._range(file))
+        choice = self._choice(self.range_of(file))
         edges = np.concatenate([[0], np.cumsum(rows)])
         return [int(choice.take(np.arange(a, b))[0].sum()) for a, b in pairwise(edges.tolist())]
 
