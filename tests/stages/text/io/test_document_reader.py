@@ -85,3 +85,28 @@ def test_a_pipeline_with_it_is_written_as_yaml(work, folder):
     assert again.to_yaml() == pipeline.to_yaml()
     result = again.run(LocalExecutor(config={"view": "off", "num_cpus": 1}))
     assert result.ledger.total().kept == 20
+
+
+def test_files_that_are_appended_do_not_change_how_the_first_ones_are_cut(work):
+    """The default size of blocks depends on the input: that of earlier runs must stay."""
+    out = work.folder / "out"
+    line = b'{"text": "%d' + b" word" * 200 + b'"}\n'
+    work.put("a.jsonl", b"".join(line % i for i in range(3000)))
+    work.put("b.jsonl.gz", gzip.compress(b"".join(line % i for i in range(3000)), 1))
+
+    def run(**how):
+        stages = [DocumentReader(str(work.source)), JsonlWriter(str(out))]
+        return Pipeline("p", stages=stages).run(LocalExecutor(config={"view": "off", "num_cpus": 2}), **how)
+
+    first = run()
+    before = {path.name: path.read_bytes() for path in out.glob("part-*")}
+    assert len(before) > 5
+    work.put("c.jsonl", b"".join(line % i for i in range(30_000)))
+    second = run(append=True)
+    assert second.ledger.resumed == len(first.ledger.blocks)
+    assert second.ledger.total().kept == 36_000
+    assert all((out / name).read_bytes() == data for name, data in before.items())
+    next(out.glob("part-000000*")).unlink()
+    next(out.glob(f"part-{len(first.ledger.blocks) - 1:06d}*")).unlink()
+    run(append=True)  # what is missing is done again, cut as it was
+    assert all((out / name).read_bytes() == data for name, data in before.items())
