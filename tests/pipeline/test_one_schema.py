@@ -75,7 +75,8 @@ def test_explain_finds_ids_of_both_kinds(tmp_path, capsys, ident, blocksize):
     run(put(tmp_path, IDS), tmp_path / "out", blocksize)
     capsys.readouterr()
     assert main(["explain", str(tmp_path / "out"), ident]) == 0
-    assert ident in capsys.readouterr().out
+    shown = next(line.strip() for line in capsys.readouterr().out.splitlines() if line.strip().startswith("id:"))
+    assert shown in (f"id: {ident}", f"id: {ident!r}")
 
 
 def test_a_schema_always_wins(tmp_path, capsys):

@@ -30,7 +30,7 @@ from gristmill.stages.text.modifiers import DocumentModifier, Modify
 from gristmill.stages.text.recipes.stage import RecipeStage
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileBlock, Task
-from gristmill.tasks.arrow import string_array
+from gristmill.tasks.arrow import string_array, to_rows
 from gristmill.tasks.document import HIDDEN, ID
 from gristmill.tasks.json_text import plain_text
 
@@ -84,7 +84,7 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
     drops the document see it all the same, so that all that speaks against it is shown.
     """
     batch = find(stages[0], ident, id_field)
-    told = {name: value for name, value in batch.data.to_pylist()[0].items() if name not in HIDDEN}
+    told = {name: value for name, value in batch.to_pylist()[0].items() if name not in HIDDEN}
     explanation = Explanation(str(batch.data.column(ID)[0]), told, [])
     known: dict[str, float] = {}
     barriers = 0
@@ -275,7 +275,7 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
     if rows > 1:
         report.verdict = f"became {rows} documents"
     now = next(task for task in after if task.num_items)
-    report.changes = _changes(before.to_pylist()[0], now.data.to_pylist()[0])
+    report.changes = _changes(to_rows(before)[0], now.to_pylist()[0])
     if report.changes and rows == 1:
         report.verdict = f"changed: {', '.join(report.changes)}"
     return report, DocumentBatch(now.data.slice(0, 1), task_id=batch.task_id)
