@@ -23,7 +23,7 @@ class Faults:
     """Times are seconds, shares from 0 to 1. What is 0 does not happen."""
 
     crash_every_s: float = 0.0
-    """A worker crashes, but not over work whose worker died before: that would rightly convict it."""
+    """A worker crashes, but not over work that is suspected of it: that would rightly convict it."""
     kill_every_s: float = 0.0
     """A worker is killed from outside."""
     oom_every_s: float = 0.0
@@ -173,7 +173,17 @@ class Injector:
         return [(i, w) for i, w in self.world.workers.items() if not w.stopping]
 
     def _crash(self) -> None:
-        self._end([(i, w) for i, w in self._standing() if not _work(w) & self.hit], Death.CRASHED)
+        here = [(i, w) for i, w in self._standing() if not _work(w) & self.hit and not self._is_alone(i, w)]
+        self._end(here, Death.CRASHED)
+
+    def _is_alone(self, worker: int, w: VirtualWorker) -> bool:
+        """Whether a worker runs a suspected unit: a crash would rightly convict it."""
+        known = self.world.scheduler.state.workers.get(worker)
+        return (
+            known is not None
+            and w.current is not None
+            and any(unit.isolated and unit.key == w.current.key for unit in known.assigned)
+        )
 
     def _kill(self) -> None:
         self._end(self._standing(), Death.KILLED)
