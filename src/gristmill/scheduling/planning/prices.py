@@ -21,27 +21,31 @@ def costs(needs: Needs) -> list[dict[int, int]]:
     if not any(x for need in needs for x in need.values()):
         return [dict.fromkeys(need, 0) for need in needs]  # no step needs this resource
     kinds = sorted({kind for need in needs for kind in need})
-    price = {kind: WHOLE // len(kinds) for kind in kinds}
-    best: list[dict[int, int]] = []
+    rows = [[(i, need[kind]) for i, kind in enumerate(kinds) if kind in need] for need in needs]
+    price = [WHOLE // len(kinds)] * len(kinds)
+    best = price
     most = -1
     for n in range(_ROUNDS):
-        used = dict.fromkeys(kinds, 0)
+        used = [0] * len(kinds)
         total = 0
-        now = []
-        for need in needs:
-            cost = {kind: price[kind] * x for kind, x in need.items()}
-            now.append(cost)
-            if cost:
-                cheapest = min(cost, key=lambda k: (cost[k], k))
-                total += cost[cheapest]
-                used[cheapest] += need[cheapest]
+        for row in rows:
+            if not row:
+                continue
+            cheapest, busy = row[0]
+            cost = price[cheapest] * busy
+            for i, x in row:
+                if price[i] * x < cost:
+                    cheapest, busy, cost = i, x, price[i] * x
+            total += cost
+            used[cheapest] += busy
         if total > most:
-            best, most = now, total
-        top = max(used.values(), default=0) or 1
-        price = {kind: p + p * used[kind] // (top * (1 + n)) + 1 for kind, p in price.items()}
-        scale = sum(price.values())
-        price = {kind: p * WHOLE // scale for kind, p in price.items()}
-    return best
+            best, most = price, total
+        top = max(used) or 1
+        price = [p + p * u // (top * (1 + n)) + 1 for p, u in zip(price, used, strict=True)]
+        scale = sum(price)
+        price = [p * WHOLE // scale for p in price]
+    by_kind = dict(zip(kinds, best, strict=True))
+    return [{kind: by_kind[kind] * x for kind, x in need.items()} for need in needs]
 
 
 def total(by_kind: Sequence[Mapping[int, int]]) -> int:
