@@ -190,3 +190,34 @@ def test_a_worker_that_is_always_a_little_behind_is_not_given_up() -> None:
         s.tell(e.WorkerAlive(worker, number + 1, s.state.workers[worker].link.sent))
         s.tell(e.UnitFinished(worker, unit, (), 1000, seq=number))
         s.tell(e.WorkerAlive(worker, number + 1, s.state.workers[worker].link.sent))
+
+
+def test_a_task_whose_report_is_missing_is_not_taken_for_one_that_hangs() -> None:
+    """It has finished, its worker says that it has sent a report, and the report is lost."""
+    s = linked(StepSpec("a", workers=1, timeout_us=3 * SECOND), tasks=1)
+    worker, unit = s.unit()
+    s.state.workers[worker].assigned[0].isolated = True
+    s.tell(e.WorkerAlive(worker, 2, s.state.workers[worker].link.sent), after=SECOND)  # type: ignore[union-attr]
+    killed = []
+    for _ in range(2 * TIMEOUT // SECOND):
+        s.tell(e.WorkerAlive(worker, 2, s.state.workers[worker].link.sent), after=0)  # type: ignore[union-attr]
+        killed += kills(s.tell(e.Tick(), after=SECOND))
+    assert set(killed) == {worker}
+    assert s.state.workers[worker].kill_cause is e.Death.LINK_LOST
+    s.tell(e.WorkerDied(worker, e.Death.KILLED, running=unit))
+    assert not s.all(c.Quarantine)
+
+
+def test_a_silent_worker_is_not_taken_for_one_that_hangs() -> None:
+    """What it said last came before the deadline: the task may have finished since."""
+    s = linked(StepSpec("a", workers=1, timeout_us=3 * SECOND), tasks=1)
+    worker, _ = s.unit()
+    assert set(kills(wait(s, 2 * TIMEOUT, heard=False))) == {worker}
+    assert s.state.workers[worker].kill_cause is e.Death.LINK_LOST
+
+
+def test_a_task_that_hangs_is_ended_once_its_worker_is_heard_of_after_the_deadline() -> None:
+    s = linked(StepSpec("a", workers=1, timeout_us=3 * SECOND), tasks=1)
+    worker, _ = s.unit()
+    assert kills(wait(s, 5 * SECOND))[:1] == [worker]
+    assert s.state.workers[worker].kill_cause is e.Death.TIMED_OUT

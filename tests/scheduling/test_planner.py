@@ -405,3 +405,37 @@ def test_the_same_problem_has_the_same_plan_whatever_the_names_and_the_unit_of_t
     q = solve(replace(problem, loads=tuple(renamed), shared=shared, leave_us=problem.leave_us * by))
     assert q.complete == p.complete
     assert q.finish_us == pytest.approx(p.finish_us * by, rel=2 * GRAIN + problem.margin / UNIT) or p.stay_us == FOREVER
+
+
+def test_no_worker_starts_where_its_step_is_not_set_up_yet() -> None:
+    """`setup_on_node` is done on the second node only; the first would otherwise do as well."""
+    loads = (load(0, 1, gpu=UNIT), load(1, 1, gpu=UNIT))
+    rooms = sites(node(8, 2), node(8, 2))
+    closed = (replace(rooms[0], closed=frozenset({0})), rooms[1])
+    assert {where for step, where, _ in solve(Problem(rooms, loads)).starts if step == 0} == {0}
+    p = solve(Problem(closed, loads))
+    assert p.complete and {where for step, where, _ in p.starts if step == 0} == {1}
+
+
+def test_nobody_leaves_for_a_step_that_is_not_set_up_there_yet() -> None:
+    busy = on(load(1, 1, gpu=UNIT), 0, 0, 1)
+    busy = on(busy, 1, 0, 1, first=2)
+    rooms = sites(node(8, 2), node(8, 2))
+    closed = (replace(rooms[0], closed=frozenset({0})), rooms[1])
+    p = solve(Problem(closed, (load(0, 1, gpu=UNIT), busy)))
+    assert p.leaves and set(p.leaves) <= {2, 3}
+    assert {where for step, where, _ in (*p.starts, *p.later) if step == 0} == {1}
+
+
+def test_a_step_of_unknown_speed_gives_up_a_worker_so_that_each_step_has_one() -> None:
+    unknown = replace(on(on(load(1, 1, dedicated=True), 0), 0, first=1), certain=False)
+    p = plan([node(2)], load(0, 1, dedicated=True), unknown)
+    assert p.complete and p.counts == {0: 1, 1: 1} and len(p.leaves) == 1
+
+
+def test_steps_of_unknown_speed_do_not_fill_cpus_that_shared_steps_need() -> None:
+    """Otherwise the next plan takes them back, and so on."""
+    unknown = replace(on(load(0, 1, 30, dedicated=True), 0), certain=False)
+    p = plan([node(8)], unknown, shared=SharedLoad(70 * UNIT * UNIT, UNIT))
+    assert p.counts == {0: 1}
+    assert plan([node(8)], unknown).counts[0] == 8
