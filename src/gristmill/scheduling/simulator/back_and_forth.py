@@ -1,9 +1,9 @@
 """Catches a balancer that goes back and forth: two decisions that undo each other although nothing was learnt.
 
-The *staffing* of a step is where its workers are: node and GPUs of each worker that starts or is ready and is not
-being replaced. Reserved places do not count before a worker starts there. On the same evidence a step must not return
-to a staffing that it has left, nor replace a worker by another in an equal place. A balancer that never stops changing
-its mind on the same evidence returns to an earlier staffing sooner or later, so every livelock of this kind is caught.
+The *staffing* of a step is where its workers are: node and GPUs of each worker that starts or is ready. Reserved places
+do not count before a worker starts there. On the same evidence a step must not return to a staffing that it has left,
+nor replace a worker by another in an equal place. A balancer that never stops changing its mind on the same evidence
+returns to an earlier staffing sooner or later, so every livelock of this kind is caught.
 
 docs/simulator.md lists what counts as evidence.
 """
@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from gristmill.scheduling.look import service_by_kind
 from gristmill.scheduling.placement import Placement
-from gristmill.scheduling.state import State, StepRec
-from gristmill.scheduling.turns import staying
+from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
 
 Staffing = tuple[tuple[int, Placement], ...]
 
@@ -39,7 +38,7 @@ class BackAndForth:
         for step, seen, before in zip(s.steps, self._seen, self._workers, strict=True):
             if not step.dedicated:
                 continue
-            workers = {w.id for w in staying(step)}
+            workers = {w.id for w in _staying(step)}
             now = _staffing(step)
             replaced = now == seen[-1] and before - workers
             if replaced or now in seen[:-1]:
@@ -58,11 +57,15 @@ class BackAndForth:
         self._evidence = s.evidence
         self._estimates = _estimates(s)
         self._seen = [[_staffing(step)] for step in s.steps]
-        self._workers = [{w.id for w in staying(step)} for step in s.steps]
+        self._workers = [{w.id for w in _staying(step)} for step in s.steps]
+
+
+def _staying(step: StepRec) -> list[WorkerRec]:
+    return [w for w in step.workers.values() if w.state <= WorkerState.READY]
 
 
 def _staffing(step: StepRec) -> Staffing:
-    return tuple(sorted(((w.node, w.placement) for w in staying(step)), key=_order))
+    return tuple(sorted(((w.node, w.placement) for w in _staying(step)), key=_order))
 
 
 def _order(place: tuple[int, Placement]) -> tuple[int, tuple[int, ...], int]:
