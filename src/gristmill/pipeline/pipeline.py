@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gristmill.backends.base import Executor, Plan
-from gristmill.errors import NothingKept, PipelineFailed, PlanError
+from gristmill.errors import NoRoom, NothingKept, PipelineError, PipelineFailed, PlanError
 from gristmill.ledger.resume import Resume
 from gristmill.pipeline import report
 from gristmill.pipeline.describe import describe_plan, describe_stages
@@ -161,8 +161,11 @@ class Pipeline:
         how.check()
         if executor is None:
             executor = self.make_executor()
-        with executor.starting(self.stages) as started:
-            result = self._run(started, initial_tasks, keep_outputs, fuse, how)
+        try:
+            with executor.starting(self.stages) as started:
+                result = self._run(started, initial_tasks, keep_outputs, fuse, how)
+        except NoRoom as error:  # of what the driver writes: commits and decisions
+            raise PipelineError(str(error)) from None
         if not allow_empty and (words := report.kept_nothing(result.record)):
             raise NothingKept(words, result)
         return result

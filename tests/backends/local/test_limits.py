@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from gristmill.errors import NoRoom, PipelineError, no_room
+from gristmill.pipeline import Pipeline
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
+from gristmill.storage import Folder
+
 FILTER = """
 name: p
 stages:
@@ -80,11 +85,27 @@ def test_no_room_for_what_is_passed_between_processes(folder):
 
 def test_a_full_disk_is_a_plain_error(folder):
     """`/dev/full` is a file that is always full."""
-    from gristmill.errors import NoRoom, no_room
-
     with pytest.raises(OSError) as caught, open("/dev/full", "wb", buffering=0) as file:
         file.write(b"x")
     error = no_room("out/part-000000.jsonl", caught.value)
     assert isinstance(error, NoRoom)
     assert str(error).startswith("out/part-000000.jsonl cannot be written: the disk is full.")
     assert no_room("x", PermissionError(13, "denied")) is None
+
+
+@pytest.mark.parametrize("what", ["commits", "run.json"])
+def test_no_room_for_what_the_driver_writes_is_a_plain_error(folder, monkeypatch, what):
+    """The disk is full when a commit, or the description of the run, is written."""
+    write = Folder.write
+
+    def full(self, name, data, *more, **others):
+        if what in name:
+            raise NoRoom(f"{self.path(name)} cannot be written: the disk is full.")
+        return write(self, name, data, *more, **others)
+
+    pipeline = Pipeline("p", stages=[JsonlReader(str(folder / "in.jsonl")), JsonlWriter(str(folder / "out"))])
+    with monkeypatch.context() as patched:
+        patched.setattr(Folder, "write", full)
+        with pytest.raises(PipelineError, match="the disk is full"):
+            pipeline.run()
+    assert pipeline.run().ok
