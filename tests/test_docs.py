@@ -32,7 +32,7 @@ def options() -> dict[str, str]:
 
 
 def python(*arguments: str, cwd: Path) -> str:
-    run = subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=100)
+    run = subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return run.stdout
 

@@ -107,4 +107,4 @@ def test_a_plain_path_is_used_without_fsspec(tmp_path):
     code += "folder.write('a', b'1'); folder.read('a'); folder.exists('a'); folder.names(); folder.remove('a'); "
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code + "print('fsspec' in sys.modules)"]
-    assert subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60).stdout == "False\n"
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300).stdout == "False\n"

@@ -40,7 +40,7 @@ def daemon() -> int:
     return int(out.stdout)
 
 
-def gone(pid: int, seconds: float = 10.0) -> bool:
+def gone(pid: int, seconds: float = 60.0) -> bool:
     until = time.monotonic() + seconds
     while lives(pid) and time.monotonic() < until:
         time.sleep(0.02)

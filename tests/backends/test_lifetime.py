@@ -95,12 +95,12 @@ def script(path: Path, *parts: str) -> list[str]:
 
 
 def call(command: list[str], **kwargs: Any) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, **kwargs)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, **kwargs)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 300.0) -> Any:
     until = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < until, "waited in vain"
@@ -208,7 +208,7 @@ def test_stdout_is_closed(tmp_path):
         " ".join([*script(tmp_path / "closed2.py", DEFINITIONS, body.replace("sys.stdout.close()", "")), ">&-"]),
         shell=True,
         capture_output=True,
-        timeout=60,
+        timeout=300,
     )
     assert out.returncode == 0, out.stderr
 
@@ -233,7 +233,7 @@ def test_jupyter(tmp_path):
     import nbclient, nbformat
     cells = [nbformat.v4.new_code_cell(cell) for cell in {cells!r}]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    nbclient.NotebookClient(notebook, timeout=50, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     print([cell.outputs for cell in cells])
     """
     out = call(script(tmp_path / "notebook.py", body))
@@ -257,12 +257,18 @@ def started(tmp_path: Path, *body: str) -> subprocess.Popen[str]:
 GO = "go(stages=[Linger(), Linger().with_(name='alone', num_workers=1)], num_cpus=3, execution_mode={mode!r})"
 
 
+def _all_set_up(processes: list[str], notes: Path) -> bool:
+    """Whether each worker has begun its setup and ended it: two programs that it started, then a note."""
+    sleepers = sum("sleep" in process for process in processes)
+    return sleepers > 0 and sleepers == 2 * sum(path.name.isdigit() for path in notes.iterdir())
+
+
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_ctrl_c_tears_down_and_leaves_nothing(of_run, tmp_path, mode):
     process = started(tmp_path, GO.format(mode=mode))
-    time.sleep(0.5)  # a setup that is interrupted has no teardown; let them all get through
+    wait_for(lambda: _all_set_up(of_run(process.pid), tmp_path / "notes"))  # one that is interrupted has no teardown
     os.killpg(process.pid, signal.SIGINT)
-    _, error = process.communicate(timeout=30)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in error
     notes = [path.name for path in (tmp_path / "notes").iterdir() if path.name != "started"]
     assert notes and all(name.endswith(".torn") for name in notes)
@@ -283,7 +289,7 @@ def test_ctrl_c_while_the_source_blocks(of_run, tmp_path):
     """
     process = started(tmp_path, body)
     process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=30)
+    out, error = process.communicate(timeout=300)
     assert "interrupted" in out, error
     assert not of_run(process.pid)
 
@@ -295,7 +301,7 @@ def test_a_killed_driver_leaves_nothing(of_run, tmp_path, mode):
     assert len(of_run(process.pid)) >= 4
     process.kill()
     process.communicate()
-    wait_for(lambda: not of_run(process.pid), 3)
+    wait_for(lambda: not of_run(process.pid))
     assert not [name for name in set(os.listdir("/dev/shm")) - before if "gristmill" in name]
     assert not list((tmp_path / "tmp").iterdir())
 
@@ -369,9 +375,10 @@ from gristmill import LocalExecutor, Pipeline, ProcessingStage, Task
 class Slow(ProcessingStage[Task, Task]):
     name = "slow"
     def setup(self):
-        pathlib.Path({str(tmp_path)!r}, "up").touch()
+        self.up = pathlib.Path({str(tmp_path)!r}, "up")
     def process(self, task):
-        time.sleep(30)
+        self.up.touch()
+        time.sleep(300)
         return task
     def teardown(self):
         pathlib.Path({str(tmp_path)!r}, "down").touch()
@@ -381,12 +388,9 @@ Pipeline("p", stages=[Slow()]).run(LocalExecutor({{"view": "off", "num_cpus": 1}
     )
     process = subprocess.Popen([sys.executable, str(script)])
     try:
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "up").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.3)
+        wait_for((tmp_path / "up").exists)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == -signal.SIGTERM
+        assert process.wait(300) == -signal.SIGTERM
     finally:
         process.kill()
     assert (tmp_path / "down").exists()

@@ -174,7 +174,7 @@ def test_what_is_imported_ahead_is_there_when_stages_are_loaded_and_may_be_missi
         "import_ahead(['no.such.module', 'gristmill.stages.text.io.reader.records']); print('pyarrow' in sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert found.stdout == "True\n", found.stderr
 
 
@@ -186,5 +186,5 @@ def test_a_driver_starts_the_supervisor_before_it_imports_the_scheduler_or_numpy
         "print({'numpy', 'pyarrow', 'gristmill.scheduling'} & set(sys.modules))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert found.stdout == "set()\n", found.stderr

@@ -66,7 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def gristmill(*args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gristmill.cli.main", *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 class TestUsage:
@@ -289,7 +289,7 @@ class TestRuns:
         while not (folder / "began").exists() and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=300)
         assert process.returncode == 130, errors
         assert "Traceback" not in errors
 

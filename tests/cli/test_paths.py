@@ -38,7 +38,7 @@ def data(tmp_path: Path) -> Path:
 
 def gristmill(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gristmill", *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=cwd)
 
 
 def test_a_run_resumes_and_documents_are_explained_from_any_folder(data):
@@ -69,7 +69,7 @@ def test_an_output_of_a_python_pipeline_with_relative_paths_is_explained_from_an
         "if __name__ == '__main__':\n"
         "    Pipeline.from_yaml(text).run()\n"
     )
-    done = subprocess.run([sys.executable, "run.py"], cwd=data, capture_output=True, text=True, timeout=110)
+    done = subprocess.run([sys.executable, "run.py"], cwd=data, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     explained = gristmill("explain", "data/output", "b0", cwd=data.parent)
     assert explained.returncode == 0, explained.stderr

@@ -22,7 +22,7 @@ pipeline = Pipeline("p", stages=[show])
 
 def gristmill(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gristmill.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_initial_tasks_of_the_file_are_run(tmp_path: Path) -> None:

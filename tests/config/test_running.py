@@ -151,7 +151,7 @@ def test_with_a_client_and_nothing_else_said_it_is_ray_that_runs(monkeypatch, ru
         pipeline.run()
 
 
-@pytest.mark.timeout(300)  # a busy machine takes a minute to start Ray
+@pytest.mark.timeout(600)  # a busy machine takes a minute to start Ray
 def test_the_client_lives_as_long_as_the_run(monkeypatch, runnable):
     pytest.importorskip("ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

@@ -30,7 +30,7 @@ def use(**environment: str | Path) -> subprocess.CompletedProcess[str]:
     }
     given["PYTHONPATH"] = os.pathsep.join(sys.path)
     given |= {name: str(value) for name, value in environment.items()}
-    return subprocess.run([sys.executable, "-c", USE], env=given, capture_output=True, text=True, timeout=100)
+    return subprocess.run([sys.executable, "-c", USE], env=given, capture_output=True, text=True, timeout=300)
 
 
 def test_kernels_are_compiled_once_with_a_word_to_the_user_and_loaded_without_numba(tmp_path):
@@ -178,5 +178,5 @@ def test_a_change_in_any_source_of_kernels_is_another_cache(monkeypatch, tmp_pat
 def test_importing_filters_loads_neither_numba_nor_pyarrow():
     code = "import sys, gristmill.stages.text.filters; print({'numba', 'pyarrow', 'pandas'} & set(sys.modules))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
     assert found.stdout == "set()\n", found.stderr

@@ -45,9 +45,11 @@ class TestChoice:
         stream = io.StringIO()
         stream.close()
         view = view_for(stream=stream, logging_interval=0)
+        assert isinstance(view, LinesView)
         view.update(moment(1, step()), 0, 0)
         view.message("unseen")
         view.close(RECORD)
+        assert stream.closed, "nothing was written, and nothing was raised"
 
     def test_no_standard_error(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", None)

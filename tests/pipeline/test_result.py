@@ -69,9 +69,13 @@ def test_a_run_is_ok_when_it_ended_and_nothing_failed(changes, ok):
     assert RunResult(record(**changes)).ok is ok
 
 
-def test_an_account_that_balances_passes():
-    RunResult(record()).check()
-    RunResult(record(outputs=None)).check()
+@pytest.mark.parametrize("outputs", [record().outputs, None], ids=["kept", "not kept"])
+def test_an_account_passes_if_it_balances_and_only_then(outputs):
+    account = record(outputs=outputs)
+    RunResult(account).check()
+    account.steps[0].stages[0].tasks_done -= 1
+    with pytest.raises(LedgerError, match="done"):
+        RunResult(account).check()
 
 
 @pytest.mark.parametrize("step,stage", [(0, 0), (0, 1), (1, 0)])

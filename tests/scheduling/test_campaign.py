@@ -145,10 +145,10 @@ def test_new_seeds_are_drawn_and_printed(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_seed_can_be_played_from_the_command_line() -> None:
     command = [sys.executable, "-m", "gristmill.scheduling.simulator.campaign"]
-    done = subprocess.run([*command, "--seeds", "0:4", "--jobs", "2"], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([*command, "--seeds", "0:4", "--jobs", "2"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "4 seeds in" in done.stdout and "none failed" in done.stdout
-    told = subprocess.run([*command, "--seed", "3"], capture_output=True, text=True, timeout=100)
+    told = subprocess.run([*command, "--seed", "3"], capture_output=True, text=True, timeout=300)
     assert "seed 3: all is well" in told.stdout
-    wrong = subprocess.run([*command, "--seeds", "5"], capture_output=True, text=True, timeout=100)
+    wrong = subprocess.run([*command, "--seeds", "5"], capture_output=True, text=True, timeout=300)
     assert wrong.returncode == 2 and "two numbers like 0:1000" in wrong.stderr

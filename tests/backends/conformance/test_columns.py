@@ -23,7 +23,7 @@ class DropEmail(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 @pytest.mark.filterwarnings("ignore::gristmill.backends.capabilities.LimitedExecutor")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_dropped_column_is_not_written(kind: Kind, tmp_path: Path) -> None:
     lines = [json.dumps({"email": f"{n}@b.c", "text": "word " * (n % 5), "n": [n]}) + "\n" for n in range(60)]
     (tmp_path / "in.jsonl").write_text("".join(lines))

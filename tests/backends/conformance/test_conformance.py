@@ -37,7 +37,7 @@ from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.tasks import DocumentBatch
 
 pytestmark = [
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::gristmill.backends.capabilities.LimitedExecutor"),  # tested where planning is
 ]
 

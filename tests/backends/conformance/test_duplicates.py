@@ -45,7 +45,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.filterwarnings("ignore::gristmill.backends.capabilities.LimitedExecutor")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_executor_removes_the_same_duplicates(
     kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

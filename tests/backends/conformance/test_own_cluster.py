@@ -32,7 +32,7 @@ def double(task: Number) -> Number:
     return Number(data=2 * task.data)
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(600)
 def test_a_cluster_that_is_started_for_a_run_ends_with_it(monkeypatch):
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -57,7 +57,7 @@ client.stop()
 """
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_xenna_runs_on_a_cluster_that_a_client_started():
     """In a process of its own: Xenna changes how this one logs and handles signals."""
     pytest.importorskip("cosmos_xenna", reason="Xenna is not installed: pip install 'gristmill[xenna]'")

@@ -73,7 +73,7 @@ def folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="gm-t-", dir="/tmp"))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", ["token", "disabled"])
 def test_a_run_without_a_cluster_has_one_of_its_own(folder: Path, mode: str) -> None:
     job = start(folder, "20", "0.01", RAY_AUTH_MODE=mode)
@@ -83,7 +83,7 @@ def test_a_run_without_a_cluster_has_one_of_its_own(folder: Path, mode: str) -> 
     nothing_is_left(folder)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_ctrl_c_in_the_middle_ends_it_all(folder: Path) -> None:
     job = start(folder, "1000", "0.5")
     assert job.stdout is not None
@@ -97,7 +97,7 @@ def test_ctrl_c_in_the_middle_ends_it_all(folder: Path) -> None:
     nothing_is_left(folder)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_driver_that_is_killed_takes_its_cluster_with_it(folder: Path) -> None:
     job = start(folder, "1000", "0.5")
     assert job.stdout is not None

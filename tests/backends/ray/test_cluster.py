@@ -38,7 +38,7 @@ def gpu_nodes() -> set[str]:
     return {node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_gpu_stages_run_only_where_gpus_are_and_share_them(cluster: Any) -> None:
     pipeline = Pipeline(
         "mixed",
@@ -58,7 +58,7 @@ def test_gpu_stages_run_only_where_gpus_are_and_share_them(cluster: Any) -> None
     )
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_what_a_run_has_reserved_is_known_before_it_is_seen_to_be_taken(cluster: Any) -> None:
     """Else the run believes that others have taken it, and stops its own workers."""
     import ray
@@ -81,7 +81,7 @@ def test_what_a_run_has_reserved_is_known_before_it_is_seen_to_be_taken(cluster:
     assert [known for free, known in seen if free < whole][:3] == [True] * 3
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_crash_costs_the_task_at_fault_and_no_other(cluster: Any) -> None:
     pipeline = Pipeline("crash", stages=[Fatal("7")])
     result = pipeline.run(RayExecutor({**OPTIONS, "ignore_failures": True}), initial_tasks=traces(20))
@@ -90,7 +90,7 @@ def test_a_crash_costs_the_task_at_fault_and_no_other(cluster: Any) -> None:
     assert sorted(int(task.task_id) for task in result) == [i for i in range(20) if i != 7]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_stage_may_use_its_buffer_again(cluster: Any) -> None:
     pipeline = Pipeline("buffer", stages=[OneBuffer(), Sum()])
     result = pipeline.run(RayExecutor(OPTIONS), initial_tasks=traces(3), fuse=False)
@@ -121,7 +121,7 @@ class Run(threading.Thread):
         return self.found
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_setup_on_node_runs_once_per_node_also_on_one_that_joins(cluster: Any, tmp_path: Path) -> None:
     joined: list[str] = []
     given: list[Trace] = []
@@ -183,7 +183,7 @@ def kill_a_worker(cluster: Any) -> bool:
     return bool(found)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_lost_node_and_killed_workers_change_nothing(cluster: Any, tmp_path: Path) -> None:
     make_corpus(tmp_path / "in")
     curate(tmp_path / "in", tmp_path / "local", SlowKeep(0)).run(LocalExecutor({"num_cpus": 2, "view": "off"}))

@@ -81,7 +81,7 @@ def pids_of(program: str, folder: Path) -> list[int]:
     return found
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("whose", "program", "how"),
     [

@@ -61,7 +61,7 @@ def all_came(job: subprocess.Popen[str], tasks: int) -> None:
     assert f"DONE {tasks} connected False" in said
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_run_from_outside_the_cluster(at: tuple[str, str], tmp_path: Path) -> None:
     for _ in range(3):
         job = start(tmp_path, at[1], 30, 0.01, 1.0)
@@ -72,7 +72,7 @@ def test_a_run_from_outside_the_cluster(at: tuple[str, str], tmp_path: Path) -> 
     assert "DONE 30 connected False" in said
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("share", [0.4, 1.0])
 def test_two_runs_share_a_cluster(at: tuple[str, str], tmp_path: Path, share: float) -> None:
     """Side by side if there is room for both, one after the other if the first has reserved it all."""
