@@ -6,10 +6,11 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from gristmill import fast_json
-from gristmill.errors import OutputChanged, OutputDamaged
+from gristmill.errors import OutputChanged, OutputDamaged, not_writable
 from gristmill.ledger.differences import differences, listed
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.lines import DamagedLine, commits_in, line_of, whole
@@ -152,12 +153,13 @@ class CommitLog:
     def flush(self, now: bool = False) -> None:
         """Write what waits, if it is time: in a thread, or with ``now`` before this returns.
 
-        What went wrong in the thread is raised by the next call.
+        What went wrong in the thread is raised by the next call, as a `PlanError`.
         """
         under_way = self._under_way
         if under_way is not None and (now or under_way.done()):
             self._under_way = None
-            under_way.result()
+            with self._plain_errors():
+                under_way.result()
         if not self._waiting or self._under_way is not None:
             return
         if not now and time.monotonic() - self._flushed_at < _FLUSH_S:
@@ -166,11 +168,19 @@ class CommitLog:
         files, self._written = self._written, []
         self._flushed_at = time.monotonic()
         if now:
-            self._commit(lines, files)
+            with self._plain_errors():
+                self._commit(lines, files)
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="gristmill-commits")
         self._under_way = self._thread.submit(self._commit, lines, files)
+
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise not_writable(self.title, error) from error
 
     def _commit(self, lines: Sequence[bytes], files: Sequence[str]) -> None:
         self.folder.sync(files)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from typing import Any
@@ -18,6 +20,7 @@ from gristmill.ledger.names import OutputNames, is_record
 from gristmill.ledger.resume import Resume
 from gristmill.ledger.sides import records_name
 
+_SLOW_S = 5.0
 _COMPACT = 64
 """Files of commits beyond which a run that resumes puts them into one."""
 
@@ -44,11 +47,17 @@ class Found:
 
 
 def look(
-    log: CommitLog, made_of: Mapping[str, Any], how: Resume, blocks: Sequence[int], cannot_redo: str = ""
+    log: CommitLog,
+    made_of: Mapping[str, Any],
+    how: Resume,
+    blocks: Sequence[int],
+    cannot_redo: str = "",
+    takes_long: Callable[[], None] = lambda: None,
 ) -> Found:
     """Look at what is there, and change nothing.
 
     ``blocks`` are those of the input. ``cannot_redo`` says why a block that is not done cannot be done any more.
+    ``takes_long`` is called once if the files cannot be compared in a few seconds.
     Raises `OutputChanged` if another pipeline or another input was here, and `OutputDamaged` if what is there is
     neither whole nor can be made whole.
     """
@@ -67,8 +76,12 @@ def look(
     def compare(one: tuple[int, Stamp | None]) -> str:
         return "" if one[1] is None else difference(log.folder, sizes, one[1], how.verify)
 
+    slow_at = time.monotonic() + _SLOW_S
     for (block, _), words in in_threads(compare, _stamps(log, found, how)):
         found.done.add(block)
+        if time.monotonic() > slow_at:
+            slow_at = math.inf
+            takes_long()
         if words:
             found.damaged.setdefault(block, []).append(words)
     found.done -= found.again

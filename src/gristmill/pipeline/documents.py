@@ -63,7 +63,8 @@ def with_ledger(
         blocks = [block for segment in segments for block in segment.blocks]
         log.names = OutputNames(output.extension, len(blocks))
         made_of = {**fingerprint(plan, reader, segments), "pipeline": text()}
-        found = look(log, made_of, how, [int(block.task_id) for block in blocks], part.cannot_redo)
+        numbers = [int(block.task_id) for block in blocks]
+        found = look(log, made_of, how, numbers, part.cannot_redo, lambda: say(f"comparing the files in {log.title}"))
         for line in _told(log, found, how):
             say(line)
         _note_input(ledger, reader, blocks)

@@ -140,6 +140,7 @@ execute(
 """
 
 
+@pytest.mark.timeout(900)  # a safety net: many runs, one after the other
 def test_a_run_killed_at_any_moment_is_finished_by_the_next(corpus, tmp_path):
     script = tmp_path / "job.py"
     script.write_text(SCRIPT)
@@ -173,6 +174,7 @@ class Stopped(Interrupt):
     """Not an error of a task: the process is gone."""
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("spooled", [False, True])
 def test_a_run_that_ends_behind_any_file_is_finished_by_the_next(corpus, tmp_path, monkeypatch, spooled):
     """Whatever is written or removed is once the last thing that is done."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,12 @@ from gristmill.storage import TEMPORARY, Folder
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
 
+_NAME = (
+    r"(part-(\d{6}|z+\d{7,})([.-]z*\d+|\.(step|phase)\d+|\.failed-(\d+-\d+|all))*|clusters-\d{8,}-\d{8,}\.\d{5,})"
+    r"\.(parquet|jsonl(\.(gz|zst|bz2))?)"
+)
+_OWN_NAME = re.compile(rf"{_NAME}|{re.escape(TEMPORARY)}([0-9a-f]{{8}}-)?{_NAME}-[0-9a-f]{{8}}")
+"""Files that a run writes, finished or not. A user's own files have other names, and stay."""
 OWN = (
     "pairwise_results",
     "duplicates",
@@ -196,7 +203,7 @@ class SemanticDeduplicationWorkflow:
         """What a run has written to the output, by name."""
         for place in OWN:
             for name in self.output.names(place, unfinished=True):
-                if name.removeprefix(TEMPORARY).startswith(("part-", "clusters-")):
+                if _OWN_NAME.fullmatch(name):
                     yield f"{place}/{name}"
         if self.output.exists("deduplicated/_gristmill"):
             yield "deduplicated/_gristmill"
