@@ -394,3 +394,12 @@ def test_random_damage_to_any_file_is_found_by_verify(kind, done):
     data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
     assert verify_output(str(done)).problems, path
+
+
+def test_verify_reports_a_lost_description_of_the_run(kind, done):
+    (done / "_gristmill/run.json").unlink()
+    if (done / "_gristmill/phases/1").exists():
+        assert "missing: _gristmill/run.json" in verify_output(str(done)).problems[0]
+    else:
+        with pytest.raises(PlanError, match=r"no _gristmill/run\.json"):
+            verify_output(str(done))

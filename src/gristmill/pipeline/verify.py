@@ -10,7 +10,7 @@ from typing import IO, Any, BinaryIO, cast
 
 from gristmill import fast_json
 from gristmill.errors import OutputDamaged, PlanError
-from gristmill.ledger.commits import DECIDED, LEDGER, PHASES, RUN, CommitLog
+from gristmill.ledger.commits import COMMITS, DECIDED, LEDGER, PHASES, RUN, CommitLog
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.files import Sizes, Stamp, difference, in_threads
 from gristmill.ledger.lock import is_locked
@@ -73,6 +73,8 @@ class _Check:
             names, self.found.all_blocks, mark = _output_of(self.log, run)
             total = self._log(self.log, names)
             self._ledger(total)
+        elif self.folder.names(COMMITS) or self.folder.exists(LEDGER):  # else a run that stopped in its first phase
+            self.found.problems.append(f"missing: {RUN}, which says what the commits are of")
         for number in takewhile(lambda n: self.folder.exists(f"{PHASES}/{n}"), count(1)):
             self._phase(number)
         self._unexpected(names, mark)
