@@ -8,15 +8,20 @@ import itertools
 import json
 import lzma
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.stages.deduplication.in_process import InProcess
 
+from gristmill.cli.main import main
+from gristmill.pipeline import Pipeline
 from gristmill.pipeline.forecast import forecast, look
 from gristmill.stages.deduplication.exact import ExactDeduplication, LineDeduplication
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
-from gristmill.stages.text.io import JsonlReader, ParquetReader
+from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
+from gristmill.stages.text.io import DocumentReader, JsonlReader, JsonlWriter, ParquetReader
 
 ROWS = 12_000
 GIB = 1 << 30
@@ -98,11 +103,100 @@ def test_memory_grows_with_documents_and_stays_below_a_limit_that_leaves_room(tm
     for stage in (ExactDeduplication(), FuzzyDeduplication(), LineDeduplication()):
         sizes = []
         for times in (1, 100, 10_000):
-            more = type(looked)(
-                looked.documents * times, looked.text_bytes * times, looked.seconds_each, looked.keys * times
+            more = replace(
+                looked,
+                documents=looked.documents * times,
+                text_bytes=looked.text_bytes * times,
+                keys=looked.keys * times,
             )
             sizes.append(stage.forecast(more, 8 * GIB, 2, stored=False).memory_bytes)
         assert sizes == sorted(sizes) and sizes[0] < sizes[2], stage
         assert sizes[1] < 8 * GIB, stage
-        lines = forecast(stage, looked, 64 << 20, 2, stored=False)
+        lines = forecast(stage, looked, 64 << 20, 2, [])
         assert "the estimate is above memory_limit" in lines[-1]
+
+
+MIXED = (
+    ("jsonl", "jsonl.gz"),
+    ("jsonl.gz", "jsonl"),
+    ("jsonl", "jsonl.xz", "jsonl.bz2"),
+    ("jsonl", "parquet", "jsonl.gz"),
+)
+
+
+@pytest.mark.parametrize("kinds", MIXED)
+def test_plain_and_compressed_files_together_are_estimated_each_by_its_kind(tmp_path, documents, kinds):
+    (tmp_path / "in").mkdir()
+    for n, kind in enumerate(kinds):
+        put(tmp_path / kind, documents, kind)
+        for path in (tmp_path / kind).iterdir():
+            path.rename(tmp_path / "in" / f"{n}-{path.name}")
+    reader = (DocumentReader if "parquet" in kinds else JsonlReader)(str(tmp_path / "in"))
+    looked = looked_at(reader)
+    text = sum(len(document["text"]) for document in documents)
+    assert looked.documents == pytest.approx(ROWS * len(kinds), rel=0.15)
+    assert looked.text_bytes == pytest.approx(text * len(kinds), rel=0.15)
+    assert looked.stream_bytes > 0
+    assert looked_at(reader.limited(limit=500)).documents == pytest.approx(500, rel=0.01)
+    assert looked_at(reader.limited(sample=0.1)).documents == pytest.approx(ROWS * len(kinds) / 10, rel=0.15)
+
+
+def test_verification_takes_more_of_all(tmp_path, documents):
+    put(tmp_path / "in", documents, "jsonl")
+    looked = replace(looked_at(JsonlReader(str(tmp_path / "in"))), documents=10**7, text_bytes=10**10)
+    plain, verified = (FuzzyDeduplication(verify=on).forecast(looked, 8 * GIB, 2, stored=False) for on in (False, True))
+    assert verified.disk_bytes - plain.disk_bytes == pytest.approx(10**10 / 3, rel=0.01)
+    assert verified.memory_bytes > plain.memory_bytes and verified.seconds > plain.seconds
+    assert verified.memory_bytes < 8 * GIB
+
+
+def test_memory_follows_what_is_read_at_a_time(tmp_path, documents):
+    put(tmp_path / "plain", documents, "jsonl")
+    put(tmp_path / "packed", documents, "jsonl.gz")
+    small = looked_at(JsonlReader(str(tmp_path / "plain"), blocksize="100KB"))
+    assert 90_000 < small.block_bytes <= 102_400 and small.stream_bytes == 0
+    packed = looked_at(JsonlReader(str(tmp_path / "packed"), blocksize="300KB"))
+    assert packed.block_bytes == 0 and packed.stream_bytes == 307_200
+    held = [(1, 0), (64, 0), (64, 64)]
+    several = [replace(small, block_bytes=block << 20, stream_bytes=stream << 20) for block, stream in held]
+    memory = [FuzzyDeduplication().forecast(looked, 8 * GIB, 2, stored=False).memory_bytes for looked in several]
+    assert memory[0] < memory[1] < memory[2]
+
+
+def test_documents_that_are_put_aside_are_counted_with_all_their_fields(tmp_path, documents):
+    source, out = tmp_path / "in", tmp_path / "out"
+    more = [{**document, "raw": document["text"][::-1]} for document in documents]
+    put(source, more, "jsonl")
+    stages = [JsonlReader(str(source)), ScoreFilter(WordCountFilter(min_words=1)), ExactDeduplication()]
+    stages.append(JsonlWriter(str(out)))
+    peak = 0
+
+    class Watched(InProcess):
+        def execute(self, *arguments):
+            nonlocal peak
+            record = super().execute(*arguments)
+            folder = out / "_gristmill/phases/1"
+            peak = max(peak, sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+            return record
+
+    pipeline = Pipeline("aside", stages=stages)
+    looked = look(stages[2], stages[0], stages[0].source(), stages[1:])
+    expected = stages[2].forecast(looked, 8 * GIB, 2, stored=True).disk_bytes
+    pipeline.run(Watched())
+    assert expected == pytest.approx(peak, rel=0.25)
+
+
+def test_a_dry_run_prints_the_forecast_and_what_it_leaves_out(tmp_path, documents, capsys):
+    put(tmp_path / "in", documents, "jsonl.gz")
+    (tmp_path / "p.yaml").write_text(
+        "stages:\n"
+        f"  - JsonlReader: {{file_paths: {tmp_path}/in}}\n"
+        "  - ScoreFilter: {filter_obj: {WordCountFilter: {min_words: 5}}}\n"
+        "  - FuzzyDeduplication: {verify: true}\n"
+        f"  - JsonlWriter: {{path: {tmp_path}/out}}\n"
+    )
+    assert main(["run", str(tmp_path / "p.yaml"), "--dry-run", "--cpus", "2", "--memory-limit", "4GB"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("forecast: FuzzyDeduplication")]
+    assert len(lines) == 3
+    assert " documents, " in lines[0] and "of 4.0 GB" in lines[1] and "(ScoreFilter) drop" in lines[2]
+    assert not (tmp_path / "out").exists()

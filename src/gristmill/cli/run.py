@@ -12,6 +12,7 @@ from gristmill.cli.target import UsageError, load_pipeline
 from gristmill.secrets import without_secrets
 
 if TYPE_CHECKING:
+    from gristmill.backends.base import Executor
     from gristmill.pipeline import Pipeline
     from gristmill.tasks import Task
 
@@ -26,9 +27,9 @@ def run(args: argparse.Namespace) -> int:
             _check_folder(path)
         pipeline, tasks = load(args.target, args.set, args.executor)
         limit_input(pipeline, tasks is not None, args.limit, args.sample)
-        if args.dry_run:
-            return dry_run(pipeline, tasks)
         executor = pipeline.make_executor(args.executor, **executor_config(args))
+        if args.dry_run:
+            return dry_run(pipeline, tasks, executor)
         result = pipeline.run(executor, tasks, fuse=not args.no_fuse, **run_options(args))
     except PipelineError as error:
         if isinstance(error, PipelineFailed) and error.result is not None:
@@ -95,14 +96,16 @@ def limit_input(pipeline: Pipeline, has_tasks: bool, limit: int | None, sample: 
     pipeline.stages[0] = reader.limited(limit, sample)
 
 
-def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None) -> int:
-    """Show the steps, what would be read and where it would go."""
+def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Executor) -> int:
+    """Show the steps, what would be read, where it would go, and what stages that need all documents would take."""
     from gristmill.cli.inputs import describe_inputs, output_folders
     from gristmill.errors import PlanError
+    from gristmill.pipeline.forecast import forecasts
 
     print(pipeline.describe())
     try:
         pipeline.plan()
+        lines = [] if tasks is not None else list(forecasts(pipeline, executor))
         if tasks is None and pipeline.stages:
             tasks = pipeline.stages[0].source()
     except PlanError as error:
@@ -110,6 +113,8 @@ def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None) -> int:
     print(f"input: {describe_inputs(tasks)}")
     for folder in output_folders(pipeline.stages):
         print(f"output: {folder}")
+    for line in lines:
+        print(f"forecast: {line}")
     print("nothing was run")
     return OK
 

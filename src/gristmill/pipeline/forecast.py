@@ -1,25 +1,64 @@
-"""What a stage that looks at all documents will take, told before anything starts."""
+"""Forecasts: what a stage that needs all documents will take, printed before anything starts and in a dry run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from gristmill.metrics.format import size
+from gristmill.pipeline.planner import flatten, has_barrier
 from gristmill.stages.barrier import BarrierStage, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.sample import BYTES
 from gristmill.tasks import FileBlock, Task
 
+if TYPE_CHECKING:
+    from gristmill.backends.base import Executor
+    from gristmill.pipeline.pipeline import Pipeline
 
-def forecast(barrier: BarrierStage, looked: Looked | None, memory: int, workers: int, stored: bool) -> list[str]:
-    """Lines for the user; none if too little is known of the input."""
+
+def forecasts(pipeline: Pipeline, executor: Executor) -> Iterator[str]:
+    """The forecasts of all stages of a pipeline that need all documents."""
+    if not has_barrier(pipeline.stages):
+        return
+    reader = pipeline.stages[0]
+    blocks = reader.source() or []
+    stages = flatten(pipeline.stages)
+    for n, stage in enumerate(stages):
+        if isinstance(stage, BarrierStage):
+            memory, workers = limits_of(executor, stage.memory_limit)
+            before = stages[1:n]
+            looked = look(stage, reader, blocks, stages[1:] if before else None)
+            yield from forecast(stage, looked, memory, workers, before)
+
+
+def forecast(
+    barrier: BarrierStage, looked: Looked | None, memory: int, workers: int, before: Sequence[ProcessingStage[Any, Any]]
+) -> list[str]:
+    """Lines for the user; none if too little is known of the input. ``before``: the stages after the reader."""
     if looked is None:
         return []
-    told = barrier.forecast(looked, memory, workers, stored)
-    return [] if told is None else _lines(barrier.name, told, memory)
+    told = barrier.forecast(looked, memory, workers, bool(before))
+    lines = [] if told is None else _lines(barrier.name, told, memory)
+    if lines and before:
+        names = ", ".join(stage.name for stage in before)
+        lines.append(
+            f"{barrier.name}: this is for all documents that are read. Those that stages before it ({names}) drop "
+            "are not subtracted, and what these stages take themselves is not added"
+        )
+    return lines
+
+
+def limits_of(executor: Executor, told: int | None) -> tuple[int, int]:
+    """Bytes of memory and the number of workers that there are for work between phases."""
+    from gristmill.backends.engine import machine
+
+    config = getattr(executor, "config", None)
+    memory = told or getattr(config, "memory_limit_bytes", None) or machine.memory_bytes() * 9 // 10
+    cpus = getattr(config, "cpus", None) or getattr(config, "num_cpus", None) or machine.cpu_count()
+    return memory, max(1, int(cpus))
 
 
 def _lines(name: str, told: Forecast, memory: int) -> list[str]:
@@ -37,29 +76,50 @@ def _lines(name: str, told: Forecast, memory: int) -> list[str]:
     return lines
 
 
-def look(barrier: BarrierStage, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> Looked | None:
-    """How many documents there are, by what some are like, and how long they take."""
+def look(
+    barrier: BarrierStage,
+    reader: ProcessingStage[Any, Any],
+    blocks: Sequence[Task[Any]],
+    after: Sequence[ProcessingStage[Any, Any]] | None = None,
+) -> Looked | None:
+    """Estimate how many documents there are, and how long they take, by some of each kind of file.
+
+    ``after`` are the stages whose fields are read with those of the barrier, where documents are put aside for it.
+    """
     if not isinstance(reader, FileReader):
         return None
+    of_files = [block for block in blocks if isinstance(block, FileBlock)]
+    documents = texts = keys = stored = seconds = 0.0
     try:
-        some = reader.some([block for block in blocks if isinstance(block, FileBlock)], BYTES, [barrier])
-        if some is None:
-            return None
         reader.preload()
         barrier.preload()
-        for _ in range(2):  # the first time what is slow to load is loaded
-            began = time.perf_counter()
-            batch = some.read()
-            keys = barrier.keys(batch)
-            seconds = time.perf_counter() - began
-        times = some.times(batch)
+        for some in reader.some(of_files, BYTES, [barrier] if after is None else after):
+            for _ in range(2):  # the first time what is slow to load is loaded
+                began = time.perf_counter()
+                batch = some.read()
+                made = barrier.keys(batch)
+                took = time.perf_counter() - began
+            times = some.times(batch) * some.share
+            documents += times * batch.num_items
+            texts += times * sum(made.column("size").to_pylist())
+            keys += times * made.num_rows
+            stored += times * batch.data.nbytes
+            seconds += times * took
     except Exception:
         return None  # what is wrong is said by those who run into it
-    rows = batch.num_items
-    if not rows:
+    if documents < 1:
         return None
-    texts = int(sum(keys.column("size").to_pylist()))
-    return Looked(round(times * rows), round(times * texts), seconds / rows, round(times * keys.num_rows))
+    share = min(1.0, (reader.limit or documents) / documents)
+    block_bytes, stream_bytes = reader.held(of_files)
+    return Looked(
+        documents=round(share * documents),
+        text_bytes=round(share * texts),
+        seconds_each=seconds / documents,
+        keys=round(share * keys),
+        stored_bytes=round(share * stored),
+        block_bytes=block_bytes,
+        stream_bytes=stream_bytes,
+    )
 
 
 def _time(seconds: float) -> str:

@@ -60,7 +60,7 @@ from gristmill.pipeline.documents import (
     stages_of,
     with_ledger,
 )
-from gristmill.pipeline.forecast import forecast, look
+from gristmill.pipeline.forecast import forecast, limits_of, look
 from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
@@ -120,6 +120,8 @@ class _Phases:
         self.writer = writer
         self.fuse = fuse
         self.how = how
+        self.whole: list[Stage] = []
+        """All stages of the pipeline, the reader first."""
         self.records: list[RunRecord] = []
         self.notes: list[str] = []
         self.ledger: RunLedger | None = None
@@ -130,6 +132,7 @@ class _Phases:
         """The steps of pieces that an earlier run has done."""
 
     def run(self, whole: list[Stage], source: Source, keep_outputs: bool | None) -> RunResult:
+        self.whole = whole
         output = self.writer.folder
         check_apart(output, self.blocks, getattr(self.reader, "file_paths", None))
         log = CommitLog(output, OutputNames(self.writer.extension, len(self.blocks)))
@@ -242,11 +245,12 @@ class _Phases:
             self.done_before += _steps_of(plan)
             return
         memory, workers = limits_of(self.executor, cut.barrier.memory_limit)
-        looked = look(cut.barrier, self.reader, self.blocks)
+        stages_before = self.whole[1 : self.whole.index(cut.barrier)]
+        looked = look(cut.barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
         if wants_gpu(cut.barrier, self.executor, looked, workers):
             stages[-1] = spool.with_(resources=Resources(gpus=GPU_SHARE))
         cautions = [f"{cut.barrier.name}: {line}" for line in cut.barrier.cautions]
-        for line in (*cautions, *forecast(cut.barrier, looked, memory, workers, not cut.read_again)):
+        for line in (*cautions, *forecast(cut.barrier, looked, memory, workers, stages_before)):
             say(line)
         before = len(self.records)
         loading = Thread(target=_import_all, args=(cut.barrier.decides_with,), daemon=True)
@@ -360,16 +364,6 @@ class _Phases:
 
 _Piece = tuple[list[Stage], Stage, list[Task[Any]], Source]
 """Stages, the one among them that knows what is read, the blocks of that, and the first of them."""
-
-
-def limits_of(executor: Executor, told: int | None) -> tuple[int, int]:
-    """Bytes of memory and the number of workers that there are for work between phases."""
-    from gristmill.backends.engine import machine
-
-    config = getattr(executor, "config", None)
-    memory = told or getattr(config, "memory_limit_bytes", None) or machine.memory_bytes() * 9 // 10
-    cpus = getattr(config, "cpus", None) or getattr(config, "num_cpus", None) or machine.cpu_count()
-    return memory, max(1, int(cpus))
 
 
 def wants_gpu(barrier: BarrierStage, executor: Executor, looked: Looked | None, workers: int) -> bool:

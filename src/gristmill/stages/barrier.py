@@ -28,6 +28,12 @@ class Looked:
     """To read a document and make its keys."""
     keys: int = 0
     """Rows of keys: of pieces of documents there are more than documents."""
+    stored_bytes: int = 0
+    """Of the documents as they are put aside, with all fields that later stages need."""
+    block_bytes: int = 16 << 20
+    """How much a worker reads at a time."""
+    stream_bytes: int = 0
+    """How much it reads at a time of compressed files, 0 if there are none."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,14 @@ ID_BYTES = 72
 """Of the identity of a document, as it is stored."""
 PROCESS_BYTES = 195 << 20
 """Of the driver and the process that workers are made from."""
+READING_BYTES = 60 << 20
+"""Of a worker that reads and makes keys, before it reads."""
+STREAM_TIMES = 7
+"""Of a worker that decompresses: how many times as much as it reads at a time, besides."""
+SETS_BYTES = 24
+"""Of a worker that compares texts, for each byte of those of one block."""
+VERIFY_S = 3e-8
+"""To compare the texts of clusters, for each byte of them."""
 WORKER_BYTES = 50 << 20
 """Of a worker that writes records, before there are any."""
 LABEL_BYTES = 16
@@ -42,14 +50,16 @@ class Cost:
     """Whether documents are put aside, too."""
     key_bytes: int
     """Of the keys of a document."""
-    reading_bytes: int = 90 << 20
-    """Of a worker that reads and makes keys, on top of what every process of the run shares."""
+    reading_times: int = 2
+    """Of a worker that reads and makes keys: how many times as much as it reads at a time."""
     match_bytes: int = 46
     """Of memory, for each document whose keys are compared with those of all others."""
     verify_bytes: int = 0
     """Of the driver, to look at texts again."""
     bands: int = 1
     per_iteration: int | None = None
+    verify: bool = False
+    """Whether the texts of all clusters are compared."""
 
     @property
     def at_once(self) -> int:
@@ -58,23 +68,36 @@ class Cost:
     @property
     def peak_bytes(self) -> int:
         documents, workers = self.looked.documents, self.workers
-        reading = workers * self.reading_bytes
+        looked = self.looked
+        held = max(looked.block_bytes, looked.stream_bytes)
+        each = READING_BYTES + self.reading_times * held + STREAM_TIMES * looked.stream_bytes
+        reading = workers * each
         busy = min(workers, self.at_once, self.bands)
         matching = busy * min(documents * self.match_bytes, self.memory // (2 * busy))
         rows = min(rows_at_once(self.memory, workers), documents // REMOVED // groups_for(documents, workers))
         recording = workers * (WORKER_BYTES + rows * RECORD_BYTES) + self.verify_bytes
+        if self.verify:
+            part = workers * (WORKER_BYTES + SETS_BYTES * held // REMOVED)
+            survivors = 8 * looked.text_bytes // (4 * REMOVED)  # clusters are taken to have four documents
+            recording = max(recording, part + min(self.memory // 4, survivors))
         return PROCESS_BYTES + max(reading, documents * LABEL_BYTES + max(matching, recording))
 
     @property
     def disk_bytes(self) -> int:
         each = ID_BYTES + self.key_bytes + 16 + 16 * self.bands // 4
-        return self.looked.documents * each + (self.looked.text_bytes if self.stored else 0)
+        verified = self.looked.text_bytes // REMOVED if self.verify else 0
+        return self.looked.documents * each + verified + (self.looked.stored_bytes if self.stored else 0)
 
     @property
     def seconds(self) -> float:
         reading = 1.6 * self.looked.documents * self.looked.seconds_each / self.workers  # and once more, to write
         matching = self.looked.documents * MATCH_S * self.bands
-        return 1.0 + reading + matching + self.looked.documents * RECORD_S / self.workers
+        recording = self.looked.documents * RECORD_S / self.workers
+        verifying = 0.0
+        if self.verify:  # texts are read once more, and compared
+            again = 0.6 * self.looked.documents * self.looked.seconds_each
+            verifying = (again + VERIFY_S * self.looked.text_bytes / REMOVED) / self.workers
+        return 1.0 + reading + matching + recording + verifying
 
     def forecast(self) -> Forecast:
         iterations = -(-self.bands // self.at_once)

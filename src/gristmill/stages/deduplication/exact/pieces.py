@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.lazy import np
@@ -91,7 +92,8 @@ class PieceDeduplication(BarrierStage):
     def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast:
         from gristmill.stages.deduplication.cost import Cost
 
-        pieces = Looked(looked.keys, looked.text_bytes, looked.documents * looked.seconds_each / max(1, looked.keys))
+        each = looked.documents * looked.seconds_each / max(1, looked.keys)
+        pieces = replace(looked, documents=looked.keys, seconds_each=each)
         found = Cost(pieces, memory, workers, stored, key_bytes=32).forecast()
         return Forecast(looked.documents, looked.text_bytes, found.memory_bytes, found.disk_bytes, found.seconds)
 

@@ -279,11 +279,12 @@ class FuzzyDeduplication(BarrierStage):
         key_bytes = 8 * self.num_bands + self.num_bands * self.minhashes_per_band + 8
         cost = Cost(
             *(looked, memory, workers, stored, key_bytes),
-            reading_bytes=150 << 20,
+            reading_times=6,
             match_bytes=30,
             verify_bytes=120 << 20,
             bands=self.num_bands,
             per_iteration=self.bands_per_iteration,
+            verify=self.verify,
         )
         return cost.forecast()
 

@@ -7,7 +7,9 @@ import os
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -25,6 +27,8 @@ from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, 
 if TYPE_CHECKING:
     from gristmill.stages.text.io.reader.choice import Choice
 
+DEFAULT_HELD_BYTES = 16 << 20
+"""How many bytes of documents a worker is taken to read at a time, where files do not tell."""
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -203,27 +207,30 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         clone._take_for(after)
         return clone
 
-    def some(self, blocks: Sequence[FileBlock], size: int, after: Sequence[ProcessingStage[Any, Any]]) -> Some | None:
-        """About ``size`` bytes from the middle of what `source` has found, as these stages need it.
+    def some(self, blocks: Sequence[FileBlock], size: int, after: Sequence[ProcessingStage[Any, Any]]) -> list[Some]:
+        """About ``size`` bytes of each kind of file that `source` has found, as these stages need them.
 
-        None if it cannot be told how much there is.
+        Nothing if it is not known how much there is.
         """
         files: list[File] = self.__dict__.get("_files", [])
         sizes = {file.path: file.size for file in files if file.size is not None}
         parts = [part for block in blocks for part in block.data]
         if not parts or any(part.path not in sizes for part in parts):
-            return None
+            return []
         whole = self.reading_for(after)
         whole.sample = None
-        some = whole._some(parts, sizes, size)
-        most = self.limit or sys.maxsize
-        rate = 1.0 if self.sample is None else self.sample
+        share = 1.0 if self.sample is None else self.sample
 
-        def read() -> DocumentBatch:
+        def plainly(read: Callable[[], DocumentBatch]) -> DocumentBatch:
             with plain_errors(parts[0].path, self.options):
-                return some.read()
+                return read()
 
-        return Some(read, lambda batch: min(some.times(batch) * rate, most / max(1, batch.num_items)))
+        found = whole._some(parts, sizes, size)
+        return [replace(some, read=partial(plainly, some.read), share=share) for some in found]
+
+    def held(self, blocks: Sequence[FileBlock]) -> tuple[int, int]:
+        """How many bytes of documents a worker reads at a time: of files that it takes parts of, and of streams."""
+        return DEFAULT_HELD_BYTES, 0
 
     def _choice(self, part: FileRange) -> Choice:
         """Which records of a range are taken."""
@@ -263,7 +270,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
             key = file_key(file.name)
         return FileRange(file.path, start, stop, limit, file.stamp, key, batch_bytes, file.url)
 
-    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
+    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[Some]:
         raise NotImplementedError
 
     def _take_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> None:

@@ -98,14 +98,14 @@ class DocumentReader(FileReader):
     def _estimated_bytes(self, file: File) -> int:
         return self._of(file.path)._estimated_bytes(file)
 
-    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
-        reader = copy.copy(self._of(parts[len(parts) // 2].path))
-        reader.sample = self.sample
-        near = [part for part in parts if type(self._of(part.path)) is type(reader)]
+    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[Some]:
+        found: list[Some] = []
+        for reader in (self._jsonl, self._parquet):
+            if near := [part for part in parts if self._of(part.path) is reader]:
+                whole = copy.copy(reader)
+                whole.sample = None
+                found += whole._some(near, sizes, size)
+        return found
 
-        def bytes_of(some: Sequence[FileRange]) -> int:
-            paths = {part.path for part in some}
-            return sum(self._estimated_bytes(File(path, sizes[path])) for path in paths)
-
-        some = reader._some(near, sizes, size)
-        return Some(some.read, lambda batch: some.times(batch) * bytes_of(parts) / max(1, bytes_of(near)))
+    def held(self, blocks: Sequence[FileBlock]) -> tuple[int, int]:
+        return self._jsonl.held([block for block in blocks if self._of(block.data[0].path) is self._jsonl])

@@ -12,12 +12,14 @@ from gristmill.stages.registry import register
 from gristmill.stages.text.io.blocks import cut, cut_evenly, pack
 from gristmill.stages.text.io.listing import JSONL, File
 from gristmill.stages.text.io.reader import sample
-from gristmill.stages.text.io.reader.base import FileReader
+from gristmill.stages.text.io.reader.base import DEFAULT_HELD_BYTES, FileReader
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 ASKED_AT_ONCE = 16
 STREAM_TIMES = 4
 """Of compressed files more is looked at: how much of one that was is known in steps."""
+PLACES = 2
+"""Files, or parts of them, that are looked at before the start, of each kind."""
 CENSUS_BYTES = 1 << 20
 """How much of a file is looked at together when documents are counted for ``limit``."""
 
@@ -114,47 +116,71 @@ class JsonlReader(FileReader):
             return {}
         return sample.fields_of(head)
 
-    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> sample.Some:
+    def held(self, blocks: Sequence[FileBlock]) -> tuple[int, int]:
+        plain = max((sum(max(0, part.stop - part.start) for part in block.data) for block in blocks), default=0)
+        streams = (part for block in blocks for part in block.data if part.stop < 0)
+        return plain, max((part.batch_bytes or DEFAULT_HELD_BYTES for part in streams), default=0)
+
+    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[sample.Some]:
+        from gristmill.stages.text.io.compression import by_name
         from gristmill.stages.text.io.reader.files import is_compressed
 
-        paths = dict.fromkeys(part.path for part in parts)
-        whole = sum(sizes[path] for path in paths)
-        middle = parts[len(parts) // 2]
-        if is_compressed(middle.path, self.options):
-            return self._some_of_stream(middle, whole, size * STREAM_TIMES)
-        stop = sizes[middle.path] if middle.stop < 0 else middle.stop
-        near = FileRange(middle.path, middle.start, min(stop, middle.start + size), url=middle.url)
+        # a file of which parts are read is plain: it is not opened to be asked
+        whole = {part.path: part.location for part in parts if part.stop < 0}
+        packed = {part.path: False for part in parts}
+        packed |= {
+            path: bool(by_name(path)) or is_compressed(location, self.options) for path, location in whole.items()
+        }
+        found = []
+        for kind, some in ((False, self._some_of_plain), (True, self._some_of_streams)):
+            if near := [part for part in parts if packed[part.path] is kind]:
+                found.append(some(near, sizes, sum(sizes[path] for path in packed if packed[path] is kind), size))
+        return found
+
+    def _some_of_plain(
+        self, parts: Sequence[FileRange], sizes: Mapping[str, int], whole: int, size: int
+    ) -> sample.Some:
+        near = []
+        for part in _spread(parts):
+            stop = sizes[part.path] if part.stop < 0 else part.stop
+            near.append(FileRange(part.path, part.start, min(stop, part.start + size // PLACES), url=part.url))
 
         def read() -> DocumentBatch:
-            found = self.process(FileBlock([near], task_id="0"))
+            found = self.process(FileBlock(near, task_id="0"))
             assert isinstance(found, DocumentBatch)
             return found
 
-        return sample.Some(read, lambda _: whole / max(1, near.stop - near.start))
+        return sample.Some(read, lambda _: whole / max(1, sum(part.stop - part.start for part in near)))
 
-    def _some_of_stream(self, part: FileRange, whole: int, size: int) -> sample.Some:
+    def _some_of_streams(
+        self, parts: Sequence[FileRange], sizes: Mapping[str, int], whole: int, size: int
+    ) -> sample.Some:
         from gristmill.stages.text.io.compression import decompressed
         from gristmill.stages.text.io.reader.files import opened
         from gristmill.stages.text.io.reader.lines import add_stream
 
         taken = 0
+        each = size * STREAM_TIMES // PLACES
 
         def some(file: sample.Counted) -> Iterator[bytes]:
-            left = size
+            """What the first part of a file decompresses to, up to where all that was read of it is used."""
+            nonlocal taken
+            before, left = taken, each
             for piece in decompressed(cast(BinaryIO, file)):
-                yield piece
+                if left <= 0 and before + file.taken > taken:
+                    return
+                taken = before + file.taken
                 left -= len(piece)
-                if left <= 0:
-                    break
+                yield piece
 
         def read() -> DocumentBatch:
             nonlocal taken
+            taken = 0
             records = self._records()
-            with opened(part.location, self.options) as file:
-                counted = sample.Counted(file)
-                for _ in add_stream(records, part.path, some(counted), 2 * size):
-                    pass
-                taken = counted.taken
+            for part in _spread(parts):
+                with opened(part.location, self.options) as file:
+                    for _ in add_stream(records, part.path, some(sample.Counted(file)), 8 * each):
+                        pass
             batch: DocumentBatch = records.batch()
             return batch
 
@@ -211,3 +237,11 @@ class JsonlReader(FileReader):
 
             return any(is_compressed(part.path, self.options) for part in block.data)
         return any(part.stop < 0 for part in block.data)
+
+
+def _spread(parts: Sequence[FileRange]) -> list[FileRange]:
+    """Some of the parts, far from each other, in different files where there are several."""
+    firsts = list({part.path: part for part in reversed(parts)}.values())[::-1]
+    among = firsts if len(firsts) >= PLACES else parts
+    places = min(PLACES, len(among))
+    return [among[(2 * n + 1) * len(among) // (2 * places)] for n in range(places)]

@@ -142,7 +142,7 @@ class ParquetReader(FileReader):
     def _estimated_bytes(self, file: File) -> int:
         return (file.size or 0) * UNPACKED
 
-    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> Some:
+    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[Some]:
         from gristmill.stages.text.io.reader.row_groups import row_count
 
         middle = parts[len(parts) // 2]
@@ -159,7 +159,7 @@ class ParquetReader(FileReader):
             whole = rows * sum(sizes[path] for path in paths) / max(1, sum(sizes[path] for path in some))
             return whole / max(1, batch.num_items)
 
-        return Some(lambda: next(few._rows().batches([first])), times)
+        return [Some(lambda: next(few._rows().batches([first])), times)]
 
     def _inside(self, files: list[File], limit: int) -> list[list[int] | None]:
         """The sizes of the row groups of each file; None where they do not matter or cannot be told."""

@@ -20,11 +20,13 @@ FOOTERS = 32
 
 @dataclass(frozen=True)
 class Some:
-    """Some documents of the input."""
+    """Some documents of the files of one kind: plain, compressed, or Parquet."""
 
     read: Callable[[], DocumentBatch]
     times: Callable[[DocumentBatch], float]
-    """How many times as much all of the input is as a batch that was read."""
+    """How many times as much all files of the kind are as a batch that was read."""
+    share: float = 1.0
+    """Of the documents of these files, how many are taken."""
 
 
 RECORDS = 1000
