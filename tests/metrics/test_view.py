@@ -119,6 +119,15 @@ class TestLines:
         assert lines[0].startswith("gristmill 0:02, 3/12 blocks (25%)")
         assert ("1,234,567 read, 1,000,000 kept" in lines[0].replace(" documents", "")) == (columns >= 80)
 
+    def test_a_message_fits_a_terminal_too(self, monkeypatch):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", "60")
+        view_for("lines", stream).message(
+            "still loading the stages: what they import is imported once, before any work"
+        )
+        assert [len(line) <= 60 for line in stream.getvalue().splitlines()] == [True, True]
+
     def test_time_left_follows_the_bytes_of_a_single_block(self, step, moment):
         stream = io.StringIO()
         view = view_for("lines", stream, logging_interval=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from typing import TextIO
 
 from gristmill.metrics import format as fmt
@@ -52,7 +53,10 @@ class LinesView:
             self._write(fmt.cut(text, columns_of(self._stream), ASCII.ellipsis))
 
     def message(self, text: str) -> None:
-        self._write("gristmill: " + "\n".join(map(fmt.clean, without_secrets(text).splitlines())))
+        lines = ("gristmill: " + "\n".join(map(fmt.clean, without_secrets(text).splitlines()))).splitlines()
+        if self._stream is not None and is_terminal(self._stream):
+            lines = [part for line in lines for part in textwrap.wrap(line, columns_of(self._stream)) or [""]]
+        self._write("\n".join(lines))
 
     def close(self, record: Ended | None) -> None:
         if self._last is None:
@@ -72,13 +76,20 @@ class LinesView:
             self._stream = None
 
 
+def is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
 def columns_of(stream: TextIO | None) -> int:
     """The width that a line may have: of a terminal its own, else COLUMNS, else 120."""
-    try:
-        if stream is not None and stream.isatty():
+    if stream is not None and is_terminal(stream):
+        try:
             return os.get_terminal_size(stream.fileno()).columns or COLUMNS
-    except (OSError, ValueError):  # closed, or no file
-        pass
+        except (OSError, ValueError):  # it has no descriptor
+            pass
     told = os.environ.get("COLUMNS", "")
     return int(told) if told.isdecimal() and int(told) >= 20 else COLUMNS
 
