@@ -16,6 +16,7 @@ import psutil
 import pytest
 from tests.backends.ray.conftest import NODE
 from tests.backends.ray.stages import Fatal, Noted, OncePerNode, OneBuffer, SlowKeep, Sum, Trace
+from tests.backends.test_deaths import Harm, numbers
 
 from gristmill import Pipeline, Resources
 from gristmill.backends.local import LocalExecutor
@@ -88,6 +89,14 @@ def test_a_crash_costs_the_task_at_fault_and_no_other(cluster: Any) -> None:
     (failure,) = result.failures
     assert failure.task_id == "7" and "Segmentation fault" in failure.error
     assert sorted(int(task.task_id) for task in result) == [i for i in range(20) if i != 7]
+
+
+@pytest.mark.timeout(600)
+def test_a_task_that_closes_the_descriptors_of_its_worker_costs_a_bounded_number_of_workers(cluster: Any) -> None:
+    executor = RayExecutor({"view": "off", "ignore_failures": True})
+    result = Pipeline("cut", stages=[Harm("close_descriptors", 3)]).run(executor, numbers(6))
+    assert [task.data for task in result] == [0, 1, 2, 4, 5]
+    assert len(result.failures) == 1 and result.record.worker_deaths <= 30
 
 
 @pytest.mark.timeout(600)
