@@ -118,13 +118,13 @@ class Listing:
     def warnings(self, reader: str) -> Iterator[str]:
         """Describe what is not read, a line for each kind."""
         kinds = (
-            (self.odd, "entries that are not regular files (a FIFO, a socket or a device)"),
+            (self.odd, "FIFOs, sockets or devices"),
             (self.dangling, "links whose target does not exist"),
-            (self.folder_links, "links to folders; name those folders as input to read them"),
+            (self.folder_links, "links to folders, which are read only if they are named"),
         )
         for skipped, words in kinds:
             if skipped.count:
-                yield f"{reader} skips {skipped.count:,} {words}; the first is {skipped.first}"
+                yield f"{reader} skips {words}: {skipped.count:,} in the input; the first is {skipped.first}"
         for kind, skipped in self.others.items():
             yield (
                 f"{reader} does not read the {skipped.count:,} {kind} file{'s' * (skipped.count != 1)} in the input; "
