@@ -97,6 +97,7 @@ def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
         s.shared_start_failures = 0
     update_hunger(s, w)
     if w.replaces is not None and w.replaces in s.workers:
+        s.evidence += 1
         drain(s, s.workers[w.replaces])
 
 
