@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from tests.ledger.conftest import written
-from tests.stages.deduplication.corpora import execute
+from tests.stages.deduplication.corpora import execute, write_jsonl
 
 from gristmill.cli.main import main
-from gristmill.errors import NothingKept, PipelineFailed
+from gristmill.errors import NothingKept, OutputChanged, PipelineFailed
 from gristmill.pipeline.verify import verify_output
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.exact import ExactDeduplication
@@ -106,6 +106,24 @@ def test_documents_that_fail_once_more_are_in_quarantine_once_more(corpus, tmp_p
     execute(*stages("filter", corpus, out, down))
     execute(*stages("filter", corpus, tmp_path / "whole", down))
     assert written(out) == written(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("change", ["before", "after", "input"])
+def test_a_retry_of_another_pipeline_or_input_removes_nothing(corpus, tmp_path, change):
+    out, down = tmp_path / "out", tmp_path / "down"
+    down.touch()
+    execute(*stages("before, put aside", corpus, out, down), ignore_failures=True)
+    before = written(out)
+    down.unlink()
+    others = stages("before, put aside", corpus, out, down)
+    if change == "input":
+        others[0] = JsonlReader(str(write_jsonl(tmp_path / "other.jsonl", [{"n": 1, "text": "flour " * 20}])))
+    else:
+        others.insert(1 if change == "before" else 4, ScoreFilter(WordCountFilter(min_words=16)))
+    with pytest.raises(OutputChanged, match="holds the output of another run"):
+        execute(*others, ignore_failures=True, retry_failed=True)
+    assert written(out) == before
+    assert not verify_output(str(out)).problems
 
 
 def test_malformed_lines_are_not_tried_again(corpus, tmp_path):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from threading import Thread
@@ -47,6 +47,7 @@ from gristmill.pipeline.decided import (
     refuse_append,
     stamps_of,
 )
+from gristmill.pipeline.devices import GPU_SHARE, wants_gpu
 from gristmill.pipeline.documents import (
     Part,
     Segment,
@@ -66,21 +67,13 @@ from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
 from gristmill.pipeline.report import RESUME
 from gristmill.pipeline.result import RunResult
-from gristmill.stages.barrier import BarrierStage, Looked
+from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.resources import Resources
 from gristmill.stages.spool import FAILED, Spool, SpoolReader
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
-
-GPU_FROM_S = 15
-"""Seconds that the CPUs would take for keys from which on a GPU is asked: it takes some to be ready, and batches go to
-other processes for it."""
-CPUS_AS_GOOD = 12
-"""With more CPUs than this for each GPU, they make keys sooner than they hand texts to it: measured on an H200."""
-GPU_SHARE = 0.25
-"""Of a GPU for each worker that makes keys on it: one alone would leave it waiting."""
 
 
 def run(pipeline: Pipeline, executor: Executor, keep_outputs: bool | None, fuse: bool, how: Resume) -> RunResult:
@@ -141,11 +134,12 @@ class _Phases:
             if self.how.fresh:
                 clear(log)
             elif self.how.retry_failed and (stage := failed_before(log, whole)):
+                self._check_same(log, whole, source)
                 say(f"documents failed before {stage!r}, which compares all documents: the run starts over")
                 clear(log)
             self._check_ours(log)
         try:
-            cuts, last = self._cuts(whole, source)
+            cuts, last = self._cuts(whole, source, self._phase)
         except OutputChanged:
             log.refuse()
             raise
@@ -175,8 +169,30 @@ class _Phases:
                 f"{START_OVER}"
             )
 
-    def _cuts(self, whole: list[Stage], source: Source) -> tuple[list[Cut], _Piece]:
-        """All up to the last cut; gives the cuts, and what is left."""
+    def _check_same(self, log: CommitLog, whole: list[Stage], source: Source) -> None:
+        """Raise `OutputChanged` if another pipeline or another input was here, before its output is removed."""
+        try:
+            _, (stages, head, blocks, source) = self._cuts(whole, source, self._check_phase)
+        except _NotDecided:
+            return
+        finally:
+            self.is_head_cleared = False
+        log.is_of(fingerprint(plan_of(self.pipeline.name, stages, source, self.fuse), head, [Segment(blocks)]))
+
+    def _check_phase(
+        self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source, number: int
+    ) -> None:
+        """Compare a phase with what an earlier run has done up to its cut; `_NotDecided` if none has."""
+        _, _, made_of = self._keyed(cut, front, head, blocks, source)
+        decided = read_decided(cut)
+        if decided is None:
+            raise _NotDecided
+        if not CommitLog(cut.folder, title=self.writer.folder.url).is_of(made_of):
+            raise _NotDecided
+        cut.take(decided)
+
+    def _cuts(self, whole: list[Stage], source: Source, phase: Callable[..., None]) -> tuple[list[Cut], _Piece]:
+        """Call ``phase`` for all up to each cut; gives the cuts, and what is left."""
         output = self.writer.folder
         cuts: list[Cut] = []
         front: list[Stage] = []
@@ -188,7 +204,7 @@ class _Phases:
             number = len(cuts) + 1
             cut = Cut(stage, phase_folder(output, number), records_folder(output, number))
             cuts.append(cut)
-            self._phase(cut, front, head, blocks, source, number)
+            phase(cut, front, head, blocks, source, number)
             self.is_head_cleared = cut.is_cleared and not cut.read_again
             if cut.read_again:
                 front = [whole[0], *cut.without()]
@@ -231,16 +247,23 @@ class _Phases:
             self._account(RunLedger.of_plain(decided["ledger"]))
         return True
 
-    def _phase(
-        self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source, number: int
-    ) -> None:
-        """All in front of a cut, and what is decided there."""
+    def _keyed(
+        self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source
+    ) -> tuple[list[Stage], Plan, dict[str, Any]]:
+        """The stages up to a cut, the last of which makes keys, their plan, and what their output is a function of."""
         cut.read_again = len(front) == 1 and hasattr(front[0], "reading_for")
         spool = Spool(cut.barrier, cut.folder, self.writer, not cut.read_again)
         stages = [front[0].reading_for([spool]), spool] if cut.read_again else [*front, spool]  # type: ignore[attr-defined]  # asked above
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
         made_of = fingerprint(plan, head, [Segment(blocks)])
         cut.version = _short_hash(made_of)
+        return stages, plan, made_of
+
+    def _phase(
+        self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source, number: int
+    ) -> None:
+        """All in front of a cut, and what is decided there."""
+        stages, plan, made_of = self._keyed(cut, front, head, blocks, source)
         if self._is_decided(cut, made_of, number):
             self.done_before += _steps_of(plan)
             return
@@ -248,7 +271,7 @@ class _Phases:
         stages_before = self.whole[1 : self.whole.index(cut.barrier)]
         looked = look(cut.barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
         if wants_gpu(cut.barrier, self.executor, looked, workers):
-            stages[-1] = spool.with_(resources=Resources(gpus=GPU_SHARE))
+            stages[-1] = stages[-1].with_(resources=Resources(gpus=GPU_SHARE))
         cautions = [f"{cut.barrier.name}: {line}" for line in cut.barrier.cautions]
         for line in (*cautions, *forecast(cut.barrier, looked, memory, workers, stages_before)):
             say(line)
@@ -362,22 +385,12 @@ class _Phases:
         )
 
 
+class _NotDecided(Exception):
+    """No run has done all up to a cut."""
+
+
 _Piece = tuple[list[Stage], Stage, list[Task[Any]], Source]
 """Stages, the one among them that knows what is read, the blocks of that, and the first of them."""
-
-
-def wants_gpu(barrier: BarrierStage, executor: Executor, looked: Looked | None, workers: int) -> bool:
-    """Whether keys are made by workers that have a GPU: where that was said, or one is seen that is of use."""
-    if barrier.device is not None or executor.on_cluster:
-        return barrier.device == "cuda"
-    if looked is None or looked.documents * looked.seconds_each < GPU_FROM_S * workers:
-        return False
-    from gristmill.backends.engine import machine
-
-    config: Any = getattr(executor, "config", None)
-    told = getattr(config, "num_gpus", None)
-    gpus = len(machine.gpus()) if told is None else told
-    return barrier.gpu_is_of_use and bool(gpus) and workers <= CPUS_AS_GOOD * gpus
 
 
 def _import_all(modules: Sequence[str]) -> None:
