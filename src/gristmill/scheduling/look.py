@@ -98,6 +98,7 @@ def _ask(s: State, problem: Problem) -> None:
     s.plans += 1
     s.solving = s.plans
     s.asked = problem
+    s.asked_on = s.evidence
     s.out.append(Solve(s.plans, problem))
 
 
@@ -108,6 +109,7 @@ def solved(s: State, e: Solved) -> None:
         return
     s.solving = 0
     s.asked = None
+    s.evidence += s.asked_on != s.evidence  # the next plan knows more than this one
     if not s.stopping:
         _take(s, problem, e.plan)
 

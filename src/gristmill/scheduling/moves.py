@@ -21,7 +21,7 @@ def room_was_made(s: State) -> None:
         return
     for step in s.steps:
         if step.promised:
-            step.promised = [p for p in step.promised if p[0] not in nodes or not _kept(s, step, p)]
+            step.promised = [p for p in step.promised if p[0] not in nodes or not _kept_promise(s, step, p)]
     if not any(w.node in nodes for w in _leaving(s)):
         s.look_wanted = s.look_wanted or "workers left"
 
@@ -31,7 +31,14 @@ def keep_promises(s: State) -> None:
     leaving = {w.node for w in _leaving(s)}
     for step in s.steps:
         if step.promised:
-            step.promised = [p for p in step.promised if not _kept(s, step, p) and p[0] in leaving]
+            step.promised = [p for p in step.promised if not _kept_promise(s, step, p) and p[0] in leaving]
+
+
+def _kept_promise(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
+    """Start a worker in a reserved place. If that was decided on older evidence, a new plan may decide otherwise."""
+    kept = _kept(s, step, promise)
+    s.evidence += kept and step.promised_on != s.evidence
+    return kept
 
 
 def _kept(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
@@ -81,6 +88,7 @@ def apply(s: State, problem: Problem, plan: Plan) -> None:
             grown[index] = grown.get(index, 0) + 1
         elif node_id in leaving and _usable(s, step, node_id):
             step.promised.append((node_id, placement))
+            step.promised_on = s.evidence
             coming[index] = coming.get(index, 0) + 1
     explain(s, problem, plan, have, grown, coming, taken)
 

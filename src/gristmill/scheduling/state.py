@@ -287,6 +287,8 @@ class StepRec:
     last_recycled: int = -(1 << 60)
     planned_service_us: int = 0
     """Service time that the last plan was made with."""
+    promised_on: int = -1
+    """The evidence on which the last place was reserved."""
     promised: list[tuple[int, Placement]] = field(default_factory=list)
     """(node, place) of workers that have been announced and start when others have left."""
     next_look: int = 1
@@ -392,6 +394,8 @@ class State:
     """Nodes that workers have left while others wait for their room."""
     solving: int = 0
     """Number of the plan that is being made; 0: none is."""
+    asked_on: int = 0
+    """The evidence that it is made from."""
     asked: Problem | None = None
     """What it is made from."""
     plans: int = 0

@@ -76,6 +76,7 @@ def make_way(s: State) -> bool:
                 continue
             s.decide(f"{step.spec.name}: nothing else can run; the workers on node {node.id} make room")
             step.promised.append((node.id, placement))
+            step.promised_on = s.evidence
             for w in [w for w in s.workers.values() if w.step is not None and w.node == node.id]:
                 _leave(s, w)
             return True

@@ -86,7 +86,10 @@ def _unstall(s: State, unit: Unit) -> StepRec:
 
 def want(s: State, piece: Piece) -> None:
     """Have lost data made again, unless it is already."""
-    if piece.there or piece.coming or not piece.stalled:
+    if piece.there or not piece.stalled:
+        return
+    if piece.coming:
+        _fetch_origin(s, piece)  # what waits for it now may be fetched
         return
     parent = piece.parent
     if parent is None or piece.hopeless:
@@ -100,8 +103,7 @@ def want(s: State, piece: Piece) -> None:
         s.fetched += 1
     piece.coming = True
     _make_from(s, piece, parent)
-    if s.deferred and (piece.fetched or _is_needed_by_fetched(piece)):
-        _fetch_origin(s, piece)
+    _fetch_origin(s, piece)
 
 
 def _make_from(s: State, piece: Piece, parent: Piece) -> None:
@@ -147,10 +149,12 @@ def _is_needed_by_fetched(piece: Piece) -> bool:
 
 
 def _fetch_origin(s: State, piece: Piece) -> None:
-    """Stop deferring the data that a fetched piece is made from.
+    """Stop deferring the data that a piece is made from, if it is fetched or fetched data is made from it.
 
     Otherwise the fetched piece waits for deferred data, and the deferred data waits until nothing is fetched.
     """
+    if not s.deferred or not (piece.fetched or _is_needed_by_fetched(piece)):
+        return
     origin = piece.parent
     while origin is not None and waits_for(piece, origin):
         if s.deferred.pop(origin.data, None) is not None:

@@ -115,7 +115,10 @@ class Witness:
             if s.source_size.known and s.tasks:
                 self._fits(s.source_headroom, "tasks of the source")
             return
-        step = last.step if isinstance(last, c.Dispatch) else s.workers[last.worker].assigned[-1].step
+        if isinstance(last, c.Dispatch):
+            step = last.step
+        else:
+            step = next(unit.step for unit in s.workers[last.worker].assigned if unit.key == last.unit)
         self._fits(s.headroom[step], f"work of step {step}")
 
     def _blames_nobody(self, event: e.InputsLost) -> None:
