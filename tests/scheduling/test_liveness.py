@@ -58,7 +58,7 @@ def test_fetched_data_that_waits_for_deferred_data_is_caught(monkeypatch: pytest
 
 def two_minds(s: Script, monkeypatch: pytest.MonkeyPatch, between: Callable[[Script], object]) -> None:
     """A balancer that lets an idle worker go, and starts one in the same place in its next look."""
-    watch = BackAndForth()
+    watch = BackAndForth(corrections=0)
     s.give(1)
     s.start()
     idle = next(w for w in s.state.workers.values() if not w.assigned)

@@ -94,20 +94,35 @@ def apply(s: State, problem: Problem, plan: Plan) -> None:
 
 
 def _without_replacements(s: State, plan: Plan) -> tuple[list[int], list[tuple[int, int, Placement]]]:
-    """Who leaves and who starts. A worker in whose very place another of its step would start stays instead."""
+    """Who leaves and who starts.
+
+    A worker stays if another of its step would start in its very place, or in a place that should be free now and is
+    not: a worker is still leaving it.
+    """
     starts = [*plan.starts, *plan.later]
     if not plan.leaves:
         return [], starts
     places = Counter(starts)
+    taken: dict[int, list[tuple[int, int, Placement]]] = {}
+    for place in plan.starts:
+        node = s.nodes.get(place[1])
+        if node is not None and not node.room.fits(place[2]):
+            taken.setdefault(place[0], []).append(place)
     leaves = []
     for worker in plan.leaves:
         w = s.workers.get(worker)
-        place = (w.step, w.node, w.placement) if w is not None and w.step is not None else None
-        if place is not None and places[place]:
-            places[place] -= 1
-            starts.remove(place)
-        else:
+        if w is None or w.step is None:
             leaves.append(worker)
+            continue
+        place = (w.step, w.node, w.placement)
+        if not places[place]:
+            others = [x for x in taken.get(w.step, ()) if places[x]]
+            if not others:
+                leaves.append(worker)
+                continue
+            place = others[0]
+        places[place] -= 1
+        starts.remove(place)
     return leaves, starts
 
 

@@ -1,9 +1,10 @@
 """Catches a balancer that goes back and forth: two decisions that undo each other although nothing was learnt.
 
 The *staffing* of a step is where its workers are: node and GPUs of each worker that starts or is ready. Reserved places
-do not count before a worker starts there. On the same evidence a step must not return to a staffing that it has left,
-nor replace a worker by another in an equal place. A balancer that never stops changing its mind on the same evidence
-returns to an earlier staffing sooner or later, so every livelock of this kind is caught.
+do not count before a worker starts there. A step *goes back* if it returns to a staffing that it has left, or replaces
+a worker by another in an equal place. On the same evidence that may happen once: a plan is made before it is known when
+its workers are up and others have left, and the next one may correct it. A second time is a failure. A balancer that
+never stops changing its mind on the same evidence goes back again and again, so every livelock of this kind is caught.
 
 docs/simulator.md lists what counts as evidence.
 """
@@ -16,19 +17,23 @@ from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
 
 Staffing = tuple[tuple[int, Placement], ...]
 
-_NEWS = 8
+_NEWS = 32
 """An estimate that moved by more than one part in so many is evidence."""
 
 
 class BackAndForth:
     """What each step's staffing has been since the last evidence."""
 
-    def __init__(self) -> None:
+    def __init__(self, corrections: int = 1) -> None:
+        self._corrections = corrections
+        """How often a step may go back on the same evidence."""
         self._evidence = -1
         self._estimates: list[dict[int, int]] = []
         self._seen: list[list[Staffing]] = []
         """By step, oldest first."""
         self._workers: list[set[int]] = []
+        self._back: list[int] = []
+        """How often each step went back."""
 
     def check(self, s: State) -> None:
         """Raise `AssertionError` if a step is back at a staffing that it had left. Call it after every event."""
@@ -41,11 +46,12 @@ class BackAndForth:
             workers = {w.id for w in _staying(step)}
             now = _staffing(step)
             replaced = now == seen[-1] and before - workers
-            if replaced or now in seen[:-1]:
+            if replaced or (now != seen[-1] and now in seen):
                 if _moved(self._estimates, _estimates(s)):
                     self._begin(s)
                     return
-                raise AssertionError(
+                self._back[step.index] += 1
+                assert self._back[step.index] <= self._corrections, (
                     f"the workers of '{step.spec.name}' go back and forth without new evidence: {_words(seen, now)}"
                 )
             if now != seen[-1]:
@@ -58,6 +64,7 @@ class BackAndForth:
         self._estimates = _estimates(s)
         self._seen = [[_staffing(step)] for step in s.steps]
         self._workers = [{w.id for w in _staying(step)} for step in s.steps]
+        self._back = [0] * len(s.steps)
 
 
 def _staying(step: StepRec) -> list[WorkerRec]:
