@@ -188,3 +188,18 @@ def test_ctrl_c_says_how_many_blocks_are_done_and_the_next_run_does_the_rest(fol
         assert f"{done} of {BLOCKS} blocks by earlier runs" in again.stdout
         kept = sum(len(part.read_text().splitlines()) for part in (folder / "output").glob("part-*.jsonl"))
         assert kept == BLOCKS * 35
+
+
+def test_the_pass_that_verifies_similarities_counts_its_own_blocks(folder):
+    stages = "  - JsonlReader: {file_paths: input/, blocksize: 10KB}\n  - FuzzyDeduplication: {verify: true}\n"
+    (folder / "pipeline.yaml").write_text(f"stages:\n{stages}  - JsonlWriter: {{path: output/}}\n")
+    for number in range(4):
+        documents = [f"{i} ".zfill(9) * 40 + str(number) for i in range(30)]
+        (folder / "input" / f"{number}.jsonl").write_text(lines_of(documents))
+    done = subprocess.run(
+        [sys.executable, "-m", "gristmill", "run", "pipeline.yaml", "--view", "lines"],
+        cwd=folder, capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ended = re.findall(r"(\d+)/(\d+) blocks \(100%\), finished", done.stderr)
+    assert len(ended) == 3 and all(blocks == total for blocks, total in ended), done.stderr

@@ -103,6 +103,13 @@ def test_a_dry_run_shows_steps_input_and_output_and_runs_nothing(folder, capsys)
     assert not (folder / "output").exists()
 
 
+def test_a_dry_run_shows_which_documents_would_be_read(folder, capsys):
+    assert main(["run", "pipeline.yaml", "--dry-run", "--limit", "2", "--sample", "0.5"]) == 0
+    assert "; reads only the first 2 documents of a sample of 0.5 of the documents\n" in capsys.readouterr().out
+    assert main(["run", "pipeline.yaml", "--dry-run"]) == 0
+    assert "reads only" not in capsys.readouterr().out
+
+
 def test_a_dry_run_tells_what_is_wrong_with_the_input(folder, capsys):
     assert main(["run", "pipeline.yaml", "--dry-run", "--set", "JsonlReader.file_paths=inptu/"]) == 1
     assert "inptu" in capsys.readouterr().err

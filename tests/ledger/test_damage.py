@@ -379,7 +379,11 @@ def test_verify_names_what_is_missing_and_unexpected_and_refuses_other_folders(c
     assert main(["verify", str(out)]) == 1
     told = capsys.readouterr().out
     assert "missing: part-000002.jsonl" in told and "unexpected: part-000099.jsonl" in told and "2 problems" in told
-    assert main(["verify", str(tmp_path)]) == 1
+    (out / "part-000099.jsonl").rename(out / "part-000002.jsonl")
+    (out / "part-000002.jsonl").open("a").write("more\n")
+    assert main(["verify", str(out)]) == 1
+    assert capsys.readouterr().out.endswith(": 1 problem\n")
+    assert main(["verify", str(tmp_path)]) == 2  # as dropped and explain do: 1 means that something is damaged
     assert "is not the output of a run" in capsys.readouterr().err
 
 

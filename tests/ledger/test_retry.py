@@ -76,12 +76,13 @@ def test_retried_documents_end_as_in_a_run_that_never_failed(corpus, tmp_path, k
     run(tmp_path / "whole")
     down.touch()
     failed = run(out)
+    assert "--retry-failed" in failed.summary()
     assert failed.ledger.total().failed and written(out) != written(tmp_path / "whole")
     down.unlink()
     left = run(out)
     assert left.ledger.total() == failed.ledger.total()  # a plain resume does not try them again
     retried = run(out, retry_failed=True)
-    assert not retried.ledger.total().failed
+    assert not retried.ledger.total().failed and "--retry-failed" not in retried.summary()
     assert written(out) == written(tmp_path / "whole")
     ledgers = [(folder / "_gristmill/ledger.json").read_bytes() for folder in (out, tmp_path / "whole")]
     assert ledgers[0] == ledgers[1]

@@ -117,8 +117,10 @@ def forgetful(task: DocumentBatch) -> DocumentBatch:
 
 
 def test_a_stage_that_loses_the_ids_fails_by_name(corpus, tmp_path):
-    with pytest.raises(PipelineFailed, match="'forgetful' gave back documents without the column"):
+    with pytest.raises(PipelineFailed, match="'forgetful' returned documents without the column") as raised:
         run(curate(corpus, tmp_path / "out", forgetful))
+    assert str(raised.value).count("returned documents without the column") <= 2  # as the error, and in what happened
+    assert "worker 0: the same error" in str(raised.value)
 
 
 @processing_stage(name="picky")

@@ -48,6 +48,17 @@ def test_what_a_stage_changes_is_shown(corpus):
     assert found.stages[1].changes["text"] == (TEXTS[1], "alphabet better gammas delta\n\nepsilons zeta")
 
 
+@processing_stage(name="rename")
+def rename(batch: DocumentBatch) -> DocumentBatch:
+    names = ["name" if name == "id" else name for name in batch.data.column_names]
+    return DocumentBatch(batch.data.rename_columns(names).drop_columns(["text"]))
+
+
+def test_columns_that_a_stage_removes_are_shown(corpus):
+    found = explain([JsonlReader(str(corpus)), rename, JsonlWriter(str(corpus.parent / "out"))], "d1")
+    assert found.stages[0].verdict == "changed: name; removed: id, text" and found.kept
+
+
 def test_a_document_is_found_by_its_place(corpus):
     position = corpus.read_bytes().index(b'{"id": "d1"')
     assert explain(stages(corpus), f"{corpus}#{position}").fields["id"] == "d1"

@@ -10,7 +10,7 @@ from gristmill.cli.target import UsageError
 EXAMPLE = """\
 # A pipeline: documents flow through the stages from top to bottom.
 #
-#     gristmill run {file}                  runs it; once more after a crash, it goes on
+#     gristmill run {file}                  runs it; run it again after a crash to resume
 #     gristmill run {file} --dry-run        shows what would run
 #     gristmill run {file} --set gopher-quality.word_count.min_words=20
 #     gristmill stages                      lists all there is, gristmill stages NAME says more of one

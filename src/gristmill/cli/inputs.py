@@ -10,6 +10,7 @@ from gristmill.metrics import format as fmt
 from gristmill.secrets import public_url
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.registry import arguments_of
+from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import FileBlock, Task
 
 
@@ -32,6 +33,17 @@ def describe_inputs(tasks: Iterable[Task[Any]] | None) -> str:
         f"{len(blocks):,} block{'s' * (len(blocks) != 1)} of {len(paths):,} file{'s' * (len(paths) != 1)}, "
         f"{fmt.size(known)}{' or more' * (None in sizes)}"
     )
+
+
+def describe_limits(stages: Sequence[ProcessingStage[Any, Any]]) -> str:
+    """Describe which documents of its input a reader reads; empty if it reads all."""
+    reader = stages[0] if stages else None
+    if not isinstance(reader, FileReader):
+        return ""
+    first = "" if reader.limit is None else f"the first {reader.limit:,} documents"
+    sample = "" if reader.sample is None else f"a sample of {reader.sample:.12g} of the documents"
+    words = " of ".join(part for part in (first, sample) if part)
+    return f"; reads only {words}" if words else ""
 
 
 def output_folders(stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[str]:

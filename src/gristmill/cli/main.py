@@ -217,7 +217,8 @@ def _parser() -> argparse.ArgumentParser:
         "verify",
         help="compare an output with its log: checksums and numbers of documents",
         description="Compare the files of an output with its log: checksums and numbers of documents. Print what is "
-        "missing, damaged or unexpected. The exit status is 1 if anything is.",
+        "missing, damaged or unexpected. The exit status is 1 if anything is, and 2 if OUTPUT is not the output of a "
+        "run, or a run is writing to it.",
     )
     verify.add_argument("output", metavar="OUTPUT", help="the folder that the run has written to")
 
@@ -261,7 +262,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     simulate.add_argument("load", metavar="LOAD.json")
     simulate.add_argument(
-        "--seed", type=_positive(int, zero=True), default=1, metavar="N", help="of chance (default: 1)"
+        "--seed", type=_positive(int, zero=True), default=1, metavar="N", help="random seed (default: 1)"
     )
     simulate.add_argument(
         "--nodes",

@@ -98,7 +98,7 @@ def limit_input(pipeline: Pipeline, has_tasks: bool, limit: int | None, sample: 
 
 def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Executor) -> int:
     """Show the steps, what would be read, where it would go, and what stages that need all documents would take."""
-    from gristmill.cli.inputs import describe_inputs, output_folders
+    from gristmill.cli.inputs import describe_inputs, describe_limits, output_folders
     from gristmill.errors import PlanError
     from gristmill.pipeline.forecast import forecasts
 
@@ -106,11 +106,12 @@ def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Exe
     try:
         pipeline.plan()
         lines = [] if tasks is not None else list(forecasts(pipeline, executor))
+        part = "" if tasks is not None else describe_limits(pipeline.stages)
         if tasks is None and pipeline.stages:
             tasks = pipeline.stages[0].source()
     except PlanError as error:
         return _say(error)
-    print(f"input: {describe_inputs(tasks)}")
+    print(f"input: {describe_inputs(tasks)}{part}")
     for folder in output_folders(pipeline.stages):
         print(f"output: {folder}")
     for line in lines:

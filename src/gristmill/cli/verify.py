@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-
 OK, FAILED = 0, 1
 SHOWN = 100
 """Problems that are printed."""
 
 
 def verify(output: str) -> int:
+    """Print what is wrong with an output. Raises `UsageError` if it cannot be verified."""
+    from gristmill.cli.target import UsageError
     from gristmill.errors import PipelineError
     from gristmill.pipeline.verify import Verified, verify_output
 
     try:
         found: Verified = verify_output(output)
     except (PipelineError, OSError) as error:
-        print(f"gristmill: {error}", file=sys.stderr)
-        return FAILED
+        raise UsageError(str(error)) from None
     for problem in found.problems[:SHOWN]:
         print(problem)
     if len(found.problems) > SHOWN:

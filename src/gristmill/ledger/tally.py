@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LostIdentity(Exception):
-    """A stage gave back documents without the column of their ids."""
+    """A stage returned documents without the column of their ids."""
 
 
 @dataclass
@@ -82,8 +82,9 @@ class StageTally:
         if isinstance(task, DocumentBatch):
             if self._before.is_accounted and not task.has_ids:
                 raise LostIdentity(
-                    f"{self._stage.name!r} gave back documents without the column {ID!r}: keep it, and drop "
-                    "documents with batch.keep(mask, reason)"
+                    f"{self._stage.name!r} returned documents without the column {ID!r}, by which gristmill follows "
+                    "them. Drop columns by name, frame.drop(columns=[...]), or select this one too; drop documents "
+                    "with batch.keep(mask, reason)"
                 )
             if self._is_last:
                 self._entry.kept += task.num_items

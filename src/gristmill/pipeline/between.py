@@ -89,7 +89,9 @@ class Between:
             front, blocks = [reader], [block for block in reader.source() if block.data in wanted]
         if not blocks:
             return
-        plan = replace(plan_of(name, [*front, stage], Source(blocks[0])), ledger=RunLedger())
+        ledger = RunLedger()
+        ledger.blocks_total = len(blocks)
+        plan = replace(plan_of(name, [*front, stage], Source(blocks[0])), ledger=ledger)
         self._execute(plan, blocks, keep=False)
 
     def _execute(self, plan: Any, tasks: list[Task[Any]], keep: bool) -> RunResult:

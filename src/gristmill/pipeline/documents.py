@@ -151,7 +151,9 @@ def _told(log: CommitLog, found: Found, how: Resume) -> Iterator[str]:
     elif how.retry_failed:
         yield f"no document failed in {log.title}: there is nothing to retry"
     if found.new_inputs:
-        yield f"{len(found.new_inputs):,} input files are new; their documents are appended to {log.title}"
+        new = len(found.new_inputs)
+        files = "1 input file is" if new == 1 else f"{new:,} input files are"
+        yield f"{files} new; the documents are appended to {log.title}"
 
 
 def _count(blocks: Collection[int]) -> str:

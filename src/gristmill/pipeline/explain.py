@@ -54,12 +54,14 @@ class StageReport:
 
     name: str
     verdict: str
-    """"kept", "dropped: <reason>", "changed: <columns>", "became <n> documents"."""
+    """"kept", "dropped: <reason>", "changed: <columns>; removed: <columns>" or one of both, "became <n> documents"."""
     findings: list[Finding] = field(default_factory=list)
     features: dict[str, float] = field(default_factory=dict)
     """What was computed of the text and is not said above."""
     changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """Columns that differ: before and after."""
+    removed: list[str] = field(default_factory=list)
+    """Columns that the document had and that the stage did not return."""
     counted: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -275,9 +277,12 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
     if rows > 1:
         report.verdict = f"became {rows} documents"
     now = next(task for task in after if task.num_items)
-    report.changes = _changes(to_rows(before)[0], now.to_pylist()[0])
-    if report.changes and rows == 1:
-        report.verdict = f"changed: {', '.join(report.changes)}"
+    was, is_now = to_rows(before)[0], now.to_pylist()[0]
+    report.changes = _changes(was, is_now)
+    report.removed = [name for name in was if was[name] is not None and name not in is_now and name not in HIDDEN]
+    if rows == 1:
+        parts = (("changed", report.changes), ("removed", report.removed))
+        report.verdict = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names) or report.verdict
     return report, DocumentBatch(now.data.slice(0, 1), task_id=batch.task_id)
 
 

@@ -49,8 +49,9 @@ def documents(ledger: RunLedger, stages: Sequence[str], columns: int | None = No
     if ledger.resumed and ledger.resumed == len(ledger.blocks):
         yield from wrapped("nothing was left to do: earlier runs have done all blocks", columns, 2)
     if ledger.undone:
-        words = "are not done and not counted above; the next run does them again and replaces what they have left in"
-        yield from wrapped(f"{ledger.undone:,} blocks {words} the output", columns, 2)
+        blocks = "1 block is" if ledger.undone == 1 else f"{ledger.undone:,} blocks are"
+        words = "not done and not counted above; the next run repeats that work and replaces the partial output"
+        yield from wrapped(f"{blocks} {words}", columns, 2)
     if ledger.log is None:
         yield from wrapped("no stage writes: nothing was put anywhere", columns, 2)
     else:
@@ -66,6 +67,10 @@ def documents(ledger: RunLedger, stages: Sequence[str], columns: int | None = No
         ):
             if there and folder.names(name):
                 yield f"  {what:<17}  {place.rstrip('/')}/{name}"
+        if whole.failed:
+            documents = "1 document" if whole.failed == 1 else f"{whole.failed:,} documents"
+            hint = "process them again with --retry-failed, or run(retry_failed=True)"
+            yield from wrapped(f"{documents} in quarantine because a stage failed: {hint}", columns, 2)
 
 
 def interrupted(ledger: RunLedger, where: str = "") -> str:
@@ -101,8 +106,10 @@ def failures(record: RunRecord) -> str:
     """How much failed and what happened to the first of it."""
     total, shown = record.failures_total, record.failures[:SHOWN_FAILURES]
     lines = [f"pipeline {record.name!r}: {_failed(record)}."]
+    told: set[tuple[str, str]] = set()
     for failure in shown:
-        lines += ["", *_failure(failure)]
+        lines += ["", *_failure(failure, (failure.stage, failure.error) in told)]
+        told.add((failure.stage, failure.error))
     if total > len(shown):
         lines += ["", f"and {total - len(shown)} more: see .result.failures of this error."]
     from gristmill.scheduling.events import Death  # a run that goes well need not load it so early
@@ -130,15 +137,33 @@ def _failed(record: RunRecord) -> str:
     return f"{total:,} {what} failed ({items:,} item{'s' * (items != 1)})"
 
 
-def _failure(failure: Failure) -> Iterator[str]:
+def _failure(failure: Failure, is_known: bool) -> Iterator[str]:
+    """Describe a failure. One line if the same error of the same stage was described before."""
     items = f" ({failure.items} item{'s' * (failure.items != 1)})"
-    yield f"stage {failure.stage!r}, task {failure.task_id}{items}: {failure.error}"
+    yield f"stage {failure.stage!r}, task {failure.task_id}{items}: {'the same error' if is_known else failure.error}"
+    if is_known:
+        return
     if failure.story:
         yield "  what happened:"
-        yield from (f"    {line}" for line in failure.story)
+        yield from (f"    {line}" for line in _without_repeats(failure.story))
     if failure.detail.strip():
         yield "  where:"
         yield from (f"    {line}" for line in failure.detail.strip("\n").splitlines())
+
+
+def _without_repeats(story: Sequence[str]) -> Iterator[str]:
+    """The lines of a story, with "the same error" for an error that the attempt before raised as well."""
+    last = ""
+    for line in story:
+        attempt, is_failure, error = line.partition(": attempt ")
+        worker, _, error = error.partition(": ")
+        if not is_failure or not error:
+            yield line
+        elif error == last:
+            yield f"{attempt}{is_failure}{worker}: the same error"
+        else:
+            last = error
+            yield line
 
 
 def _overview(record: RunRecord) -> Iterator[str]:

@@ -35,11 +35,15 @@ class Verified:
 
     def summary(self) -> str:
         state = "" if self.blocks == self.all_blocks else f" (of {self.all_blocks:,}; the run is not finished)"
-        outcome = f"{len(self.problems):,} problems" if self.problems else "everything is as it was written"
+        outcome = _n(len(self.problems), "problem") if self.problems else "everything is as it was written"
         return (
-            f"{self.url}: {self.blocks:,} blocks{state}, {self.files:,} files, {self.bytes:,} bytes, "
-            f"{self.documents:,} documents kept: {outcome}"
+            f"{self.url}: {_n(self.blocks, 'block')}{state}, {_n(self.files, 'file')}, {_n(self.bytes, 'byte')}, "
+            f"{_n(self.documents, 'document')} kept: {outcome}"
         )
+
+
+def _n(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def verify_output(output: str) -> Verified:

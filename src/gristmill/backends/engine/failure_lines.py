@@ -30,6 +30,8 @@ class FailureLines:
     def catch_up(self, now: float) -> None:
         """Say in one line what has not been said, unless that was done a moment ago."""
         if self._untold and now >= self._tell_at:
-            self._show("; ".join(f"{stage}: {n:,} more tasks failed" for stage, n in self._untold.items()))
+            self._show(
+                "; ".join(f"{stage}: {n:,} more task{'s' * (n != 1)} failed" for stage, n in self._untold.items())
+            )
             self._untold.clear()
             self._tell_at = now + _FAILURES_EVERY_S

@@ -86,7 +86,7 @@ class ParquetReader(FileReader):
         if kind is not None and str(kind) != "null" and not is_text(kind):
             raise PlanError(
                 f"{self.name!r}: the column {self.text_field!r} of {part.path} is of type {kind}, not text.\n"
-                "    say text_field=... where the text is in another column, or text_field=None where there is none."
+                "    Set text_field=... if the text is in another column, or text_field=None if there is none."
             )
         return {field.name: set(paths_in(field.type, field.name)) for field in schema}
 

@@ -101,7 +101,7 @@ def check(
     if text_field is not None and text_field not in found:
         raise PlanError(
             f"{reader!r}: the first records of {path} have no field {text_field!r}; they have: {there}.\n"
-            "    say text_field=... where the text is in another field, or text_field=None where there is none."
+            "    Set text_field=... if the text is in another field, or text_field=None if there is none."
         )
     made: set[str] = set()
     for stage in stages:
