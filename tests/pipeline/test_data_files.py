@@ -190,3 +190,20 @@ def test_a_file_on_another_storage_counts_by_what_the_storage_tells(tmp_path):
     assert differences(before, described(stage)) == []
     storage.pipe_file("/tables/a.txt", b"longer")
     assert len(differences(before, described(stage))) == 1
+
+
+def test_a_storage_that_may_not_be_asked_is_no_error(monkeypatch):
+    pytest.importorskip("s3fs")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # nothing listens there
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+    class Remote(Tagged):
+        def fingerprint_files(self) -> list[str]:
+            return ["s3://models/weights.bin"]
+
+    assert '["weights.bin", null, "is not there"]' in json.dumps(described(Modify(Remote({}))))

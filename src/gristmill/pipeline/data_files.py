@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.config.paths import is_path_name, may_name_path
+from gristmill.errors import PlanError
 from gristmill.ledger.sides import is_output
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.data_files import DataFiles
+from gristmill.storage import plain_errors, storage_of
 
 Stamp = list[Any]
 """The name of a file, its size, and a hash of its content or the time of its last change."""
@@ -114,12 +116,11 @@ def _of_file(file: Path, name: str) -> Stamp:
 
 def _of_remote(url: str) -> list[Stamp]:
     """A file on a storage, by what the storage tells of it in one request; nothing if it tells nothing."""
-    from fsspec.core import url_to_fs
-
     try:
-        storage, path = url_to_fs(url)
-        told = storage.info(path)
-    except (OSError, ValueError, ImportError):  # the stage reports what is wrong when it opens the file
+        with plain_errors(url, {}):
+            storage, path = storage_of(url, {})
+            told = storage.info(path)
+    except PlanError:  # the stage reports what is wrong when it opens the file, and may have credentials for it
         return []
     version = next((str(told[key]) for key in REMOTE if told.get(key)), "")
     name = os.path.basename(str(path).partition("?")[0].rstrip("/"))
