@@ -4,6 +4,7 @@ import sys
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -100,6 +101,19 @@ def test_the_users_own_schema_metadata_is_kept():
 def test_a_table_that_needs_no_change_is_not_copied():
     table = pa.table({"text": pa.array(["a"], pa.large_string())})
     assert DocumentBatch(data=table).to_pyarrow() is table
+
+
+def test_columns_of_several_kinds_come_back_from_pandas_whatever_was_done_to_the_frame():
+    frame = DocumentBatch(data=pd.DataFrame({"a": [[1, "x"], 3], "text": ["t", "u"], "b": [1, "y"]})).to_pandas()
+    turned = DocumentBatch(data=frame[["b", "text", "a"]])
+    assert turned.columns == ["b", "text", "a"]
+    assert turned.to_pylist() == [{"b": 1, "text": "t", "a": [1, "x"]}, {"b": "y", "text": "u", "a": 3}]
+    more = DocumentBatch(data=frame.assign(new=[1, "z"]))
+    assert [row["new"] for row in more.to_pylist()] == [1, "z"]
+    frame["a"] = pd.Series([np.array([1, 2]), pd.NA], dtype=object)
+    assert [row["a"] for row in DocumentBatch(data=frame).to_pylist()] == [[1, 2], None]
+    alone = DocumentBatch(data=frame[["b"]])
+    assert alone.to_pylist() == [{"b": 1}, {"b": "y"}]
 
 
 @given(rows)

@@ -50,18 +50,24 @@ def as_table(data: Any) -> pa.Table:
 def _of_frame(frame: pd.DataFrame) -> pa.Table:
     """A frame as a table. Columns of JSON text, and those whose values have no type in common, are JSON text."""
     noted = [name for name in frame.attrs.get(NOTES) or () if name in frame.columns and frame[name].dtype == object]
+    rest = frame.drop(columns=noted) if noted else frame
+    try:
+        table = pa.Table.from_pandas(rest, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        mixed = _without_type(rest)
+        if not mixed:
+            raise
+        noted += mixed
+        table = pa.Table.from_pandas(rest.drop(columns=mixed), preserve_index=False)
     if not noted:
-        try:
-            return pa.Table.from_pandas(frame, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            noted = _without_type(frame)
-            if not noted:
-                raise
-    table = pa.Table.from_pandas(frame.drop(columns=noted), preserve_index=False)
-    for name in noted:
-        where = frame.columns.get_loc(name)
-        table = table.add_column(where, json_field(name), json_array(frame[name].tolist()))
-    return table
+        return table
+    others = iter(zip(table.schema, table.columns, strict=True))
+    made = [
+        (json_field(str(name)), json_array(frame[name].tolist())) if name in noted else next(others)
+        for name in frame.columns
+    ]
+    fields, arrays = zip(*made, strict=True)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=table.schema.metadata))
 
 
 def _without_type(frame: pd.DataFrame) -> list[str]:
@@ -99,8 +105,11 @@ def json_field(name: str) -> pa.Field:
 
 
 def json_array(values: Sequence[Any]) -> pa.Array:
-    """Values as JSON text; None and not a number are null."""
-    texts = [None if value is None or value is not value or value != value else text_of(value) for value in values]
+    """Values of a frame as JSON text. What pandas takes for missing is null: None, not a number, `pandas.NA`."""
+    import pandas as pd
+
+    missing = [pd.api.types.is_scalar(value) and pd.isna(value) for value in values]
+    texts = [None if gone else text_of(value) for value, gone in zip(values, missing, strict=True)]
     return pa.array(texts, pa.large_string())
 
 
