@@ -108,3 +108,14 @@ def test_a_plain_path_is_used_without_fsspec(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", code + "print('fsspec' in sys.modules)"]
     assert subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300).stdout == "False\n"
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="no folder here that cannot be synced")
+def test_a_file_system_that_cannot_sync_folders_is_no_error():
+    descriptor = os.open("/proc/self", os.O_RDONLY)
+    try:
+        with pytest.raises(OSError, match="Invalid argument"):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    Folder("/proc/self").sync(["no-such-file"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import re
@@ -191,7 +192,7 @@ class Folder:
                     os.fsync(file.fileno())
             os.replace(temporary, path)
             if durable:
-                _sync(parent)
+                _sync_folder(parent)
         except BaseException as error:
             if os.path.exists(temporary):
                 os.unlink(temporary)
@@ -207,9 +208,12 @@ class Folder:
         if not self.is_local:
             return
         paths = [self.path(name) for name in names]
-        for path in [*paths, *dict.fromkeys(os.path.dirname(path) for path in paths)]:
+        for path in paths:
             with suppress(FileNotFoundError):
                 _sync(path)
+        for parent in dict.fromkeys(os.path.dirname(path) for path in paths):
+            with suppress(FileNotFoundError):
+                _sync_folder(parent)
 
     def read(self, name: str) -> bytes:
         """All of a file; `FileNotFoundError` if there is none."""
@@ -258,6 +262,18 @@ class Folder:
                 self.fs.rm(path, recursive=True)
         except FileNotFoundError:
             pass
+
+
+def _sync_folder(path: str) -> None:
+    """Write a folder's list of names to the disk, where the file system can do that: some network file systems cannot.
+
+    A folder may also be open to writing and not to reading.
+    """
+    try:
+        _sync(path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EACCES):
+            raise
 
 
 def _sync(path: str) -> None:
