@@ -300,6 +300,15 @@ def test_a_file_that_is_no_pipeline_is_said_to_be_none(tmp_path, capsys):
     assert "is no pipeline: name a YAML file" in capsys.readouterr().err
 
 
+def test_a_folder_is_no_pipeline_and_the_file_in_it_is_suggested(tmp_path, capsys):
+    (tmp_path / "curate").mkdir()
+    assert main(["run", str(tmp_path / "curate")]) == 2
+    assert "curate is a folder: name the file of the pipeline\n" in capsys.readouterr().err
+    (tmp_path / "curate" / "clean.yaml").write_text("stages: []")
+    assert main(["run", str(tmp_path / "curate")]) == 2
+    assert f"such as {tmp_path / 'curate' / 'clean.yaml'}" in capsys.readouterr().err
+
+
 def test_a_reader_that_was_not_told_what_to_read(tmp_path, capsys):
     (tmp_path / "p.yaml").write_text("name: p\nstages: [{JsonlReader: {}}, {JsonlWriter: {path: out}}]\n")
     assert main(["run", str(tmp_path / "p.yaml")]) == 1

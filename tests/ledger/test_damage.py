@@ -387,6 +387,25 @@ def test_verify_names_what_is_missing_and_unexpected_and_refuses_other_folders(c
     assert "is not the output of a run" in capsys.readouterr().err
 
 
+def test_verify_does_not_call_files_of_an_unfinished_run_problems(corpus, tmp_path, capsys):
+    """A run that was killed leaves files of blocks that are in no commit."""
+    out = tmp_path / "out"
+    result = execute(*stages("filter", corpus, out))
+    (out / "_gristmill/ledger.json").unlink()  # it is written at the end of a run
+    for path in commit_files(out):
+        path.unlink()
+    files = len(written(out))
+    found = verify_output(str(out))
+    assert not found.problems and found.unfinished == files and found.all_blocks == len(result.ledger.blocks)
+    assert f"; {files} files of unfinished blocks: the next run replaces them" in found.summary()
+    (out / "part-000099.jsonl").touch()  # a block that the run does not have
+    assert verify_output(str(out)).problems == ["unexpected: part-000099.jsonl"]
+    (out / "part-000099.jsonl").unlink()
+    execute(*stages("filter", corpus, out))
+    found = verify_output(str(out))
+    assert not found.problems and not found.unfinished
+
+
 def test_random_damage_to_any_file_is_found_by_verify(kind, done):
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)

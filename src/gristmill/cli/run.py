@@ -68,6 +68,10 @@ def load(
     if not target.endswith((".yaml", ".yml")):
         if overrides:
             raise UsageError(f"--set is for pipelines in YAML; {target} is Python: change it there")
+        if os.path.isdir(target) and not os.path.exists(os.path.join(target, "__init__.py")):
+            inside = sorted(name for name in os.listdir(target) if name.endswith((".yaml", ".yml")))
+            example = f", such as {os.path.join(target, inside[0])}" if inside else ""
+            raise UsageError(f"{target} is a folder: name the file of the pipeline{example}")
         if os.path.isfile(target) and not target.endswith(".py"):
             raise UsageError(f"{target} is no pipeline: name a YAML file (.yaml), a Python file (.py) or a module")
         return load_pipeline(target)

@@ -32,13 +32,17 @@ class Verified:
     files: int = 0
     bytes: int = 0
     documents: int = 0
+    unfinished: int = 0
+    """Files of blocks that an unfinished run has not done: no problem, the run that resumes replaces them."""
 
     def summary(self) -> str:
         state = "" if self.blocks == self.all_blocks else f" (of {self.all_blocks:,}; the run is not finished)"
         outcome = _n(len(self.problems), "problem") if self.problems else "everything is as it was written"
+        left = f"; {_n(self.unfinished, 'file')} of unfinished blocks: the next run replaces them"
         return (
             f"{self.url}: {_n(self.blocks, 'block')}{state}, {_n(self.files, 'file')}, {_n(self.bytes, 'byte')}, "
             f"{_n(self.documents, 'document')} kept: {outcome}"
+            f"{left if self.unfinished else ''}"
         )
 
 
@@ -68,6 +72,8 @@ class _Check:
         self.folder = log.folder
         self.found = found
         self.named: set[str] = set()
+        self.done: set[int] = set()
+        """The blocks that are in the log of the output."""
 
     def all(self) -> None:
         run = self.log.run_json()
@@ -75,7 +81,7 @@ class _Check:
         names, mark = OutputNames(""), ""
         if run is not None:
             names, self.found.all_blocks, mark = _output_of(self.log, run)
-            total = self._log(self.log, names)
+            total = self._log(names)
             self._ledger(total)
         elif self.folder.names(COMMITS) or self.folder.exists(LEDGER):  # else a run that stopped in its first phase
             self.found.problems.append(f"missing: {RUN}, which says what the commits are of")
@@ -84,19 +90,18 @@ class _Check:
         self._unexpected(names, mark)
         self.found.documents = total.kept
 
-    def _log(self, log: CommitLog, names: OutputNames) -> Entry:
-        """Check the blocks of a log; gives the sum of their entries."""
+    def _log(self, names: OutputNames) -> Entry:
+        """Check the blocks of the log; return the sum of their entries."""
         total = Entry()
-        seen: set[int] = set()
-        for block, entry, _ in log.commits():
-            if block in seen:
+        for block, entry, _ in self.log.commits():
+            if block in self.done:
                 continue
-            seen.add(block)
+            self.done.add(block)
             self._entry(block, entry, names)
             total.add(entry)
             total.files.clear()
-        self.found.blocks += len(seen)
-        self._files(log.folder, _stamps(log))
+        self.found.blocks += len(self.done)
+        self._files(self.folder, _stamps(self.log))
         return total
 
     def _entry(self, block: int, entry: Entry, names: OutputNames) -> None:
@@ -177,14 +182,24 @@ class _Check:
             self._files(self.folder, beside)
 
     def _unexpected(self, names: OutputNames, mark: str) -> None:
-        """Find files that look like the run's and are in no log."""
+        """Find files that look like the run's and are in no log. A run that was stopped may leave some."""
+        is_unfinished = not self.folder.exists(LEDGER) and self.found.blocks < self.found.all_blocks
+        unexpected: list[str] = []
         if names.extension:
-            found = (name for name, _ in names.found_in(self.folder))
-            self.found.problems += [f"unexpected: {name}" for name in found if name not in self.named]
+            for name, block in names.found_in(self.folder):
+                if name in self.named:
+                    continue
+                if is_unfinished and block < self.found.all_blocks and block not in self.done:
+                    self.found.unfinished += 1
+                else:
+                    unexpected.append(name)
         for place in PLACES:
             for name in self.folder.names(place, unfinished=True):
-                if is_temporary(name, mark):
-                    self.found.problems.append(f"unexpected: {place}{'/' * bool(place)}{name}")
+                if is_temporary(name, mark) and is_unfinished:
+                    self.found.unfinished += 1
+                elif is_temporary(name, mark):
+                    unexpected.append(f"{place}{'/' * bool(place)}{name}")
+        self.found.problems += [f"unexpected: {name}" for name in unexpected]
 
 
 def _output_of(log: CommitLog, run: Mapping[str, Any] | None) -> tuple[OutputNames, int, str]:

@@ -101,7 +101,11 @@ class Cost:
 
     def forecast(self) -> Forecast:
         iterations = -(-self.bands // self.at_once)
-        many = f", {self.at_once} bands at a time in {iterations} iterations" if self.bands > 1 else ""
+        many = (
+            f", {self.at_once} bands at a time in {iterations} iteration{'s' * (iterations != 1)}"
+            if self.bands > 1
+            else ""
+        )
         return Forecast(
             self.looked.documents, self.looked.text_bytes, self.peak_bytes, self.disk_bytes, self.seconds, many
         )
