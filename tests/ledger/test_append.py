@@ -121,6 +121,7 @@ def test_a_run_that_appends_and_is_stopped_at_any_file_is_finished_by_the_next(c
                 execute(*stages(corpus, out), append=True)
             except Stopped:
                 monkeypatch.undo()
+                assert not [line for line in verify_output(str(out)).problems if "ledger.json" in line], stop_after
                 execute(*stages(corpus, out), append=True)
             monkeypatch.undo()
         return stop_after - left[0]

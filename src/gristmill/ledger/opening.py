@@ -128,6 +128,8 @@ def begin(log: CommitLog, found: Found, made_of: Mapping[str, Any]) -> Iterator[
         log.write_run(made_of)
         return
     log.folder.mark = str(found.run.get("mark", ""))
+    if found.new_inputs or found.again:
+        log.folder.remove(LEDGER)  # it counts other documents than those that will be there
     if found.new_inputs:
         log.write_run(made_of, log.folder.mark)
     if found.again or len(log.folder.names(COMMITS)) > _COMPACT:
