@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -79,3 +81,14 @@ def test_any_text_is_a_url_or_none_and_never_an_error(text):
     for url in (text, f"https://{text}", f"https://h/?{text}", f"s3://{text}"):
         assert public_url(public_url(url)) == public_url(url)
         without_secrets(url)
+
+
+@pytest.mark.parametrize("word", ["x", "a1-", "ab+", "key", "&a=b", "?a", "://"])
+def test_the_time_for_a_long_message_grows_with_its_length_only(word):
+    """Messages hold whole documents at times. With the square of the length this would take an hour."""
+    call = (
+        "from gristmill.secrets import without_secrets\n"
+        f"text = without_secrets({word!r} * (2 << 20) + ' https://u:p@host/b?page=1&sig=2')\n"
+        "assert text.endswith(' https://host/b?page=1')"
+    )
+    subprocess.run([sys.executable, "-c", call], check=True, timeout=600)

@@ -42,7 +42,8 @@ _RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=]*(?:[-_.][A-Za-z0-
 _LONG = 32
 """A value of so many random characters may be a secret, whatever its parameter is called."""
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s\"'<>`|\\]+")
+# The length of a protocol has a limit: else the time would grow with the square of a long word without "://".
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{0,30}://[^\s\"'<>`|\\]+")
 _ASSIGNED = re.compile(r"(?<=[?&])([\w.\-]+)=([^&\s\"'<>`#)\]}]+)")
 
 
