@@ -17,7 +17,8 @@ from tests.stages.deduplication.in_process import InProcess
 
 from gristmill.cli.main import main
 from gristmill.pipeline import Pipeline
-from gristmill.pipeline.forecast import forecast, look
+from gristmill.pipeline.forecast import forecast, forecasts, look
+from gristmill.stages.core import CompositeStage
 from gristmill.stages.deduplication.exact import ExactDeduplication, LineDeduplication
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
@@ -200,3 +201,16 @@ def test_a_dry_run_prints_the_forecast_and_what_it_leaves_out(tmp_path, document
     assert len(lines) == 3
     assert " documents, " in lines[0] and "of 4.0 GB" in lines[1] and "(ScoreFilter) drop" in lines[2]
     assert not (tmp_path / "out").exists()
+
+
+def test_a_stage_inside_a_composite_has_a_forecast_too(tmp_path, documents):
+    class Both(CompositeStage):
+        name = "both"
+
+        def decompose(self):
+            return [ExactDeduplication(), FuzzyDeduplication()]
+
+    put(tmp_path / "in", documents, "jsonl")
+    stages = [JsonlReader(str(tmp_path / "in")), Both(), JsonlWriter(str(tmp_path / "out"))]
+    lines = list(forecasts(Pipeline("composite", stages=stages), InProcess()))
+    assert {line.partition(":")[0] for line in lines} == {"ExactDeduplication", "FuzzyDeduplication"}

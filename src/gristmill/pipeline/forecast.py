@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def forecasts(pipeline: Pipeline, executor: Executor) -> Iterator[str]:
     """The forecasts of all stages of a pipeline that need all documents."""
-    if not has_barrier(pipeline.stages):
+    stages = flatten(pipeline.stages)
+    if not has_barrier(stages):
         return
     reader = pipeline.stages[0]
     blocks = reader.source() or []
-    stages = flatten(pipeline.stages)
     for n, stage in enumerate(stages):
         if isinstance(stage, BarrierStage):
             memory, workers = limits_of(executor, stage.memory_limit)
