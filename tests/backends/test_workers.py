@@ -146,7 +146,7 @@ class Surroundings(ProcessingStage[Numbers, Numbers]):
 def test_gpus_are_those_the_worker_was_given(run, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     whole = Surroundings("whole", 0.02).with_(resources=Resources(cpus=0.1, gpus=1), num_workers=2)
-    pair = Surroundings("pair").with_(resources=Resources(cpus=0.1, gpus=2))
+    pair = Surroundings("pair").with_(resources=Resources(cpus=0.1, gpus=2), num_workers=1)
     part = Surroundings("part", 0.02).with_(resources=Resources(cpus=0.1, gpus=0.5), num_workers=2)
     result = run([Surroundings("cpu"), whole, pair, part], numbers(30), num_gpus=5, num_cpus=2)
     seen = {name: {json.dumps(task.data[name]) for task in result} for name in ("cpu", "whole", "pair", "part")}
@@ -177,8 +177,15 @@ def test_workers_are_replaced_when_they_are_old(run, tmp_path, fixed):
     stage = Diary(tmp_path, nap=0.05).with_(
         worker_max_lifetime_m=0.5 / 60, worker_restart_interval_m=0.001 / 60, num_workers=fixed
     )
-    result = run([stage], numbers(40), num_cpus=1, worker_restart_interval_m=0)
-    assert len(result) == 40
+
+    def until_three_are_set_up():
+        for task in numbers(4000):
+            yield task
+            if len(read(tmp_path, "diary-setup")) >= 3:
+                return
+
+    result = run([stage], until_three_are_set_up(), num_cpus=1, worker_restart_interval_m=0)
+    assert result.ok and len(result) < 4000
     set_up = read(tmp_path, "diary-setup")
     assert len(set_up) >= 3
     assert sorted(read(tmp_path, "diary-teardown")) == sorted(set_up)

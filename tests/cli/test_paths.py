@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gristmill.config import load
+from gristmill.config.load import load
 from gristmill.pipeline import Pipeline
 from gristmill.stages.registry import arguments_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.config import load
+from gristmill.config.load import load
 from gristmill.errors import PipelineFileError
 
 HEAD = "name: test\nimports: [house_stages]\nstages:\n"

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gristmill import LocalExecutor, Pipeline, Resources, processing_stage
-from gristmill.config import dump, load
+from gristmill.config.dump import dump
+from gristmill.config.load import load
 from gristmill.config.nodes import read
 from gristmill.config.problems import Problems
 from gristmill.errors import PlanError

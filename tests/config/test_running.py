@@ -10,7 +10,7 @@ from gristmill import LocalExecutor, Pipeline
 from gristmill.backends.executors import EXECUTORS, Home, make_executor
 from gristmill.cli.main import EXECUTORS as NAMES
 from gristmill.cli.main import main
-from gristmill.config import load
+from gristmill.config.load import load
 from gristmill.core.client import RayClient, RayClientError
 from gristmill.errors import PipelineFileError, PlanError
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from gristmill.cli.main import _parser
-from gristmill.config import load
+from gristmill.config.load import load
 
 MANIFEST = Path(__file__).parents[2] / "deploy" / "kuberay" / "rayjob.yaml"
 

@@ -37,7 +37,7 @@ def _pipeline(output: str, target: str | None) -> Pipeline:
         from gristmill.cli.run import load
 
         return load(target, ())[0]
-    from gristmill import config
+    from gristmill.config.load import load as load_file
     from gristmill.pipeline import Pipeline
     from gristmill.pipeline.documents import remembered
 
@@ -53,7 +53,7 @@ def _pipeline(output: str, target: str | None) -> Pipeline:
             "if you trust it, name the pipeline with --pipeline FILE.yaml"
         )
 
-    return Pipeline.of_file(config.load(text, announce=refuse))
+    return Pipeline.of_file(load_file(text, announce=refuse))
 
 
 def lines(explanation: Explanation, width: int) -> Iterator[str]:

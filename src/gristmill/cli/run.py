@@ -75,7 +75,7 @@ def load(
         if os.path.isfile(target) and not target.endswith(".py"):
             raise UsageError(f"{target} is no pipeline: name a YAML file (.yaml), a Python file (.py) or a module")
         return load_pipeline(target)
-    from gristmill import config
+    from gristmill.config.load import load as load_file
     from gristmill.errors import PipelineFileError
     from gristmill.pipeline import Pipeline
 
@@ -83,7 +83,7 @@ def load(
         print(f"{target} imports {module}", flush=True)
 
     try:
-        return Pipeline.of_file(config.load(target, overrides, announce, executor)), None
+        return Pipeline.of_file(load_file(target, overrides, announce, executor)), None
     except PipelineFileError as error:
         raise UsageError(str(error), has_place=True) from error
 

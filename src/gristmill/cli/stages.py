@@ -66,7 +66,7 @@ def _import(place: str) -> None:
     if not place.endswith((".yaml", ".yml")):
         load_module(place)
         return
-    from gristmill.config import import_of_file
+    from gristmill.config.load import import_of_file
     from gristmill.errors import PipelineFileError
 
     try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +54,7 @@ def read(path: Path) -> bytes:
 def write(path: Path, data: bytes) -> None:
     """Put a file with mode 0600 into a trusted folder, whole or not at all: others may be reading or writing it."""
     with open_folder(path.parent) as (folder, _):
-        name = f".{secrets.token_hex(8)}.tmp"
+        name = f".{os.urandom(8).hex()}.tmp"
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
             with open(fd, "wb") as file:

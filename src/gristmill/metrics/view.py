@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-from gristmill.metrics.progress import InputProgress
-from gristmill.scheduling.snapshot import Snapshot
+if TYPE_CHECKING:
+    from gristmill.metrics.progress import InputProgress
+    from gristmill.scheduling.snapshot import Snapshot
 
 MODES = ("auto", "live", "lines", "notebook", "off")
 

@@ -23,7 +23,7 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import EmptyTask, Task
 
 if TYPE_CHECKING:
-    from gristmill.config import ExecutorChoice, PipelineFile
+    from gristmill.config.load import ExecutorChoice, PipelineFile
     from gristmill.core.client import RayClient
 
 
@@ -56,9 +56,9 @@ class Pipeline:
         ``overrides`` change what it says, as ``--set`` does: ``"ScoreFilter.text_field=body"``. Raises
         `PipelineFileError`, with all that is wrong by file and line.
         """
-        from gristmill import config
+        from gristmill.config.load import load
 
-        return cls.of_file(config.load(source, overrides))
+        return cls.of_file(load(source, overrides))
 
     @classmethod
     def of_file(cls, file: PipelineFile) -> Self:
@@ -74,15 +74,15 @@ class Pipeline:
         Stages and what they are made with must be registered (`gristmill.stages.registry.register`); a `PlanError`
         names those that are not.
         """
-        from gristmill import config
+        from gristmill.config.dump import dump
 
-        return config.dump(self.name, self.description, self.stages, self.executor, self.ray_client)
+        return dump(self.name, self.description, self.stages, self.executor, self.ray_client)
 
     def _as_yaml(self) -> str | None:
-        from gristmill import config
+        from gristmill.config.dump import dump
 
         try:
-            return config.dump(self.name, self.description, self.stages, self.executor, self.ray_client, to_keep=True)
+            return dump(self.name, self.description, self.stages, self.executor, self.ray_client, to_keep=True)
         except PlanError:
             return None
 
