@@ -1,5 +1,6 @@
 """For all tests."""
 
+import os
 import signal
 
 from hypothesis import settings
@@ -11,3 +12,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The time that a test takes says more about the machine than about the code.
 settings.register_profile("gristmill", deadline=None)
 settings.load_profile("gristmill")
+
+# pytest loads readline, which sets the width of a terminal in the environment of the process, behind os.environ: what
+# tests start would see it, and processes of pytest-xdist do.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+    os.unsetenv(name)

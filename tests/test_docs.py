@@ -3,7 +3,6 @@
 import importlib.util
 import inspect
 import json
-import os
 import re
 import subprocess
 import sys
@@ -33,9 +32,7 @@ def options() -> dict[str, str]:
 
 
 def python(*arguments: str, cwd: Path) -> str:
-    # pytest loads readline, which sets COLUMNS where os.environ does not show it: a child without `env` would see it
-    env = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
-    run = subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, env=env)
+    run = subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
