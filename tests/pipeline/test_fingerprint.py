@@ -24,7 +24,10 @@ def test_a_registered_stage_is_its_name_and_arguments_with_defaults():
         "name": "ScoreFilter",
         "class": "ScoreFilter",
         "arguments": {
-            "filter_obj": {"class": "ShortLinesFilter", "arguments": {"max_ratio": 0.67, "length": 7}},
+            "filter_obj": {
+                "class": "ShortLinesFilter",
+                "arguments": {"max_ratio": 0.67, "length": 7, "blank_lines": False, "exclusive": False},
+            },
             "text_field": "body",
             "score_field": None,
             "invert": False,

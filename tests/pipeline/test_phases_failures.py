@@ -259,5 +259,5 @@ def test_a_file_of_which_nothing_is_left_behind_the_cut_is_told(tmp_path, monkey
         (source / "b.jsonl").write_text("\n" * (source / "b.jsonl").stat().st_size)
 
     monkeypatch.setattr(ExactDeduplication, "decide", emptied)
-    with pytest.raises(PipelineFailed, match="with 0 documents was not there when duplicates were looked for"):
+    with pytest.raises(PipelineFailed, match=r"b\.jsonl changed after the run was planned"):
         run(source, tmp_path / "out", ExactDeduplication(), blocksize=None)

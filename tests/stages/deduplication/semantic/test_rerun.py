@@ -104,13 +104,22 @@ def test_fresh_starts_over_and_leaves_what_is_not_ours(source, tmp_path):
 
 
 def test_files_that_no_log_tells_of_are_refused(source, tmp_path):
-    foreign = tmp_path / "out" / "duplicates" / "clusters-0.parquet"
+    foreign = tmp_path / "out" / "duplicates" / "clusters-00000000-00000003.00000.parquet"
     foreign.parent.mkdir(parents=True)
-    foreign.write_text("of nobody knows whom")
+    foreign.write_text("of another program")
     for fresh in (False, True):
-        with pytest.raises(OutputChanged, match=r"duplicates/clusters-0\.parquet, but no log of a run"):
+        with pytest.raises(OutputChanged, match=r"duplicates/clusters-[\d.-]+\.parquet, but no log of a run"):
             run(source, tmp_path / "out", fresh=fresh)
     assert foreign.exists()
+
+
+def test_files_of_the_user_with_other_names_are_left_alone(source, tmp_path):
+    foreign = tmp_path / "out" / "duplicates" / "clusters-0.parquet"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("notes")
+    run(source, tmp_path / "out")
+    run(source, tmp_path / "out", fresh=True)
+    assert foreign.read_text() == "notes"
 
 
 class Stopped(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 ROWS_PER_FILE = 1 << 18
 """Rows of a result that are held at a time; one file each."""
 STEP = 4096
+RECORDS_NAME = re.compile(r"clusters-\d{8,}-\d{8,}\.\d{5,}\.parquet")
+"""What `file_name` gives."""
 
 
 def file_name(task: ClusterRange, number: int) -> str:

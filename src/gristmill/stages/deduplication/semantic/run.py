@@ -23,7 +23,7 @@ from gristmill.stages.deduplication.semantic.cluster import (
 )
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE, StoreEmbeddingsStage
 from gristmill.stages.deduplication.semantic.identify import IdentifyDuplicatesStage
-from gristmill.stages.deduplication.semantic.pairwise_stage import PairwiseStage
+from gristmill.stages.deduplication.semantic.pairwise_stage import RECORDS_NAME, PairwiseStage
 from gristmill.stages.deduplication.semantic.parts import check_fields, cluster_ranges, length_of_first, settled
 from gristmill.stages.deduplication.semantic.removal import RemoveSemanticDuplicates, write_removed
 from gristmill.stages.deduplication.semantic.result import SemanticDeduplicationResult
@@ -308,8 +308,8 @@ class Run:
 
         def pieces() -> Iterator[tuple[list[str], list[float]]]:
             for name in folder.names():
-                if not (name.startswith("clusters-") and name.endswith(".parquet")):
-                    continue  # somebody else's
+                if not RECORDS_NAME.fullmatch(name):
+                    continue  # a file of the user's
                 with folder.fs.open(folder.path(name), "rb") as file:
                     table = pq.ParquetFile(file).read(columns=[SOURCE, "similarity"])
                 yield table.column(SOURCE).to_pylist(), table.column("similarity").to_pylist()
