@@ -165,3 +165,25 @@ def test_a_worker_with_a_unit_that_could_be_resumed_does_not_make_room() -> None
     w.suspended.update({u.key: u for u in w.assigned})
     w.assigned.clear()
     assert not turns._could_make_room(s.state, s.state.steps[0], w)
+
+
+def test_lost_data_is_rebuilt_although_a_suspended_suspect_blocks_the_only_worker() -> None:
+    """Other work must not run in that worker, and the budget does not let the suspect resume."""
+    s = Script(StepSpec("a", gpu=UNIT), StepSpec("b", gpu=2 * UNIT), nodes=(cpus(4, 1),), budget=1000)
+    s.give(1)
+    s.start()
+    s.die()  # the task becomes a suspect
+    s.start()
+    worker, unit = s.unit()
+    kept, lost = s.outputs(2, size=600, parent=unit, losable=True)
+    s.tell(e.UnitEmitted(worker, unit, (kept, lost), 10))
+    assert s.state.workers[worker].has_suspect and not s.running()
+    said = s.tell(e.DataLost((lost.id,)))
+    assert c.StopWorker(worker) in said
+    s.scheduler.check_progress()
+    s.tell(e.WorkerLeft(worker))
+    s.start()
+    ((_, step, (rebuild,)),) = s.running()
+    assert step == 0 and rebuild in s.state.rebuilds
+    s.tell(cpus(4, 2, node=1))  # b fits here
+    s.to_the_end()

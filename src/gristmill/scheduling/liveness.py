@@ -8,7 +8,7 @@ this in three steps, each only if the one before changed nothing (`unlock`):
 
 1. Units that are suspended in draining workers, or on nodes that became too small, go back to their queues.
 2. The balancer runs, once for each piece of evidence.
-3. The step furthest downstream whose work may start gets a worker. Idle workers of other steps leave for it.
+3. The step furthest downstream whose work may start gets a worker if it has none for it. Idle workers leave for it.
 """
 
 from __future__ import annotations

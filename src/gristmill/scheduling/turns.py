@@ -62,11 +62,14 @@ def _leave(s: State, w: WorkerRec) -> None:
 def make_way(s: State) -> bool:
     """Give a worker to the step furthest downstream whose work may start and that has none for it.
 
-    For use when nothing is under way. Idle workers leave one node, and its free place is reserved for the step. Return
-    whether something changed.
+    A worker in which a suspected unit is suspended takes no other work, so it does not count. For use when nothing is
+    under way. Idle workers leave one node, and its free place is reserved for the step. Return whether something
+    changed.
     """
     for step in reversed(s.steps):
-        if not step.dedicated or not step.queued or not may_run(s, step) or not has_room(s, step) or staying(step):
+        if not step.dedicated or not step.queued or not may_run(s, step) or not has_room(s, step):
+            continue
+        if any(w.is_open for w in staying(step)):
             continue
         if _start_somewhere(s, step):
             return True
