@@ -26,7 +26,7 @@ def options():
     server.start()
     host, port = server.get_host_and_port()
     found = {"endpoint_url": f"http://{host}:{port}", "key": "test", "secret": "test"}
-    Folder("s3://corpus", found).fs.mkdir("corpus")
+    Folder("s3://dedup-corpus", found).fs.mkdir("dedup-corpus")
     yield found
     server.stop()
 
@@ -47,7 +47,7 @@ def put(folder: Folder, local) -> None:
     "stage", [ExactDeduplication(), FuzzyDeduplication(verify=True), FuzzyDeduplication(), LineDeduplication()], ids=str
 )
 def test_files_and_records_on_s3_are_those_on_a_disk(tmp_path, options, stage, front, request):
-    url = f"s3://corpus/{abs(hash(request.node.name))}"
+    url = f"s3://dedup-corpus/{abs(hash(request.node.name))}"
     source, output = Folder(f"{url}/in", options), Folder(f"{url}/out", options)
     put(source, tmp_path / "in")
     storage = {"storage_options": options}
@@ -70,7 +70,7 @@ def test_files_and_records_on_s3_are_those_on_a_disk(tmp_path, options, stage, f
 
 def test_of_a_table_on_s3_no_more_is_fetched_than_the_columns_that_are_wanted(options, monkeypatch):
     table = pa.table({f"c{n}": pa.array(range(n, n + 50_000)) for n in range(20)})
-    folder = Folder("s3://corpus/columns", options)
+    folder = Folder("s3://dedup-corpus/columns", options)
     data = in_arrow(table.replace_schema_metadata({"a": "b"}))
     folder.write("x.arrow", data)
     fetched = []
