@@ -58,6 +58,15 @@ def public_url(url: str) -> str:
     return "::".join(_without(part) for part in url.split("::"))
 
 
+def public_value(text: str) -> str:
+    """Return an argument without the secrets of URLs in it. A text without a URL, such as a local path, stays as it is.
+
+    >>> public_value("/data/a?token=1.jsonl"), public_value("https://example.org/a?token=1")
+    ('/data/a?token=1.jsonl', 'https://example.org/a')
+    """
+    return without_secrets(text) if "://" in text else text
+
+
 def without_query(url: str) -> str:
     """Return a URL of the web up to its query: its end tells the format of the file. Other paths stay as they are."""
     if url.partition("://")[0].rpartition("::")[2].lower() not in WEB:

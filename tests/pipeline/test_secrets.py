@@ -56,3 +56,13 @@ def test_yaml_that_the_user_asks_for_is_whole_and_that_of_the_output_can_be_load
     assert remembered is not None and "hush" not in remembered
     again = Pipeline.from_yaml(remembered)
     assert json.dumps([describe_stage(x) for x in again.stages]) == json.dumps([describe_stage(x) for x in made.stages])
+
+
+def test_a_local_path_that_looks_like_a_query_stays_as_it_is(tmp_path):
+    for name in ("a?token=one.jsonl", "a?token=two.jsonl"):
+        (tmp_path / name).write_text(json.dumps({"text": name}) + "\n")
+    one, two = (JsonlReader(str(tmp_path / f"a?token={word}.jsonl")) for word in ("one", "two"))
+    assert describe_stage(one)["arguments"] != describe_stage(two)["arguments"]
+    output = tmp_path / "out"
+    Pipeline("odd name", stages=[one, JsonlWriter(str(output))]).run()
+    assert "a?token=one.jsonl" in json.loads((output / "_gristmill" / "run.json").read_text())["pipeline"]

@@ -16,7 +16,7 @@ from gristmill.config.nodes import SCALARS
 from gristmill.config.paths import absolute
 from gristmill.core.client import RayClient
 from gristmill.errors import PlanError
-from gristmill.secrets import without_secrets
+from gristmill.secrets import public_value
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
 from gristmill.stages.registry import arguments_of
@@ -134,7 +134,7 @@ class _Writer:
         return self.object(value, where)
 
     def _text(self, text: str) -> str:
-        return without_secrets(text) if self.to_keep else text
+        return public_value(text) if self.to_keep else text
 
     def _settings(self, stage: Stage, where: str) -> dict[str, Any]:
         """What `with_` has changed: the name, and the rest in its order."""

@@ -21,7 +21,7 @@ from gristmill.ledger.differences import CODE, CODE_PARTS
 from gristmill.ledger.sides import is_output
 from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, code_parts, has_own_state, name_of
 from gristmill.pipeline.data_files import data_files
-from gristmill.secrets import without_secrets
+from gristmill.secrets import public_value
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
 from gristmill.stages.registry import arguments_of
@@ -131,5 +131,5 @@ def _scalar(value: Any) -> Any:
         return int(value) if -(1 << 63) <= value < 1 << 63 else str(int(value))
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else repr(float(value))
-    text = without_secrets(str.__str__(value))
+    text = public_value(str.__str__(value))
     return text.encode("utf-8", "backslashreplace").decode()
