@@ -167,6 +167,8 @@ class Shout(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     resources = Resources()
 
+    indifferent = ("flag",)  # the file is a switch of the test, not data
+
     def __init__(self, flag: Path) -> None:
         self.flag = str(flag)
 
