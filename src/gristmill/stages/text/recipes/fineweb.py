@@ -13,6 +13,14 @@ from gristmill.stages.text.recipes.recipe import Recipe, Rule
 PAPER = "Penedo et al. 2024, The FineWeb Datasets, arXiv 2406.17557, section 3.6"
 SUMMARY = "the rules that FineWeb added to Gopher's and C4's"
 
+NEWLINES = Rule(
+    "newlines",
+    "NewlinesToWordsFilter",
+    {"max_ratio": 0.3},
+    "At most 0.3 newlines for each word.",
+    "In the code only. It counts punctuation marks as words; here words are what white space separates.",
+)
+
 LATER = Recipe(
     "fineweb",
     1,
@@ -38,13 +46,7 @@ LATER = Recipe(
             "Lines that were there before hold at most 1 % of the characters.",
             "0.01 is the code's default; the paper says 0.1.",
         ),
-        Rule(
-            "newlines",
-            "NewlinesToWordsFilter",
-            {"max_ratio": 0.3},
-            "At most 0.3 newlines for each word.",
-            "In the code only. It counts punctuation marks as words; here words are what white space separates.",
-        ),
+        NEWLINES,
     ),
 )
 
@@ -74,12 +76,6 @@ FINEWEB = Recipe(
             "Lines that were there before hold less than 1 % of the characters.",
             "0.01 is the code's default; the paper says 0.1.",
         ),
-        Rule(
-            "newlines",
-            "NewlinesToWordsFilter",
-            {"max_ratio": 0.3},
-            "At most 0.3 newlines for each word.",
-            "In the code only. It counts punctuation marks as words; here words are what white space separates.",
-        ),
+        NEWLINES,
     ),
 )
