@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from gristmill import fast_json
 from gristmill.errors import OutputChanged, OutputDamaged, not_writable
-from gristmill.ledger.differences import differences, listed
+from gristmill.ledger.differences import differences, listed, new_inputs
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.lines import DamagedLine, commits_in, line_of, whole
 from gristmill.ledger.lock import FolderLock
@@ -98,14 +98,27 @@ class CommitLog:
         before = self.run_json()
         if before is None:
             return False
-        self.check_format(before)
-        if changes := self._differences(before, fingerprint):
-            raise self.changed(changes)
+        self.check_same(before, fingerprint)
         return True
 
-    def _differences(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    def check_same(self, before: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> None:
+        """`OutputChanged` if what `run_json` gave is of a run with another fingerprint."""
+        self.check_format(before)
+        if changes := self._compared(differences, before, fingerprint):
+            raise self.changed(changes)
+
+    def new_inputs(self, before: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> list[str]:
+        """The files that the input has now and had not before, if nothing else differs."""
+        return self._compared(new_inputs, before, fingerprint)
+
+    def _compared(
+        self,
+        compare: Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]],
+        before: Mapping[str, Any],
+        now: Mapping[str, Any],
+    ) -> list[str]:
         try:
-            return differences(before, now)
+            return compare(before, now)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             raise self.damaged(RUN, "it is not what a run wrote") from None
 

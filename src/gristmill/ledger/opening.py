@@ -13,7 +13,7 @@ from gristmill import fast_json
 from gristmill.errors import OutputChanged, OutputDamaged
 from gristmill.ledger.closing import remove_temporaries
 from gristmill.ledger.commits import COMMITS, DECIDED, LEDGER, PHASES, RUN, START_OVER, CommitLog
-from gristmill.ledger.differences import listed, new_inputs
+from gristmill.ledger.differences import listed
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.files import Sizes, Stamp, difference, in_threads
 from gristmill.ledger.names import OutputNames, is_record
@@ -67,10 +67,11 @@ def look(
         return Found(None)
     log.check_format(run)
     found = Found(run)
-    if not (how.append and (new := _new_inputs(log, run, made_of))):
-        _check_same(log, run, made_of)
-    else:
+    new = log.new_inputs(run, made_of)
+    if how.append and new:
         found.new_inputs = new
+    else:
+        _check_same(log, run, made_of, new)
     sizes = Sizes(log.folder)
 
     def compare(one: tuple[int, Stamp | None]) -> str:
@@ -105,17 +106,9 @@ def _stamps(log: CommitLog, found: Found, how: Resume) -> Iterator[tuple[int, St
             yield block, stamp
 
 
-def _new_inputs(log: CommitLog, run: Mapping[str, Any], made_of: Mapping[str, Any]) -> list[str]:
-    try:
-        return new_inputs(run, made_of)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise log.damaged(RUN, "it is not what a run wrote") from None
-
-
-def _check_same(log: CommitLog, run: Mapping[str, Any], made_of: Mapping[str, Any]) -> None:
-    new = _new_inputs(log, run, made_of)
+def _check_same(log: CommitLog, run: Mapping[str, Any], made_of: Mapping[str, Any], new: Sequence[str]) -> None:
     if not new:
-        log.is_of(made_of)
+        log.check_same(run, made_of)
         return
     advice = "Process only the new files with --append, or run(append=True). " + START_OVER
     raise log.changed([f"input {name} is new" for name in new], advice)
