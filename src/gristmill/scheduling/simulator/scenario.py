@@ -29,6 +29,8 @@ GB = 1 << 30
 _SHOULD_END_US = 20_000 * SECOND
 _EVENTS = 60_000
 _WORKERS = 20_000
+TOO_MANY_FAULTS = 1000
+"""More than a scenario can have: a fault every 0.2 s for 60 s. Innocent tasks must not be given up because of them."""
 
 
 @dataclass
@@ -115,7 +117,7 @@ def random_scenario(seed: int) -> Scenario:
             prefetch_us=r.choice([20_000, 20_000, 1_000_000]),
             # Workers that crash by chance in a setup are no reason to give up.
             setup_attempts=3 if not (faults.crash_every_s or faults.oom_every_s) else 1000,
-            isolated_kills=100,
+            isolated_kills=TOO_MANY_FAULTS,
             link_timeout_us=round(faults.link_timeout_s * SECOND) if faults.links_fail else None,
         ),
         sources,

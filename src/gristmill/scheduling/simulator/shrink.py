@@ -13,7 +13,7 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import StepModel
-from gristmill.scheduling.simulator.scenario import Scenario, play, random_scenario, show
+from gristmill.scheduling.simulator.scenario import TOO_MANY_FAULTS, Scenario, play, random_scenario, show
 
 _TOLD = 40
 _OTHER_SEEDS = 3
@@ -114,7 +114,7 @@ def _smaller(x: Scenario) -> Iterator[Scenario]:
             steps[i] = replace(spec, **{name: getattr(plain_spec, name)})
             yield replace(x, steps=steps)
     plain_config = type(x.config)(
-        budget=1 << 30, ignore_failures=True, link_timeout_us=x.config.link_timeout_us, isolated_kills=100
+        budget=1 << 30, ignore_failures=True, link_timeout_us=x.config.link_timeout_us, isolated_kills=TOO_MANY_FAULTS
     )
     yield from _plainer(x, "config", x.config, plain_config)
     defaults = Scenario(x.seed, x.steps, x.models, x.nodes, x.config)
