@@ -92,12 +92,14 @@ def limit_input(pipeline: Pipeline, has_tasks: bool, limit: int | None, sample: 
     """Make the pipeline's reader read fewer documents, if that is asked for."""
     if limit is None and sample is None:
         return
+    from gristmill.pipeline.planner import flatten
     from gristmill.stages.text.io.reader.base import FileReader
 
-    reader = pipeline.stages[0] if pipeline.stages else None
+    first = flatten(pipeline.stages[:1])
+    reader = first[0] if first else None
     if has_tasks or not isinstance(reader, FileReader):
         raise UsageError("--limit and --sample are for pipelines that begin with a reader, such as JsonlReader")
-    pipeline.stages[0] = reader.limited(limit, sample)
+    pipeline.stages[:1] = [reader.limited(limit, sample), *first[1:]]
 
 
 def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Executor) -> int:
@@ -105,14 +107,16 @@ def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Exe
     from gristmill.cli.inputs import describe_inputs, describe_limits, output_folders
     from gristmill.errors import PlanError
     from gristmill.pipeline.forecast import forecasts
+    from gristmill.pipeline.planner import flatten
 
     print(pipeline.describe())
     try:
         pipeline.plan()
         lines = [] if tasks is not None else list(forecasts(pipeline, executor))
-        part = "" if tasks is not None else describe_limits(pipeline.stages)
-        if tasks is None and pipeline.stages:
-            tasks = pipeline.stages[0].source()
+        stages = flatten(pipeline.stages)
+        part = "" if tasks is not None else describe_limits(stages)
+        if tasks is None and stages:
+            tasks = stages[0].source()
     except PlanError as error:
         return _say(error)
     print(f"input: {describe_inputs(tasks)}{part}")

@@ -24,7 +24,7 @@ def forecasts(pipeline: Pipeline, executor: Executor) -> Iterator[str]:
     stages = flatten(pipeline.stages)
     if not has_barrier(stages):
         return
-    reader = pipeline.stages[0]
+    reader = stages[0]
     blocks = reader.source() or []
     for n, stage in enumerate(stages):
         if isinstance(stage, BarrierStage):

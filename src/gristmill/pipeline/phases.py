@@ -76,15 +76,22 @@ if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
 
 
-def run(pipeline: Pipeline, executor: Executor, keep_outputs: bool | None, fuse: bool, how: Resume) -> RunResult:
-    """Plan and run a pipeline that has barriers."""
-    reader = pipeline.stages[0]
+def run(
+    pipeline: Pipeline,
+    stages: Sequence[Stage],
+    executor: Executor,
+    keep_outputs: bool | None,
+    fuse: bool,
+    how: Resume,
+) -> RunResult:
+    """Plan and run a pipeline that has barriers; ``stages`` are its stages, composites decomposed."""
+    reader = stages[0]
     blocks = reader.source()
     if blocks is None:
-        first = next(stage for stage in pipeline.stages if isinstance(stage, BarrierStage))
+        first = next(stage for stage in stages if isinstance(stage, BarrierStage))
         raise PlanError(f"{first.name!r} needs all documents: begin the pipeline with a reader, without initial tasks.")
     source = Source(blocks[0]) if blocks else NO_INITIAL_TASKS
-    whole = linked_stages(pipeline.name, pipeline.stages, source)
+    whole = linked_stages(pipeline.name, stages, source)
     writer: Any = next(filter(is_output, whole), None)
     if writer is None:
         raise PlanError(

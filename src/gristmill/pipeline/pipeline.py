@@ -121,8 +121,9 @@ class Pipeline:
 
         A first stage that takes anything but an `EmptyTask` is taken to get ``initial_tasks``.
         """
-        starts_empty = bool(self.stages) and self.stages[0].input_type() is EmptyTask
-        return make_plan(self.name, self.stages, NO_INITIAL_TASKS if starts_empty else UNKNOWN, fuse)
+        stages = flatten(self.stages)
+        starts_empty = bool(stages) and stages[0].input_type() is EmptyTask
+        return make_plan(self.name, stages, NO_INITIAL_TASKS if starts_empty else UNKNOWN, fuse)
 
     def run(
         self,
@@ -178,23 +179,26 @@ class Pipeline:
         fuse: bool,
         how: Resume,
     ) -> RunResult:
-        if has_barrier(flatten(self.stages)):
+        stages = flatten(
+            self.stages
+        )  # once: a composite makes new stages each time, and the reader remembers its files
+        if has_barrier(stages):
             from gristmill.pipeline import phases
 
             if initial_tasks is not None:
                 raise PlanError("a pipeline that removes duplicates begins with a reader: it takes no initial_tasks.")
-            return phases.run(self, executor, keep_outputs, fuse, how)
-        blocks = self.stages[0].source() if initial_tasks is None and self.stages else None
+            return phases.run(self, stages, executor, keep_outputs, fuse, how)
+        blocks = stages[0].source() if initial_tasks is None and stages else None
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
-        plan = make_plan(self.name, self.stages, source, fuse)
+        plan = make_plan(self.name, stages, source, fuse)
         if blocks is not None:
-            plan, tasks = with_ledger(plan, self.stages[0], self._as_yaml, blocks, how)
+            plan, tasks = with_ledger(plan, stages[0], self._as_yaml, blocks, how)
         with closing_log(plan.ledger):
             with self.ray_client if self.ray_client is not None and executor.on_cluster else nullcontext():
                 result = RunResult(executor.execute(plan, tasks, keep_outputs))
                 result.check()
                 if blocks is not None:
-                    check_inputs(self.stages[0], result)
+                    check_inputs(stages[0], result)
                 if (log := check_written(plan, result, executor.ignore_failures)) is not None:
                     give_one_schema(plan.output, executor, log, bool(tasks))
             finish(plan, result, executor.ignore_failures)
