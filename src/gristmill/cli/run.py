@@ -26,6 +26,8 @@ def run(args: argparse.Namespace) -> int:
         for path in filter(None, (args.save_profile, args.save_load)):
             _check_folder(path)
         pipeline, tasks = load(args.target, args.set, args.executor)
+        if args.save_load:
+            _check_one_piece(pipeline)
         limit_input(pipeline, tasks is not None, args.limit, args.sample)
         executor = pipeline.make_executor(args.executor, **executor_config(args))
         if args.dry_run:
@@ -160,6 +162,19 @@ def _check_folder(path: str) -> None:
         raise UsageError(f"{path} cannot be written: there is no folder {folder}")
     if os.path.isdir(path):
         raise UsageError(f"{path} cannot be written: it is a folder")
+
+
+def _check_one_piece(pipeline: Pipeline) -> None:
+    """Refuse to save a load before the run, if it cannot be made of the run."""
+    from gristmill.pipeline.planner import flatten
+    from gristmill.stages.barrier import BarrierStage
+
+    for stage in flatten(pipeline.stages):
+        if isinstance(stage, BarrierStage):
+            raise UsageError(
+                f"--save-load is for pipelines whose steps all run at the same time, and {stage.name!r} needs all "
+                "documents first: run without --save-load. --save-profile works"
+            )
 
 
 def _say(error: Exception) -> int:

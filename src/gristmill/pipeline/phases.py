@@ -17,7 +17,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
-from gristmill.backends.base import Executor, Plan, RunRecord, StageStats, StepStats
+from gristmill.backends.base import Executor, Plan, RunRecord, StepStats
 from gristmill.errors import OutputChanged, OutputDamaged, PipelineFailed, PlanError
 from gristmill.ledger.closing import remove_temporaries
 from gristmill.ledger.commits import DECIDED, PHASES, RUN, START_OVER, CommitLog
@@ -67,6 +67,7 @@ from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
 from gristmill.pipeline.report import RESUME
 from gristmill.pipeline.result import RunResult
+from gristmill.pipeline.together import steps_of, together
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.resources import Resources
 from gristmill.stages.spool import FAILED, Spool, SpoolReader
@@ -272,7 +273,7 @@ class _Phases:
         """All in front of a cut, and what is decided there."""
         stages, plan, made_of = self._keyed(cut, front, head, blocks, source)
         if self._is_decided(cut, made_of, number):
-            self.done_before += _steps_of(plan)
+            self.done_before += steps_of(plan)
             return
         memory, workers = limits_of(self.executor, cut.barrier.memory_limit)
         stages_before = self.whole[1 : self.whole.index(cut.barrier)]
@@ -359,37 +360,12 @@ class _Phases:
             result.check()
             check_inputs(self.reader, result)
             if behind is not None:
-                result = RunResult(self._together())
+                result = RunResult(together(self.records, self.done_before, self.ledger, self.notes))
             log = check_written(plan, result, self.executor.ignore_failures)
             if behind is not None and log is not None:
                 give_one_schema(self.writer, self.executor, log, bool(tasks))
             finish(plan, result, self.executor.ignore_failures)
         return result
-
-    def _together(self) -> RunRecord:
-        """One record of all pieces."""
-        last = self.records[-1]
-        records = self.records
-        ledger = last.ledger
-        if self.ledger is not None and ledger is not None:
-            ledger = ledger.behind(self.ledger)
-        before = sum(record.wall_s for record in records[:-1])
-        return replace(
-            last,
-            steps=[*self.done_before, *(step for record in records for step in record.steps)],
-            wall_s=before + last.wall_s,
-            first_output_s=None if last.first_output_s is None else before + last.first_output_s,
-            failures=[failure for record in records for failure in record.failures],
-            failures_total=sum(record.failures_total for record in records),
-            decisions=[decision for record in records for decision in record.decisions],
-            peak_bytes_in_flight=max(record.peak_bytes_in_flight for record in records),
-            peak_memory_bytes=max(record.peak_memory_bytes for record in records),
-            worker_deaths=sum(record.worker_deaths for record in records),
-            profile=None,
-            load=None,
-            ledger=ledger,
-            notes=self.notes,
-        )
 
 
 class _NotDecided(Exception):
@@ -405,10 +381,6 @@ def _import_all(modules: Sequence[str]) -> None:
     with suppress(Exception):
         for name in modules:
             importlib.import_module(name)
-
-
-def _steps_of(plan: Plan) -> list[StepStats]:
-    return [StepStats(step.name, [StageStats(stage.name) for stage in step.stages]) for step in plan.steps]
 
 
 def _short_hash(value: Any) -> str:

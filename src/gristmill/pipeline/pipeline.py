@@ -179,9 +179,7 @@ class Pipeline:
         fuse: bool,
         how: Resume,
     ) -> RunResult:
-        stages = flatten(
-            self.stages
-        )  # once: a composite makes new stages each time, and the reader remembers its files
+        stages = flatten(self.stages)  # once: composites make new stages each time, and a reader remembers its files
         if has_barrier(stages):
             from gristmill.pipeline import phases
 
