@@ -16,7 +16,7 @@ import pytest
 from tests.ledger.conftest import written
 
 from gristmill.backends.local import LocalExecutor
-from gristmill.errors import OutputChanged, PipelineFailed, PlanError
+from gristmill.errors import OutputChanged, PipelineError, PipelineFailed, PlanError
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.function_definitions import processing_stage
@@ -111,15 +111,40 @@ def test_rows_that_vanish_in_a_users_code_are_dropped_without_a_reason(corpus, t
     assert len(lost) == whole.dropped["halve", "unspecified"] and all(d["n"] % 2 for d in lost)
 
 
-@processing_stage(name="forgetful")
-def forgetful(task: DocumentBatch) -> DocumentBatch:
-    return DocumentBatch(pa.table({"text": task.data.column("text")}))
+class Forgetful(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Loses the column of the ids, and notes the tasks that it is called with."""
+
+    name = "forgetful"
+
+    def __init__(self, calls: str) -> None:
+        self.calls = calls
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        with open(self.calls, "a") as file:
+            file.write(f"{task.task_id}\n")
+        return DocumentBatch(pa.table({"text": task.data.column("text")}))
 
 
-def test_a_stage_that_loses_the_ids_fails_by_name(corpus, tmp_path):
-    with pytest.raises(PipelineFailed, match="'forgetful' returned documents without the column") as raised:
-        run(curate(corpus, tmp_path / "out", forgetful))
-    assert str(raised.value).count("returned documents without the column") <= 2  # as the error, and in what happened
+@pytest.mark.parametrize("ignore_failures", [False, True])
+def test_a_stage_that_loses_the_ids_ends_the_run_at_once_and_by_name(corpus, tmp_path, ignore_failures):
+    executor = LocalExecutor({**QUIET, "ignore_failures": ignore_failures})
+    words = "'curate' was stopped: 'forgetful' returned documents without the column '_gristmill_id'"
+    with pytest.raises(PipelineError, match=words) as raised:
+        curate(corpus, tmp_path / "out", Forgetful(str(tmp_path / "calls"))).run(executor)
+    assert str(raised.value).count("returned documents without") == 1 and "select this one too" in str(raised.value)
+    calls = (tmp_path / "calls").read_text().split()
+    assert len(calls) == len(set(calls)) > 0  # no task was tried again, in whole or in parts
+    assert not list((tmp_path / "out").glob("quarantine/*.failed-*"))
+
+
+@processing_stage(name="hopeless")
+def hopeless(task: DocumentBatch) -> DocumentBatch:
+    raise ValueError("never")
+
+
+def test_an_error_that_comes_again_is_described_once(corpus, tmp_path):
+    with pytest.raises(PipelineFailed, match="ValueError: never") as raised:
+        run(curate(corpus, tmp_path / "out", hopeless))
     assert "worker 0: the same error" in str(raised.value)
 
 

@@ -72,13 +72,17 @@ class Interrupt(BaseException):
 
 
 class StageError(Exception):
-    """A stage raised, or broke its contract. Carries words for people, not the exception: that may not travel."""
+    """A stage raised, or broke its contract. Carries words for people, not the exception: that may not travel.
 
-    def __init__(self, stage: int, error: str, detail: str = "") -> None:
+    ``ends_run`` marks an error of the stage's code that no document causes: another attempt cannot help.
+    """
+
+    def __init__(self, stage: int, error: str, detail: str = "", ends_run: bool = False) -> None:
         super().__init__(error)
         self.stage = stage
         self.error = error
         self.detail = detail
+        self.ends_run = ends_run
 
 
 @dataclass(slots=True)
@@ -97,7 +101,7 @@ class _Call:
             try:
                 self.tally.result(task)
             except LostIdentity as error:
-                raise StageError(self.index, str(error)) from None
+                raise StageError(self.index, str(error), ends_run=True) from None
 
     def end(self) -> None:
         if self.tally is not None:

@@ -12,9 +12,9 @@ import pytest
 
 from gristmill.backends.bridge.clerk import Clerk, Standing
 from gristmill.backends.bridge.reports import Report
-from gristmill.backends.bridge.unit import StepBench
+from gristmill.backends.bridge.unit import StepBench, StoppedError
 from gristmill.backends.engine.payload import pack, unpack
-from gristmill.backends.step_runner import Interrupt, StepRunner
+from gristmill.backends.step_runner import Documents, Interrupt, StepRunner
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import DocumentBatch, Task
 
@@ -135,6 +135,24 @@ def test_a_task_that_is_bad_throughout_is_not_searched_to_its_end():
     assert not list(bench(Never(), clerk).run([("0", b"".join(pack(batch)))]))
     (report,) = clerk.news().reports
     assert sum(x.items for x in report.given_up) == 1000 and len(report.given_up) < 50 and report.lost
+
+
+def test_a_stage_that_loses_the_ids_ends_the_run_without_another_attempt():
+    calls = []
+
+    class Forgetful(ProcessingStage[DocumentBatch, DocumentBatch]):
+        name = "forgetful"
+
+        def process(self, task: DocumentBatch) -> DocumentBatch:
+            calls.append(task.num_items)
+            return DocumentBatch(data=task.data.select(["text"]))
+
+    batch = DocumentBatch(data=pa.table({"text": ["x"] * 8, "_gristmill_id": [f"a#{i}" for i in range(8)]}))
+    clerk = clerk_for()
+    runner = StepRunner((Forgetful(),), None, Documents(0, True, None))
+    with pytest.raises(StoppedError, match="'forgetful' returned documents without the column"):
+        list(StepBench(runner, 0, 3, clerk).run([("0", b"".join(pack(batch)))]))
+    assert calls == [8] and "'forgetful' returned documents" in clerk.news().fatal
 
 
 def test_a_batch_is_reported_before_it_goes_on():

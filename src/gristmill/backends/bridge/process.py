@@ -12,7 +12,7 @@ from typing import Any
 
 from gristmill.backends.bridge.clerk import Standing
 from gristmill.backends.bridge.reports import Report
-from gristmill.backends.bridge.unit import StepBench
+from gristmill.backends.bridge.unit import StepBench, StoppedError
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.threads import limit_threads
 from gristmill.backends.step_runner import Documents, StageError, StepRunner, overrides
@@ -48,9 +48,8 @@ class RemoteClerk:
     def report(self, report: Report) -> None:
         self.call("report", report)
 
-
-class StoppedError(RuntimeError):
-    """The run cannot go on; the clerk knows why."""
+    def fail(self, words: str) -> None:
+        self.call("fail", words)
 
 
 _loaded: dict[str, tuple[list[Stages], list[Documents | None]]] = {}

@@ -28,14 +28,19 @@ class ClerkOffice(Protocol):
 
     def begin(self, step: int, labels: list[str]) -> list[tuple[Standing, int]]: ...
     def report(self, report: Report) -> None: ...
+    def fail(self, words: str) -> None: ...
+
+
+class StoppedError(RuntimeError):
+    """The run cannot continue; the clerk knows why."""
 
 
 class StepBench:
     """A step in a worker, ready to run batches of its tasks.
 
     What a stage raises is tried again, then narrowed down and given up, with the clerk's knowledge: `run` itself
-    raises nothing because of a task. A report precedes the outputs that it speaks of, so what follows from them is
-    never reported first.
+    raises nothing because of a task, but `StoppedError` if the code of a stage is wrong. A report precedes the outputs
+    that it speaks of, so what follows from them is never reported first.
     """
 
     def __init__(self, runner: StepRunner, step: int, attempts: int, clerk: ClerkOffice) -> None:
@@ -76,7 +81,8 @@ class StepBench:
         try:
             loaded = [_load(task) for task in tasks]
             made = [self._made(output) for _, output in self.runner.run(loaded)]
-        except StageError:
+        except StageError as error:
+            self.check_run_continues(error)
             self.runner.reset_counts()
             middle = len(tasks) // 2
             yield from self._group(tasks[:middle])
@@ -112,6 +118,12 @@ class StepBench:
             partly=reported > 0,
         )
         self.clerk.report(Report(self.step, (label,), reported, (), [], {}, 0, True, (given_up,), lost=not reported))
+
+    def check_run_continues(self, error: StageError) -> None:
+        """Raise `StoppedError` after an error that ends the run."""
+        if error.ends_run:
+            self.clerk.fail(error.error)
+            raise StoppedError(error.error) from None
 
     # Telling ----------------------------------------------------------------------------------------------------
 
@@ -192,6 +204,7 @@ class _Attempts:
                 yield from self._attempt(start, stop, base)
                 return None, story
             except StageError as failure:
+                self.bench.check_run_continues(failure)
                 error = failure
                 story.append(f"attempt {attempt} failed: {failure.error}")
         return error, story

@@ -76,3 +76,5 @@ class FromWorker:
     """[steps torn down], [teardown errors]"""
     NODE_SET_UP = 7
     """step, error"""
+    BROKEN = 8
+    """error; the run ends now"""

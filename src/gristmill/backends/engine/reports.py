@@ -103,7 +103,7 @@ class Reports(ABC):
         """The step of each unit in a worker."""
         self.next_task = 0
         self.broken = ""
-        """Why the run cannot go on: there is nobody left who could do what the scheduler says."""
+        """Why the run cannot continue: no worker can be started, or the code of a stage is wrong."""
         self.begun = time.perf_counter_ns()
         self.first_output_s: float | None = None
         self.last_output_s: float | None = None
@@ -182,6 +182,8 @@ class Reports(ABC):
             _, step, error = message
             w.said_bye = True
             self.events.append(e.NodeSetupFailed(w.node, step, error) if error else e.NodeSetUp(w.node, step))
+        elif kind == FromWorker.BROKEN:
+            self.broken = self.broken or message[1]
 
     def since(self, w: Crewman) -> float:
         """Seconds since a worker was told to start or stop, or since it could."""

@@ -287,6 +287,8 @@ class Worker(ABC):
         counts = runner.take_counts() if runner is not None else []
         if runner is not None:
             runner.reset_counts()  # what it did to documents is done again
+        if error.ends_run:
+            self.say((FromWorker.BROKEN, error.error))
         self.say((FromWorker.FAILED, unit, error.stage, error.error, error.detail, us_since(start), counts))
         self.report()
 
