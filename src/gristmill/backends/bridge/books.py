@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.base import Plan, RunRecord, StepStats
 from gristmill.backends.bridge.clerk import News
+from gristmill.backends.bridge.progress import ProgressLines
 from gristmill.backends.bridge.reports import GivenUp, Report
 from gristmill.backends.engine.account import Account, failure_of
 from gristmill.backends.engine.outputs import KeptOutputs
@@ -30,8 +31,9 @@ class Books:
     of it has ended.
     """
 
-    def __init__(self, plan: Plan, ignore_failures: bool) -> None:
+    def __init__(self, plan: Plan, ignore_failures: bool, progress: ProgressLines | None = None) -> None:
         self.plan = plan
+        self.progress = progress or ProgressLines("off")
         self.ledger = plan.ledger
         if self.ledger is not None:
             self.ledger.ignore_failures = ignore_failures
@@ -80,6 +82,7 @@ class Books:
         self.fatal = self.fatal or news.fatal
         if self.ledger is not None and self.ledger.log is not None:
             self.ledger.log.flush()
+        self.progress.show(self)
 
     def _note_workers(self, step: int, change: int) -> None:
         timeline = self.workers[step]
@@ -164,6 +167,7 @@ class Books:
     def close(self) -> None:
         if self.ledger is not None and self.ledger.log is not None:
             self.ledger.log.flush(now=True)
+        self.progress.show(self, ended=True)
 
     def steps(self) -> list[StepStats]:
         for i, stages in enumerate(self.account.stages):

@@ -13,6 +13,7 @@ from gristmill.backends.bridge.books import Books, kept_up_to_date, wait_for_tea
 from gristmill.backends.bridge.cluster import at_work, attempts_of, check_fits, gpus_of, smallest_gpu
 from gristmill.backends.bridge.initial import packed
 from gristmill.backends.bridge.process import RemoteClerk
+from gristmill.backends.bridge.progress import ProgressLines
 from gristmill.backends.bridge.reports import Made
 from gristmill.backends.capabilities import check
 from gristmill.backends.engine.names import LocalNames, pickle_steps
@@ -56,7 +57,8 @@ class RayDataExecutor(Executor):
         check(plan, "ray_data")
         ray = import_ray("RayDataExecutor", "ray-data", "ray.data")
         outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
-        books = Books(plan, self.ignore_failures)
+        progress = ProgressLines(self.config.view, self.config.logging_interval)
+        books = Books(plan, self.ignore_failures, progress)
         with ExitStack() as stack:
             local = LocalNames()
             stack.callback(local.close)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.backends.bridge.options import check_choice, check_count, check_flag, check_number, read_options
+from gristmill.backends.bridge.progress import VIEWS
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,9 @@ class XennaConfig:
     """Options with their defaults."""
 
     logging_interval: float = 60
+    """Seconds between two tables of Xenna's, and between two lines of progress; the first line comes after 5 s."""
+    view: str = "auto"
+    """``auto`` and ``lines`` write a line of progress now and then; ``off`` does not."""
     ignore_failures: bool = False
     execution_mode: str = "streaming"
     cpu_allocation_percentage: float = 0.95
@@ -28,6 +32,7 @@ class XennaConfig:
     def of(cls, options: Mapping[str, Any] | None) -> XennaConfig:
         config = read_options(cls, "XennaExecutor", options)
         check_number("logging_interval", config.logging_interval)
+        check_choice("view", config.view, VIEWS)
         check_flag("ignore_failures", config.ignore_failures)
         check_choice("execution_mode", config.execution_mode, ("streaming", "batch"))
         check_number("cpu_allocation_percentage", config.cpu_allocation_percentage, most=1)

@@ -16,6 +16,7 @@ from gristmill.backends.bridge.books import Books, kept_up_to_date
 from gristmill.backends.bridge.cluster import at_work, attempts_of, gpus_of, smallest_gpu
 from gristmill.backends.bridge.initial import packed
 from gristmill.backends.bridge.process import RemoteClerk
+from gristmill.backends.bridge.progress import ProgressLines
 from gristmill.backends.capabilities import check
 from gristmill.backends.engine.names import LocalNames, pickle_steps
 from gristmill.backends.engine.outputs import KeptOutputs
@@ -76,7 +77,8 @@ class XennaExecutor(Executor):
         xenna = import_xenna()
         ray = import_ray("XennaExecutor", "xenna")
         outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
-        books = Books(plan, self.ignore_failures)
+        progress = ProgressLines(self.config.view, self.config.logging_interval)
+        books = Books(plan, self.ignore_failures, progress)
         with ExitStack() as stack:
             local = LocalNames()
             stack.callback(local.close)
