@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -73,7 +76,7 @@ def test_what_a_run_has_reserved_is_known_before_it_is_seen_to_be_taken(cluster:
     watch = NodeWatch(ray, lambda nodes: seen.append((sum(node.free_cpus for node in nodes), granted.is_set())))
     group = ray.util.placement_group([{"CPU": 1.0}])
     try:
-        watch.await_group(group, granted.set)
+        watch.await_group(group, lambda _: granted.set())
         while sum(free < whole for free, _ in seen) < 3 and time.monotonic() < until:
             time.sleep(0.1)
     finally:
@@ -104,6 +107,34 @@ def test_a_stage_may_use_its_buffer_again(cluster: Any) -> None:
     pipeline = Pipeline("buffer", stages=[OneBuffer(), Sum()])
     result = pipeline.run(RayExecutor(OPTIONS), initial_tasks=traces(3), fuse=False)
     assert [task.data[0] for task in result] == [i * 100_000 for _ in range(3) for i in range(5)]
+
+
+JOINS = """
+import sys
+from tests.backends.ray.stages import Noted, Trace
+from gristmill import Pipeline, Resources
+from gristmill.backends.ray import RayExecutor
+from gristmill.errors import PipelineError
+
+try:
+    Pipeline("joins", stages=[Noted("one", Resources(cpus=1), 0.0)]).run(
+        RayExecutor({"address": sys.argv[1], "view": "off"}), initial_tasks=[Trace()]
+    )
+except PipelineError as error:
+    print("RAISED", error)
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_cluster_that_cannot_call_the_driver_is_explained(cluster: Any) -> None:
+    """The driver asks for a token and the cluster has none. Ray says only that references to an actor were removed."""
+    root = Path(__file__).parents[3]
+    environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ab" * 32}
+    environment |= {"PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])}
+    command = [sys.executable, "-c", JOINS, cluster.address]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "RAISED 'joins' was stopped: nothing could be started on any node of the cluster" in said.stdout, said
+    assert "The head node of the cluster cannot call this process. Check that RAY_AUTH_MODE" in said.stdout
 
 
 class Run(threading.Thread):
@@ -145,7 +176,7 @@ def test_setup_on_node_runs_once_per_node_also_on_one_that_joins(cluster: Any, t
     run = Run(
         Pipeline("once", stages=[OncePerNode(str(tmp_path), 0.1)]), initial_tasks=until_it_is_used(), keep_outputs=True
     )
-    while not list((tmp_path / "used").iterdir()):
+    while run.is_alive() and not list((tmp_path / "used").iterdir()):
         time.sleep(0.1)
     added = cluster.add_node(**NODE, num_cpus=2)
     joined.append(added.node_id)

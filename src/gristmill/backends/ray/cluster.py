@@ -69,7 +69,7 @@ class NodeWatch:
         self.answered_at = time.monotonic()
         """When the cluster answered last."""
         self._stop = threading.Event()
-        self._asked: deque[tuple[Any, Callable[[], None]]] = deque()
+        self._asked: deque[tuple[Any, Callable[[bool], None]]] = deque()
         self._thread = threading.Thread(target=self._work, name="gristmill-nodes", daemon=True)
         self._thread.start()
 
@@ -86,19 +86,19 @@ class NodeWatch:
             if nodes:  # none at all: it is Ray that is not there
                 self._tell(nodes)
 
-    def await_group(self, group: Any, granted: Callable[[], None]) -> None:
-        """Call back, in this thread, when a placement group is there."""
-        self._asked.append((group, granted))
+    def await_group(self, group: Any, settled: Callable[[bool], None]) -> None:
+        """Call back, in this thread, with True when a placement group is granted, or False when it is removed."""
+        self._asked.append((group, settled))
 
     def _look_at_groups(self) -> None:
         for _ in range(len(self._asked)):
-            group, granted = self._asked[0]
+            group, settled = self._asked[0]
             state = self._ray.util.placement_group_table(group).get("state", _REMOVED)
             self._asked.popleft()
-            if state in _GRANTED:
-                granted()
-            elif state != _REMOVED:
-                self._asked.append((group, granted))
+            if state in _GRANTED or state == _REMOVED:
+                settled(state != _REMOVED)
+            else:
+                self._asked.append((group, settled))
 
     def close(self) -> None:
         self._stop.set()

@@ -77,6 +77,8 @@ class RayNode:
     reserved: float = 0.0
     asked: float = 0.0
     """Placement groups for its CPUs, how many CPUs were granted, and how many asked for."""
+    left: bool = False
+    """The run has given back what it had there."""
     unseen: int = 0
     """How often in a row it was not among the nodes that are up."""
     setups: dict[int, int] = field(default_factory=dict)

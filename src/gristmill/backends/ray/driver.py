@@ -22,7 +22,9 @@ from gristmill.backends.ray.agent import NodeAgent, NodeFacts
 from gristmill.backends.ray.cluster import NodeState, NodeWatch, nodes_of
 from gristmill.backends.ray.config import RayConfig
 from gristmill.backends.ray.crew import RayMember, RayNode
+from gristmill.backends.ray.errands import in_one_line
 from gristmill.backends.ray.reports import RayReports
+from gristmill.backends.ray.reservations import Reservations
 from gristmill.backends.ray.store import RayStore
 from gristmill.backends.ray.worker import INTERRUPT, SLOTS, WorkerActor, set_up_node
 from gristmill.core import loss
@@ -37,7 +39,6 @@ from gristmill.scheduling.config import UNIT
 _LOOK_S = 0.5
 _START_S = 60.0
 """A worker whose process is not there by then was given no room by Ray."""
-_NODE_LABEL = "ray.io/node-id"
 _DOUBT_S = 15.0
 """How long a node that did not answer is left alone; Ray notes within that time that it is gone, or it is not."""
 _UNSEEN = 2
@@ -89,6 +90,13 @@ class RayDriver(Driver):
         self._peak = 0
         self._loss = loss.describe(ray.get_runtime_context().gcs_address, config.cluster_timeout_s)
         self._is_lost = threading.Event()
+        self._reservations = Reservations(
+            ray,
+            self.talk.errands,
+            self.talk.mailbox,
+            lambda group, tell: self._watch.await_group(group, tell),
+            view.message,
+        )
         fd = source.fileno()
         if fd is not None:
             self.talk.mailbox.watch(fd, source.woken)
@@ -113,6 +121,7 @@ class RayDriver(Driver):
             for node in self.talk.nodes.values():
                 self.talk.leave(node)
         self.talk.errands.close(wait=not self._is_lost.is_set())
+        self._report_errands()
         super().close()
 
     def _cluster_lost(self) -> None:
@@ -160,7 +169,7 @@ class RayDriver(Driver):
             node.size = size
             self.reports.events.append(e.NodeResized(node.index, *size))
             if node.asked:
-                self._reserve(node)
+                self._reservations.want(node, size[0] / UNIT)
 
     def _size(self, node: RayNode, state: NodeState) -> tuple[int, int, tuple[int, ...]]:
         """What this run may use of a node: what it has and what is free."""
@@ -173,26 +182,6 @@ class RayDriver(Driver):
         for i in [i for i in reversed(range(len(sizes))) if i not in ours][: max(0, taken)]:
             sizes[i] = -1
         return int(cpus * UNIT), state.memory, tuple(sizes)
-
-    def _reserve(self, node: RayNode) -> None:
-        """Have the CPUs that this run may use of a node reserved, so that nobody else is given them meanwhile.
-
-        Workers take turns on them as the scheduler says, which knows better than Ray who is busy.
-        """
-        more = round(node.size[0] / UNIT - node.asked, 4)
-        if more > 0:
-            node.asked += more
-
-            def granted(_: Any, error: BaseException | None) -> None:
-                node.reserved += more
-
-            def reserve() -> None:
-                where = [{_NODE_LABEL: node.ident}]
-                group = self.ray.util.placement_group([{"CPU": more}], bundle_label_selector=where)
-                node.reservations.append(group)
-                self._watch.await_group(group, lambda: self.talk.mailbox.post(granted, None))
-
-            self.talk.errands.do(reserve)
 
     def _gpu_sizes(self, facts: NodeFacts, count: int) -> list[int]:
         size = None if self.config.gpu_memory_gb is None else int(self.config.gpu_memory_gb * 2**30)
@@ -212,9 +201,9 @@ class RayDriver(Driver):
             if facts is not None and node.index in self.talk.nodes:
                 self._joins(node, state, facts)
             elif node.index in self.talk.nodes:
-                self.talk.node_lost(node, f"nothing could be started there ({_last_line(error)})")
+                self.talk.node_lost(node, f"nothing could be started there ({in_one_line(error)})")
                 if not self.talk.nodes and not self._first:
-                    self.reports.broken = f"nothing could be started on any node of the cluster:\n{error}"
+                    self.reports.broken = f"nothing could be started on any node of the cluster:\n{error}{_hint(error)}"
 
         self.talk.mailbox.when(agent.describe.remote(), described)
 
@@ -260,7 +249,7 @@ class RayDriver(Driver):
         spec = self.scheduler.state.steps[x.step].spec if x.step is not None else None
         slot = node.free_slots.pop()
         gpus = math.floor(len(x.gpus) * x.gpu_share / UNIT * 1e4) / 1e4  # rounded up, sevenths do not fit
-        self._reserve(node)
+        self._reservations.want(node, node.size[0] / UNIT)
         setting = Setting(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, node.facts.host)
         actor = self._worker_class.options(
             num_cpus=0,
@@ -295,7 +284,7 @@ class RayDriver(Driver):
             if not self.reports.loaded:
                 self.reports.broken = f"the stages could not be loaded in a worker process:\n{problem}"
             elif node is not None:
-                self.talk.node_lost(node, f"the stages could not be loaded there ({_last_line(problem)})")
+                self.talk.node_lost(node, f"the stages could not be loaded there ({in_one_line(problem)})")
             return
         if not self.reports.loaded:
             self.reports.loaded = True
@@ -333,7 +322,13 @@ class RayDriver(Driver):
 
     # Memory and time --------------------------------------------------------------------------------------------
 
+    def _report_errands(self) -> None:
+        for line in self.talk.errands.reports():
+            self.view.message(line)
+
     def look(self, now: float) -> float:
+        self._report_errands()
+        self._reservations.look(now)
         for node in self.talk.nodes.values():
             if node.facts is not None and not node.looking:
                 pids = {w.id: w.pid for w in self.talk.workers.values() if w.node == node.index and w.pid}
@@ -395,6 +390,11 @@ class RayDriver(Driver):
         return self._peak
 
 
-def _last_line(error: BaseException | str | None) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__
+def _hint(error: BaseException | None) -> str:
+    """Explain an error of Ray's: it ends the actors of a process that it cannot call, and blames their references."""
+    if "all references to the actor were removed" not in str(error):
+        return ""
+    return (
+        "\nThe head node of the cluster cannot call this process. Check that RAY_AUTH_MODE and RAY_AUTH_TOKEN are the "
+        "same here and on the cluster, and that no firewall is between them."
+    )

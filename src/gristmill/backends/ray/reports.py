@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 from gristmill.backends.base import Plan
@@ -186,17 +187,19 @@ class RayReports(Reports):
 
     def end(self, actor: Any) -> None:
         """Have an actor killed."""
-        self.errands.do(lambda: self.ray.kill(actor, no_restart=True))
+        self.errands.do("end an actor of the run", lambda: self.ray.kill(actor, no_restart=True))
 
     def leave(self, node: RayNode) -> None:
         """Give back what the run has on a node, which may be gone."""
+        node.left = True
         self.end(node.agent)
 
         def give_back() -> None:
-            for group in node.reservations:
-                self.ray.util.remove_placement_group(group)
+            with ExitStack() as all_of_them:  # also those after one that fails
+                for group in node.reservations:
+                    all_of_them.callback(self.ray.util.remove_placement_group, group)
 
-        self.errands.do(give_back)
+        self.errands.do(f"give back the CPUs that were reserved on node {node.index}", give_back)
 
     def died(self, w: RayMember, error: BaseException | None) -> None:
         """A worker is dead: find out how."""
