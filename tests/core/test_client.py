@@ -116,6 +116,20 @@ def test_nobody_gets_in_without_the_token(cluster: RayClient, monkeypatch) -> No
         RayClient().start()
 
 
+def test_ray_follows_variables_that_change_after_it_was_imported() -> None:
+    """Ray's ``ray.init`` turns tokens on in the whole process, and a later cluster may have none."""
+    code = """
+import os
+from ray._raylet import AuthenticationMode, get_authentication_mode
+from gristmill.core.clusters import reread_environment
+for mode in ("token", "disabled", "token"):
+    os.environ["RAY_AUTH_MODE"] = mode
+    reread_environment()
+    print(get_authentication_mode() == AuthenticationMode.TOKEN)
+"""
+    assert python(code, RAY_AUTH_MODE=None).stdout.split() == ["True", "False", "True"]
+
+
 def test_two_clusters_at_once_and_one_of_them_without_a_token(cluster: RayClient, room: Path, monkeypatch) -> None:
     first = cluster.at
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")

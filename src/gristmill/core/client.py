@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import json
 import math
 import os
@@ -34,8 +35,6 @@ _LINKS = "/tmp"
 _GONE_S = 30.0
 _LEAVE_S = 10.0
 _LOOK_S = 0.05
-_TOO_SLOW = "timed out during startup"
-"""What Ray says when its node was not up within 30 s, which it may be the next time on a machine that is busy."""
 
 
 class RayClientError(PipelineError):
@@ -161,10 +160,10 @@ class RayClient:
         leaving = threading.Thread(target=ray.shutdown, name="gristmill-leaving", daemon=True)
         leaving.start()
         leaving.join(_LEAVE_S)
-        # Ray waits for a GCS that is frozen or cut off, and would do so again when this process ends. Without that it
-        # may crash there, after everything else is done.
+        # Ray waits for a GCS that is frozen or cut off, and would do so again when this process ends.
         if leaving.is_alive():
             atexit.unregister(ray._private.worker.shutdown)
+            _skip_destructors()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -233,16 +232,9 @@ class RayClient:
         atexit.register(self.stop)
         until = time.monotonic() + self.start_timeout_s
         try:
-            while True:
-                folder = _short(_make_folder(parent))
-                self._launch(folder, settings)
-                try:
-                    self._at = self._wait(folder, until)
-                    break
-                except RayClientError as error:
-                    if _TOO_SLOW not in str(error) or time.monotonic() > until:
-                        raise
-                    self._end()
+            folder = _short(_make_folder(parent))
+            self._launch(folder, settings)
+            self._at = self._wait(folder, until)
             self.started = True
             self._set({ADDRESS: self._at, **settings})
         except BaseException:  # Ctrl-C too: whatever was begun is ended
@@ -281,7 +273,7 @@ class RayClient:
             "object_spilling_directory": self.object_spilling_directory,
             "no_monitor": not self._has_dashboard,
         }
-        head = [sys.executable, "-P", ray_head.__file__, folder, json.dumps(options)]
+        head = [sys.executable, "-P", ray_head.__file__, folder, json.dumps(options), str(self.start_timeout_s)]
         command = [sys.executable, "-I", keeper.__file__, str(os.getpid()), folder, *head]
         environment = {"RAY_USAGE_STATS_ENABLED": "0"} | {k: v for k, v in os.environ.items() if k != ADDRESS}
         read, self._lifeline = os.pipe()
@@ -332,7 +324,7 @@ class RayClient:
         for name, value in settings.items():
             self._before[name] = (os.environ.get(name), value)
             os.environ[name] = value
-        _refresh()
+        clusters.reread_environment()
 
     def _restore(self) -> None:
         """Put variables back, but for those that somebody else has changed since."""
@@ -345,7 +337,7 @@ class RayClient:
                 os.environ[name] = before
         if self._before:
             self._before.clear()
-            _refresh()
+            clusters.reread_environment()
 
 
 def _size(name: str, value: int | str | None) -> int | None:
@@ -426,14 +418,13 @@ def _running() -> list[str]:
     return sorted(find_gcs_addresses())
 
 
-def _refresh() -> None:
-    """Have Ray look at the environment again, if it was imported before that was changed."""
-    constants = sys.modules.get("ray._private.ray_constants")
-    if constants is not None:
-        default = sys.platform == "linux"
-        many = os.environ.get(ONE_MACHINE, str(int(default))).lower() in ("1", "true")
-        setattr(constants, "ENABLE_RAY_CLUSTER", many)  # noqa: B010  # of a module that type checkers do not see
-    core = sys.modules.get("ray._raylet")
-    if core is not None and hasattr(core, "AuthenticationTokenLoader"):  # not before Ray had tokens
-        core.Config.initialize("")
-        core.AuthenticationTokenLoader.instance().reset_cache()
+def _skip_destructors() -> None:
+    """Let this process end with its own exit code, after Python's exit handlers, but without destructors of libraries.
+
+    Those of Ray's core crash (SIGSEGV) while its threads wait for a cluster that does not answer. Only glibc can do
+    this; elsewhere Ray may still end the process with a signal, after everything else is done.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):
+        libc.fflush(None)
+        libc.on_exit(ctypes.cast(libc._exit, ctypes.c_void_p), None)  # called with the exit code, before all others

@@ -130,3 +130,20 @@ def _health(address: str, settings: Mapping[str, str]) -> str:
         return ""
     lines = done.stderr.strip().splitlines()
     return lines[-1] if lines else f"the health check ended with {done.returncode}"
+
+
+def reread_environment() -> None:
+    """Have Ray in this process read its variables again. Call this after they changed, before connecting.
+
+    Ray keeps what it read first. A process that still asks for tokens is not usable with a cluster that has none: the
+    cluster cannot call it, and ends its actors because "all references to the actor were removed".
+    """
+    constants = sys.modules.get("ray._private.ray_constants")
+    if constants is not None:
+        default = sys.platform == "linux"
+        many = os.environ.get(ONE_MACHINE, str(int(default))).lower() in ("1", "true")
+        setattr(constants, "ENABLE_RAY_CLUSTER", many)  # noqa: B010  # of a module that type checkers do not see
+    core = sys.modules.get("ray._raylet")
+    if core is not None and hasattr(core, "AuthenticationTokenLoader"):  # not before Ray had tokens
+        core.Config.initialize("")
+        core.AuthenticationTokenLoader.instance().reset_cache()

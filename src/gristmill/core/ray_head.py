@@ -1,4 +1,4 @@
-"""The head node of a cluster of our own, in the foreground: ``python -m gristmill.core.ray_head FOLDER OPTIONS``.
+"""The head node of a cluster of our own, in the foreground: ``python ray_head.py FOLDER OPTIONS TIMEOUT``.
 
 Not ``ray start --head --block``: that always opens a server for Ray's client, at a port that must be free, and a
 monitor for an autoscaler that is not there; and on SIGTERM it waits for half a minute.
@@ -12,17 +12,43 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 ADDRESS = "address"
 """The file with the address of the node, there as soon as it is up."""
 _PR_SET_PDEATHSIG = 1
+_LOOK_S = 0.2
 
 
-def serve(folder: str, options: dict[str, Any]) -> int:
+def allow_slow_starts(seconds: float) -> None:
+    """Let a node that this process starts take so long to register.
+
+    Ray's own limit of 30 s cannot be set, and a busy machine may need more.
+    """
+    from ray._private import services
+
+    ask = services.get_node
+
+    def wait(*arguments: Any) -> Any:
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                return ask(*arguments)
+            except RuntimeError:  # it has not registered yet
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_S)
+
+    services.get_node = wait
+
+
+def serve(folder: str, options: dict[str, Any], start_timeout_s: float) -> int:
     """Start the node, say where it is, and stay until told to end, or until one of its processes has."""
     from ray._private.node import Node
     from ray._private.parameter import RayParams
+
+    allow_slow_starts(start_timeout_s)
 
     class Head(Node):
         """Without a dashboard there is no process in its place either, which would do nothing but count usage."""
@@ -52,4 +78,4 @@ def serve(folder: str, options: dict[str, Any]) -> int:
 if __name__ == "__main__":
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    sys.exit(serve(sys.argv[1], json.loads(sys.argv[2])))
+    sys.exit(serve(sys.argv[1], json.loads(sys.argv[2]), float(sys.argv[3])))

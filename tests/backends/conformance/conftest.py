@@ -9,6 +9,8 @@ import pytest
 from tests.backends.conformance.executors import KINDS, Kind
 
 from gristmill.backends.xenna.executor import ENVIRONMENT
+from gristmill.core.clusters import reread_environment
+from gristmill.core.ray_head import allow_slow_starts
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +24,8 @@ def ray_session() -> Iterator[None]:
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)
+    allow_slow_starts(300)
+    reread_environment()
     has_xenna = not next(kind for kind in KINDS if kind.name == "xenna").missing()
     try:
         ray.init(
@@ -40,6 +44,7 @@ def ray_session() -> Iterator[None]:
         ray.shutdown()
         os.environ.clear()
         os.environ.update(before)
+        reread_environment()
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.name)

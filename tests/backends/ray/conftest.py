@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from gristmill.core.clusters import reread_environment
+from gristmill.core.ray_head import allow_slow_starts
+
 NODE = {"node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
 SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 SETTINGS["RAY_enable_worker_prestart"] = "0"  # processes that nobody asked for
@@ -24,10 +27,10 @@ def cluster() -> Iterator[Any]:
     before = dict(os.environ)
     os.environ.update(SETTINGS)
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
-    from ray._private import ray_constants
     from ray.cluster_utils import Cluster
 
-    ray_constants.ENABLE_RAY_CLUSTER = False
+    allow_slow_starts(300)
+    reread_environment()  # tests of another module may have run in this process, with tokens
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 1, "include_dashboard": False})
     try:
         for gpus in (2, 2, 0):
@@ -39,3 +42,4 @@ def cluster() -> Iterator[Any]:
         cluster.shutdown()
         os.environ.clear()
         os.environ.update(before)
+        reread_environment()
