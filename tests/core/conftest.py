@@ -30,7 +30,7 @@ def room() -> Iterator[Path]:
 def leftovers(room: Path) -> Callable[[], list[str]]:
     """The processes that name the room in their environment, after they had time to go, and the folders in it."""
 
-    def find(patience_s: float = 20.0) -> list[str]:
+    def find(patience_s: float = 120.0) -> list[str]:
         until = time.monotonic() + patience_s
         while (
             found := processes_in(room) + [str(path) for path in room.glob("gm-ray-*")]

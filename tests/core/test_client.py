@@ -152,13 +152,13 @@ def test_an_end_in_the_middle_of_starting_leaves_nothing(room: Path, processes: 
     process = subprocess.Popen([sys.executable, "-c", START], env=environment, stdin=subprocess.PIPE, stdout=-1)
     assert process.stdin and process.stdout
     with process, process.stdin, process.stdout:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not any("gcs_server" in line for line in processes(own)) and time.monotonic() < until:
             time.sleep(0.02)
         process.send_signal(how)
-        assert process.wait(30) != 0
+        assert process.wait(300) != 0
         assert process.stdout.read() == b""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while (left := processes(own) + list(own.iterdir())) and time.monotonic() < until:
         time.sleep(0.1)
     assert left == []
@@ -206,7 +206,7 @@ def test_a_folder_with_a_long_path_holds_the_cluster_and_nothing_else_is_left(ro
         assert any(path.name.startswith("session_") for path in folder.iterdir())
         assert python(COUNT).stdout.strip() == "1"
         assert commands_with(str(links))
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while commands_with(str(links)) and time.monotonic() < until:
         time.sleep(0.1)
     assert commands_with(str(links)) == []

@@ -32,7 +32,8 @@ _SOCKET_BYTES = 103 if sys.platform == "darwin" else 107
 _SOCKET = "/session_2000-01-01_00-00-00_000000_0000000/sockets/plasma_store.99"
 """The longest that Ray makes in its folder."""
 _LINKS = "/tmp"
-_GONE_S = 30.0
+_GONE_S = 90.0
+"""How long the keeper may take to end everything: more than it grants itself."""
 _LEAVE_S = 10.0
 _LOOK_S = 0.05
 

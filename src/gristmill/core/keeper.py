@@ -26,6 +26,8 @@ LAST_BYTES = 4000
 LOOK_S = 0.2
 PATIENCE_S = 8.0
 """How long the command may take to end what it started, before all is killed."""
+KILL_S = 60.0
+"""How long killed processes may take to end, before the keeper gives up."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -51,8 +53,9 @@ def keep(owner: int, folder: str, command: list[str]) -> None:
 
 
 def kill_descendants() -> None:
-    """Kill all that came from this process, until nothing is left."""
-    for _ in range(500):
+    """Kill all that came from this process, until nothing is left. A busy machine may take seconds to end a process."""
+    until = time.monotonic() + KILL_S
+    while time.monotonic() < until:
         found = descendants()
         for pid in found:
             try:

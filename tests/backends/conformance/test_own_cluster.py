@@ -65,7 +65,7 @@ def test_xenna_runs_on_a_cluster_that_a_client_started():
     with tempfile.TemporaryDirectory(prefix="gmt-", dir="/tmp") as folder:
         environment |= {"RAY_TMPDIR": folder, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
-            [sys.executable, "-c", XENNA], env=environment, capture_output=True, text=True, timeout=300, check=False
+            [sys.executable, "-c", XENNA], env=environment, capture_output=True, text=True, timeout=550, check=False
         )
     assert "data [-4, -2, 0, 0, 2, 4]" in done.stdout, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     assert done.returncode == 0

@@ -59,7 +59,7 @@ def left_behind(folder: Path) -> list[str]:
 
 
 def nothing_is_left(folder: Path) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120  # a limit for hangs only
     while (found := left_behind(folder)) and time.monotonic() < until:
         time.sleep(0.2)
     assert not found
