@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gristmill.cli.target import UsageError, load_pipeline
@@ -13,6 +14,7 @@ from gristmill.secrets import without_secrets
 
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
+    from gristmill.ledger.resume import Resume
     from gristmill.pipeline import Pipeline
     from gristmill.tasks import Task
 
@@ -30,9 +32,11 @@ def run(args: argparse.Namespace) -> int:
             _check_one_piece(pipeline)
         limit_input(pipeline, tasks is not None, args.limit, args.sample)
         executor = pipeline.make_executor(args.executor, **executor_config(args))
+        how = resume_options(args)
         if args.dry_run:
-            return dry_run(pipeline, tasks, executor)
-        result = pipeline.run(executor, tasks, fuse=not args.no_fuse, **run_options(args))
+            return dry_run(pipeline, tasks, executor, how)
+        options = {"fuse": not args.no_fuse, "allow_empty": args.allow_empty, **asdict(how)}
+        result = pipeline.run(executor, tasks, **options)
     except PipelineError as error:
         if isinstance(error, PipelineFailed) and error.result is not None:
             print(error.result.summary())
@@ -104,18 +108,20 @@ def limit_input(pipeline: Pipeline, has_tasks: bool, limit: int | None, sample: 
     pipeline.stages[:1] = [reader.limited(limit, sample), *first[1:]]
 
 
-def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Executor) -> int:
-    """Show the steps, what would be read, where it would go, and what stages that need all documents would take."""
+def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Executor, how: Resume) -> int:
+    """Show the steps, what would be read, what would become of the output, and what deduplication would take."""
     from gristmill.cli.inputs import describe_inputs, describe_limits, output_folders
-    from gristmill.errors import PlanError
+    from gristmill.errors import PipelineError, PlanError
     from gristmill.pipeline.forecast import forecasts
     from gristmill.pipeline.planner import flatten
+    from gristmill.pipeline.preview import preview
 
     print(pipeline.describe())
     try:
-        pipeline.plan()
-        lines = [] if tasks is not None else list(forecasts(pipeline, executor))
+        plan = pipeline.plan()
         stages = flatten(pipeline.stages)
+        lines = [] if tasks is not None else list(forecasts(stages, executor))
+        reader = stages[0] if tasks is None else None
         part = "" if tasks is not None else describe_limits(stages)
         if tasks is None and stages:
             tasks = stages[0].source()
@@ -124,21 +130,24 @@ def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Exe
     print(f"input: {describe_inputs(tasks)}{part}")
     for folder in output_folders(pipeline.stages):
         print(f"output: {folder}")
+    try:
+        found = [] if reader is None else preview(pipeline, plan, reader, executor, how)
+    except PipelineError as error:
+        print("output: the run would be refused")
+        return _say(error)
+    for line in [*(f"the run would {line}" for line in found[:1]), *found[1:]]:
+        print(f"output: {without_secrets(line)}")
     for line in lines:
         print(f"forecast: {line}")
     print("nothing was run")
     return OK
 
 
-def run_options(args: argparse.Namespace) -> dict[str, bool]:
-    """What the options say of how a run resumes and ends, in the words of `Pipeline.run`."""
-    return {
-        "fresh": args.fresh,
-        "append": args.append,
-        "retry_failed": args.retry_failed,
-        "verify": not args.no_verify,
-        "allow_empty": args.allow_empty,
-    }
+def resume_options(args: argparse.Namespace) -> Resume:
+    """What the options say of how a run resumes."""
+    from gristmill.ledger.resume import Resume
+
+    return Resume(args.fresh, args.append, args.retry_failed, not args.no_verify)
 
 
 def executor_config(args: argparse.Namespace) -> dict[str, Any]:

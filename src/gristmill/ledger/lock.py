@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from contextlib import suppress
 
 from gristmill.errors import OutputChanged
 from gristmill.storage import Folder
 
 LOCK = "_gristmill/lock"
+_TRIES = 10
+_PAUSE_S = 0.05
+
+
+def locked_by_another(folder: Folder) -> OutputChanged:
+    """Return the error for a folder that another run is writing to."""
+    return OutputChanged(f"another run is writing to {folder.url}: wait for it, or stop it.")
 
 
 class FolderLock:
@@ -26,6 +34,7 @@ class FolderLock:
         if not self._folder.is_local:
             return
         path = self._folder.path(LOCK)
+        tries = 0
         while self._descriptor is None:
             self._made += _make(os.path.dirname(path))
             if not os.path.exists(path):
@@ -35,8 +44,12 @@ class FolderLock:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
+                tries += 1
+                if tries < _TRIES:  # `is_locked` holds it for a moment
+                    time.sleep(_PAUSE_S)
+                    continue
                 self._made.clear()
-                raise OutputChanged(f"another run is writing to {self._folder.url}: wait for it, or stop it.") from None
+                raise locked_by_another(self._folder) from None
             except OSError:
                 pass  # a file system without locks
             if _is_at(descriptor, path):

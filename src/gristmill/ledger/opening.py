@@ -160,13 +160,10 @@ def clear(log: CommitLog) -> None:
 
     `OutputChanged` before anything is removed if files of someone else have names that the next run would write.
     """
+    check_clear(log)
     folder = log.folder
-    has_run = folder.exists(RUN)
     names, mark = _names_of(log)
-    if has_run and log.names.extension:
-        found = (name for name, _ in log.names.found_in(folder))
-        if others := [name for name in found if not names.is_own(name)]:
-            raise _taken(log, others)
+    has_run = folder.exists(RUN)
     _clear_phases(log)
     if not has_run:
         return
@@ -178,6 +175,15 @@ def clear(log: CommitLog) -> None:
     remove_temporaries(folder)
     folder.remove(RUN)
     folder.remove_empty("excluded", "quarantine")
+
+
+def check_clear(log: CommitLog) -> None:
+    """Raise what `clear` would raise, and remove nothing."""
+    if not log.folder.exists(RUN) or not log.names.extension:
+        return
+    names, _ = _names_of(log)
+    if others := [name for name, _ in log.names.found_in(log.folder) if not names.is_own(name)]:
+        raise _taken(log, others)
 
 
 def _names_of(log: CommitLog, phase: int = 0) -> tuple[OutputNames, str]:

@@ -52,26 +52,45 @@ def with_ledger(
         return replace(plan, ledger=ledger), list(blocks)
     part = part or Part()
     check_apart(output.folder, blocks, getattr(reader, "file_paths", None))
-    log = CommitLog(output.folder, title=part.title)
+    log = CommitLog(output.folder, OutputNames(output.extension, len(blocks)), part.title)
     ledger = RunLedger(log)
     with opened(log):
-        log.lock()
-        log.names = OutputNames(output.extension, len(blocks))
+        if not part.is_locked:
+            log.lock()
         if how.fresh:
             clear(log)
-        segments = [Segment(blocks)] if part.is_of_several else segments_of(reader, blocks, log)
-        blocks = [block for segment in segments for block in segment.blocks]
-        log.names = OutputNames(output.extension, len(blocks))
-        made_of = {**fingerprint(plan, reader, segments), "pipeline": text()}
-        numbers = [int(block.task_id) for block in blocks]
-        found = look(log, made_of, how, numbers, part.cannot_redo, lambda: say(f"comparing the files in {log.title}"))
-        for line in _told(log, found, how):
+        looked = look_into(log, plan, reader, blocks, how, part)
+        for line in told(log, looked.found, how):
             say(line)
-        _note_input(ledger, reader, blocks)
-        for number, entry in begin(log, found, made_of):
+        _note_input(ledger, reader, looked.blocks)
+        for number, entry in begin(log, looked.found, {**looked.made_of, "pipeline": text()}):
             ledger.resume(number, entry)
-    left = [block for block in blocks if int(block.task_id) not in ledger.blocks]
+    left = [block for block in looked.blocks if int(block.task_id) not in ledger.blocks]
     return replace(plan, ledger=ledger, output=output), left
+
+
+@dataclass(frozen=True)
+class LookedInto:
+    """What a plan finds in its output folder."""
+
+    blocks: list[Task[Any]]
+    """All blocks of the input, in the order of the runs that have read it."""
+    made_of: dict[str, Any]
+    """What the output is a function of."""
+    found: Found
+
+
+def look_into(
+    log: CommitLog, plan: Plan, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]], how: Resume, part: Part
+) -> LookedInto:
+    """Look at the output folder of a plan, and change nothing. Raises as `gristmill.ledger.opening.look`."""
+    segments = [Segment(blocks)] if part.is_of_several else segments_of(reader, blocks, log)
+    every = [block for segment in segments for block in segment.blocks]
+    log.names = OutputNames(log.names.extension, len(every))
+    made_of = fingerprint(plan, reader, segments)
+    numbers = [int(block.task_id) for block in every]
+    found = look(log, made_of, how, numbers, part.cannot_redo, lambda: say(f"comparing the files in {log.title}"))
+    return LookedInto(every, made_of, found)
 
 
 def _note_input(ledger: RunLedger, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> None:
@@ -87,6 +106,8 @@ class Part:
     title: str = ""
     """The output folder, which the user knows; that of a phase is inside it."""
     is_of_several: bool = False
+    is_locked: bool = False
+    """Whether the run holds the lock of the folder already."""
     cannot_redo: str = ""
     """Why a block that an earlier run has done cannot be done again; empty if it can."""
 
@@ -141,7 +162,7 @@ def finish(plan: Plan, result: RunResult, ignore_failures: bool) -> None:
         log.finish(result.ledger.plain())
 
 
-def _told(log: CommitLog, found: Found, how: Resume) -> Iterator[str]:
+def told(log: CommitLog, found: Found, how: Resume) -> Iterator[str]:
     """What the user should know before the run starts, line by line."""
     if found.damaged:
         words = listed([line for lines in found.damaged.values() for line in lines])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gristmill.metrics.format import size
-from gristmill.pipeline.planner import flatten, has_barrier
+from gristmill.pipeline.planner import has_barrier
 from gristmill.stages.barrier import BarrierStage, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.reader.base import FileReader
@@ -16,12 +16,10 @@ from gristmill.tasks import FileBlock, Task
 
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
-    from gristmill.pipeline.pipeline import Pipeline
 
 
-def forecasts(pipeline: Pipeline, executor: Executor) -> Iterator[str]:
-    """The forecasts of all stages of a pipeline that need all documents."""
-    stages = flatten(pipeline.stages)
+def forecasts(stages: Sequence[ProcessingStage[Any, Any]], executor: Executor) -> Iterator[str]:
+    """The forecasts of all stages that need all documents; ``stages`` are those of a pipeline, without composites."""
     if not has_barrier(stages):
         return
     reader = stages[0]

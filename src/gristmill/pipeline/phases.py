@@ -100,10 +100,12 @@ def run(
         )
     client = pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext()
     with client, executor.several():
-        return _Phases(pipeline, executor, reader, list(blocks), writer, fuse, how).run(whole, source, keep_outputs)
+        return Phases(pipeline, executor, reader, list(blocks), writer, fuse, how).run(whole, source, keep_outputs)
 
 
-class _Phases:
+class Phases:
+    """One run of a pipeline that has barriers."""
+
     def __init__(
         self,
         pipeline: Pipeline,
@@ -142,27 +144,28 @@ class _Phases:
             if self.how.fresh:
                 clear(log)
             elif self.how.retry_failed and (stage := failed_before(log, whole)):
-                self._check_same(log, whole, source)
+                self.check_same(log, whole, source)
                 say(f"documents failed before {stage!r}, which compares all documents: the run starts over")
                 clear(log)
-            self._check_ours(log)
+            self.check_ours(log)
         try:
-            cuts, last = self._cuts(whole, source, self._phase)
-        except OutputChanged:
-            log.refuse()
-            raise
+            try:
+                cuts, last = self.cuts(whole, source, self._phase)
+            except OutputChanged:
+                log.refuse()
+                raise
+            result = self._execute(*last, keep_outputs, cuts[-1])
+            if result.ok or self.executor.ignore_failures:
+                for number, cut in enumerate(cuts, 1):
+                    put_beside(cut, output, number)
+                    check_decided(cut, output, number, contents=False)
         finally:
             log.close()
-        result = self._execute(*last, keep_outputs, cuts[-1])
-        if result.ok or self.executor.ignore_failures:
-            for number, cut in enumerate(cuts, 1):
-                put_beside(cut, output, number)
-                check_decided(cut, output, number, contents=False)
         if result.record.failures_total and not self.executor.ignore_failures:
             raise PipelineFailed(result.failure_report(), result)
         return result
 
-    def _check_ours(self, log: CommitLog) -> None:
+    def check_ours(self, log: CommitLog) -> None:
         """Say before the work is done that there is no room for its results."""
         output = log.folder
         if not output.exists(RUN):
@@ -177,11 +180,11 @@ class _Phases:
                 f"{START_OVER}"
             )
 
-    def _check_same(self, log: CommitLog, whole: list[Stage], source: Source) -> None:
+    def check_same(self, log: CommitLog, whole: list[Stage], source: Source) -> None:
         """Raise `OutputChanged` if another pipeline or another input was here, before its output is removed."""
         try:
-            _, (stages, head, blocks, source) = self._cuts(whole, source, self._check_phase)
-        except _NotDecided:
+            _, (stages, head, blocks, source) = self.cuts(whole, source, self._check_phase)
+        except NotDecided:
             return
         finally:
             self.is_head_cleared = False
@@ -190,16 +193,16 @@ class _Phases:
     def _check_phase(
         self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source, number: int
     ) -> None:
-        """Compare a phase with what an earlier run has done up to its cut; `_NotDecided` if none has."""
-        _, _, made_of = self._keyed(cut, front, head, blocks, source)
+        """Compare a phase with what an earlier run has done up to its cut; `NotDecided` if none has."""
+        _, _, made_of = self.keyed(cut, front, head, blocks, source)
         decided = read_decided(cut)
         if decided is None:
-            raise _NotDecided
+            raise NotDecided
         if not CommitLog(cut.folder, title=self.writer.folder.url).is_of(made_of):
-            raise _NotDecided
+            raise NotDecided
         cut.take(decided)
 
-    def _cuts(self, whole: list[Stage], source: Source, phase: Callable[..., None]) -> tuple[list[Cut], _Piece]:
+    def cuts(self, whole: list[Stage], source: Source, phase: Callable[..., None]) -> tuple[list[Cut], Piece]:
         """Call ``phase`` for all up to each cut; gives the cuts, and what is left."""
         output = self.writer.folder
         cuts: list[Cut] = []
@@ -228,11 +231,31 @@ class _Phases:
     def _is_decided(self, cut: Cut, made_of: dict[str, Any], number: int) -> bool:
         """Whether an earlier run has done all up to a cut; then what it found is taken from there.
 
-        If files that it left are damaged, they are made again; `OutputDamaged` if that is not possible any more.
+        If files that it left are damaged, they are made again.
+        """
+        damage = self.damage(cut, made_of, number)
+        if damage is None:
+            return False
+        if damage:
+            say(f"files of {self.writer.folder.url} are missing or damaged, and are made again:{listed(damage)}")
+            cut.folder.remove(DECIDED)
+            cut.forget()
+            return False
+        decided = read_decided(cut)
+        assert decided is not None
+        self.notes += decided["notes"]
+        if not cut.read_again:
+            self._account(RunLedger.of_plain(decided["ledger"]))
+        return True
+
+    def damage(self, cut: Cut, made_of: dict[str, Any], number: int) -> list[str] | None:
+        """Compare all up to a cut with what an earlier run has done; None if none has.
+
+        Return what is damaged and can be made again, in words. `OutputDamaged` if it cannot. Nothing is changed.
         """
         decided = read_decided(cut)
         if decided is None:
-            return False
+            return None
         log = CommitLog(cut.folder, title=self.writer.folder.url)
         if self.how.append:
             refuse_append(log, made_of, cut.barrier.name)
@@ -245,17 +268,9 @@ class _Phases:
                 f"files of {self.writer.folder.url} are missing or damaged, and the documents that they are made of "
                 f"were removed:{listed(damage)}\nNothing was removed or started. {START_OVER}"
             )
-        if damage:
-            say(f"files of {self.writer.folder.url} are missing or damaged, and are made again:{listed(damage)}")
-            cut.folder.remove(DECIDED)
-            cut.forget()
-            return False
-        self.notes += decided["notes"]
-        if not cut.read_again:
-            self._account(RunLedger.of_plain(decided["ledger"]))
-        return True
+        return damage
 
-    def _keyed(
+    def keyed(
         self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source
     ) -> tuple[list[Stage], Plan, dict[str, Any]]:
         """The stages up to a cut, the last of which makes keys, their plan, and what their output is a function of."""
@@ -271,7 +286,7 @@ class _Phases:
         self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source, number: int
     ) -> None:
         """All in front of a cut, and what is decided there."""
-        stages, plan, made_of = self._keyed(cut, front, head, blocks, source)
+        stages, plan, made_of = self.keyed(cut, front, head, blocks, source)
         if self._is_decided(cut, made_of, number):
             self.done_before += steps_of(plan)
             return
@@ -332,6 +347,11 @@ class _Phases:
     def _account(self, ledger: RunLedger) -> None:
         self.ledger = ledger if self.ledger is None else ledger.behind(self.ledger)
 
+    def part(self) -> Part:
+        """How the next piece treats what earlier runs have left of it."""
+        cannot_redo = "the documents that they are made of were removed when the run ended"
+        return Part(self.writer.folder.url, True, cannot_redo=cannot_redo if self.is_head_cleared else "")
+
     def _execute(
         self,
         stages: Sequence[Stage],
@@ -343,11 +363,8 @@ class _Phases:
     ) -> RunResult:
         """Run a piece; the last one is ``behind`` a cut."""
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
-        cannot_redo = "the documents that they are made of were removed when the run ended"
-        if not self.is_head_cleared:
-            cannot_redo = ""
-        part = Part(self.writer.folder.url, True, cannot_redo)
         how = replace(self.how, fresh=False, append=False)
+        part = replace(self.part(), is_locked=behind is not None)  # a phase has a folder of its own
         plan, tasks = with_ledger(plan, head, self.pipeline._as_yaml, blocks, how, part)
         assert plan.ledger is not None
         for stage in stages_of(plan):
@@ -368,11 +385,11 @@ class _Phases:
         return result
 
 
-class _NotDecided(Exception):
+class NotDecided(Exception):
     """No run has done all up to a cut."""
 
 
-_Piece = tuple[list[Stage], Stage, list[Task[Any]], Source]
+Piece = tuple[list[Stage], Stage, list[Task[Any]], Source]
 """Stages, the one among them that knows what is read, the blocks of that, and the first of them."""
 
 

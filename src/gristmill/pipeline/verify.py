@@ -59,11 +59,19 @@ def verify_output(output: str) -> Verified:
     if is_locked(folder):
         raise PlanError(f"a run is writing to {output}: verify it when the run has ended.")
     found = Verified(folder.url)
+    before = _state(folder)
     try:
         _Check(log, found).all()
     except OutputDamaged as error:  # of the log: what it names cannot be known
         found.problems.append(str(error).partition("\n")[0])
+    if found.problems and (is_locked(folder) or _state(folder) != before):
+        raise PlanError(f"a run wrote to {output} while it was verified: verify it again when the run has ended.")
     return found
+
+
+def _state(folder: Folder) -> tuple[object, ...]:
+    """What changes when a run writes to an output: runs do not wait for those who verify it."""
+    return folder.sizes("_gristmill"), folder.sizes(COMMITS), folder.exists(f"{PHASES}/1")
 
 
 class _Check:

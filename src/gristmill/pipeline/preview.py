@@ -1,0 +1,131 @@
+"""What a run would do with its output folder: found out without writing or removing anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gristmill.backends.base import Executor, Plan
+from gristmill.errors import not_writable
+from gristmill.ledger.commits import PHASES, RUN, CommitLog
+from gristmill.ledger.differences import listed
+from gristmill.ledger.lock import is_locked, locked_by_another
+from gristmill.ledger.names import OutputNames
+from gristmill.ledger.opening import check_clear
+from gristmill.ledger.resume import Resume
+from gristmill.ledger.sides import Output
+from gristmill.pipeline.cut import Cut
+from gristmill.pipeline.decided import failed_before
+from gristmill.pipeline.documents import LookedInto, Part, check_apart, look_into, output_of, stages_of, told
+from gristmill.pipeline.phases import Phases
+from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, has_barrier, plan_of
+from gristmill.storage import Folder
+from gristmill.tasks import Task
+
+if TYPE_CHECKING:
+    from gristmill.pipeline.pipeline import Pipeline
+
+
+def preview(pipeline: Pipeline, plan: Plan, reader: Stage, executor: Executor, how: Resume) -> list[str]:
+    """Say what a run of a pipeline would do with its output folder, in lines; none if it has no log there.
+
+    ``reader`` is the first stage, whose `source` was called. Raises `PlanError` if the run would be refused.
+    """
+    how.check()
+    output = output_of(plan)
+    blocks = reader.source()
+    if output is None or blocks is None:
+        return []
+    check_apart(output.folder, blocks, getattr(reader, "file_paths", None))
+    _check_writable(output.folder)
+    if is_locked(output.folder):
+        raise locked_by_another(output.folder)
+    log = CommitLog(output.folder, OutputNames(output.extension, len(blocks)))
+    if how.fresh:
+        check_clear(log)
+        if log.folder.exists(RUN) or log.folder.exists(f"{PHASES}/1"):
+            return ["start over, and remove what earlier runs have written"]
+        how = replace(how, fresh=False)
+    if has_barrier(stages_of(plan)):
+        return _of_phases(Phases(pipeline, executor, reader, list(blocks), output, True, how), plan, log)
+    looked = look_into(log, plan, reader, blocks, how, Part())
+    return [_words(looked), *told(log, looked.found, how)]
+
+
+def _words(looked: LookedInto, before: str = "") -> str:
+    """Describe what a run would do; ``before`` names the stage that its blocks are read for."""
+    found, total = looked.found, len(looked.blocks)
+    if found.run is None and not before:
+        return "start a new output"
+    done = len(found.done)
+    if done == total and not before:
+        return f"find nothing to do: all {total:,} blocks are done"
+    verb = "append" if found.new_inputs else "resume"
+    where = f" with what comes before {before!r}" if before else ""
+    return f"{verb}{where}: {done:,} of {total:,} blocks are done"
+
+
+def _of_phases(phases: Phases, plan: Plan, log: CommitLog) -> list[str]:
+    whole = stages_of(plan)
+    source = Source(phases.blocks[0]) if phases.blocks else NO_INITIAL_TASKS
+    if phases.how.retry_failed and (stage := failed_before(log, whole)):
+        phases.check_same(log, whole, source)
+        check_clear(log)
+        return [f"start over, because documents failed before {stage!r}, which compares all documents"]
+    phases.check_ours(log)
+    how = replace(phases.how, append=False)
+
+    def look_at_phase(
+        cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source, number: int
+    ) -> None:
+        _, plan, made_of = phases.keyed(cut, front, head, blocks, source)
+        damage = phases.damage(cut, made_of, number)
+        if damage:
+            what = f"files of {log.title} are missing or damaged, and are made again:{listed(damage)}"
+            raise _Undecided([f"resume with what comes before {cut.barrier.name!r}", what])
+        if damage is None:
+            looked = _look(plan, head, blocks, how, phases.part())
+            is_new = number == 1 and looked.found.run is None
+            words = "start a new output" if is_new else _words(looked, cut.barrier.name)
+            raise _Undecided([words, *told(log, looked.found, how)])
+
+    try:
+        _, (stages, head, blocks, source) = phases.cuts(whole, source, look_at_phase)
+    except _Undecided as undecided:
+        return undecided.lines
+    last = plan_of(phases.pipeline.name, stages, source)
+    looked = _look(last, head, blocks, how, phases.part())
+    if looked.found.run is None:
+        return [f"resume after the last stage that compares all documents: 0 of {len(blocks):,} blocks are done"]
+    return [_words(looked), *told(log, looked.found, how)]
+
+
+def _look(plan: Plan, head: Stage, blocks: Sequence[Task[Any]], how: Resume, part: Part) -> LookedInto:
+    output: Output | None = output_of(plan)
+    assert output is not None
+    log = CommitLog(output.folder, OutputNames(output.extension, len(blocks)), part.title)
+    return look_into(log, plan, head, blocks, how, part)
+
+
+class _Undecided(Exception):
+    """A phase is not done: what comes after it is not known yet."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self.lines = lines
+
+
+def _check_writable(folder: Folder) -> None:
+    """`PlanError` if a folder of this machine cannot be made or written to."""
+    if not folder.is_local:
+        return
+    path = os.path.abspath(folder.path())
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    if not os.path.isdir(path):
+        raise not_writable(folder.url, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)))
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise not_writable(folder.url, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
