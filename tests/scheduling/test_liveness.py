@@ -18,6 +18,7 @@ from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
 from gristmill.scheduling.simulator.scenario import random_scenario
 from gristmill.scheduling.simulator.shrink import failure_of
 from gristmill.scheduling.simulator.world import World
+from gristmill.scheduling.standing import Standing
 from gristmill.scheduling.state import State, StepRec, WorkerState
 
 
@@ -56,9 +57,16 @@ def test_fetched_data_that_waits_for_deferred_data_is_caught(monkeypatch: pytest
     assert failure is not None
 
 
+@pytest.fixture
+def fickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A balancer whose decisions do not stand."""
+    monkeypatch.setattr(Standing, "may_fill", lambda self, evidence, place: True)
+    monkeypatch.setattr(Standing, "may_vacate", lambda self, evidence, place: True)
+
+
 def two_minds(s: Script, monkeypatch: pytest.MonkeyPatch, between: Callable[[Script], object]) -> None:
     """A balancer that lets an idle worker go, and starts one in the same place in its next look."""
-    watch = BackAndForth(corrections=0)
+    watch = BackAndForth()
     s.give(1)
     s.start()
     idle = next(w for w in s.state.workers.values() if not w.assigned)
@@ -83,6 +91,7 @@ def gpu_script() -> Script:
     return Script(StepSpec("a", gpu=UNIT), nodes=(cpus(4, 2),), autoscale_interval_us=1)
 
 
+@pytest.mark.usefixtures("fickle")
 def test_two_opposing_decisions_without_evidence_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AssertionError, match=r"'a' go back and forth without new evidence: .*, then .*, then "):
         two_minds(gpu_script(), monkeypatch, lambda s: s.tell(e.Tick()))
@@ -102,9 +111,37 @@ def test_two_opposing_decisions_without_evidence_are_caught(monkeypatch: pytest.
 def test_opposing_decisions_with_evidence_between_them_are_allowed(
     news: Callable[[Script], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two_minds(gpu_script(), monkeypatch, news)
+    s = gpu_script()
+    two_minds(s, monkeypatch, news)
+    assert len(s.all(c.StartWorker)) == 3
 
 
+def test_a_place_that_a_worker_left_is_not_filled_again_without_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    s = gpu_script()
+    two_minds(s, monkeypatch, lambda s: s.tell(e.Tick()))
+    assert len(s.all(c.StartWorker)) == 2
+    s.finish()
+    assert len(s.all(c.StartWorker)) == 3, "a unit finished: the next plan is free to decide otherwise"
+
+
+def test_a_worker_that_was_started_is_not_let_go_without_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = (StepSpec("a", gpu=UNIT), StepSpec("b", gpu=UNIT))
+    s = Script(*steps, nodes=(cpus(4, 2),), autoscale_interval_us=1)
+    s.give(1)
+    s.start()
+    b = next(w for w in s.state.workers.values() if w.step == 1)
+    plan = Plan({0: 1, 1: 0}, leaves=[b.id])
+    monkeypatch.setattr(look, "solve", lambda problem: plan)
+    s.tell(e.Tick())
+    s.tell(e.WorkerLeft(b.id))
+    plan = Plan({0: 2, 1: 0}, starts=[(0, 0, b.placement)])
+    (started,) = (x for x in s.tell(e.Tick()) if isinstance(x, c.StartWorker))
+    plan = Plan({0: 1, 1: 1}, later=[(1, 0, b.placement)], leaves=[started.worker])
+    assert not any(isinstance(x, c.StopWorker) for x in s.tell(e.Tick(), e.WorkerReady(started.worker), e.Tick()))
+    assert c.StopWorker(started.worker) in s.tell(e.SourceSized(9), e.Tick())
+
+
+@pytest.mark.usefixtures("fickle")
 def test_a_worker_that_is_replaced_for_no_reason_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was: a starting worker seems slower than a new one and is replaced, even in its own place, for ever."""
 

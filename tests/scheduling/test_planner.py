@@ -466,3 +466,25 @@ def test_steps_of_unknown_speed_do_not_fill_cpus_that_shared_steps_need() -> Non
     p = plan([node(8)], unknown, shared=SharedLoad(70 * UNIT * UNIT, UNIT))
     assert p.counts == {0: 1}
     assert plan([node(8)], unknown).counts[0] == 8
+
+
+def test_free_gpus_that_a_known_step_would_have_to_lend_are_not_given_to_it() -> None:
+    known = on(load(0, 0.1, 10, gpu=UNIT), 0, 0)
+    slowest = on(load(1, 1, 1000, workers=1, dedicated=True), 0, first=1)
+    unknown = replace(on(load(2, 1, 1000, gpu=UNIT), 0, 1, first=2), certain=False)
+    problem = Problem(sites(node(8, 4)), (known, slowest, unknown))
+    p = solve(problem)
+    assert p.counts == {0: 1, 1: 1, 2: 3} and not p.leaves
+    assert not solve(staffed(problem, p)).leaves
+
+
+def test_gpus_are_not_lent_to_a_step_that_would_take_cpus_which_shared_steps_need() -> None:
+    quarter = UNIT // 4
+    known = on(load(0, 0.1, 10, cpu=0, gpu=quarter), 0, 0, 0, 0, share=quarter)
+    unknown = replace(on(load(1, 1, 1000, gpu=quarter), 0, 0, first=3, share=quarter), certain=False)
+    shared = SharedLoad(3 * UNIT * 100 * UNIT, UNIT)
+    p = plan([node(4, 1)], known, unknown, shared=shared)
+    assert p.counts == {0: 3, 1: 1} and p.finish_us == 100 * UNIT
+    with_cpu = on(load(0, 0.1, 10, gpu=quarter), 0, 0, 0, 0, share=quarter)
+    p = plan([node(7, 1)], with_cpu, unknown, shared=shared)
+    assert p.counts == {0: 1, 1: 3} and p.finish_us == 100 * UNIT, "each worker that leaves frees a CPU, too"

@@ -47,7 +47,10 @@ def look(s: State) -> None:
     keep_promises(s)
     for step in active:
         step.planned_service_us = step.service.service_us()
-    _ask(s, problem_of(s, active, s.shared_memory_floor))
+    problem = problem_of(s, active, s.shared_memory_floor)
+    estimates = {load.step: {**load.service_us, -1: s.steps[load.step].setup_us} for load in problem.loads}
+    s.evidence += s.standing.are_news(s.evidence, estimates)
+    _ask(s, problem)
 
 
 def _active(s: State) -> list[StepRec]:
@@ -73,6 +76,7 @@ def _shed(s: State, node: NodeRec) -> None:
                 left.take(w.placement)
             else:
                 s.decide(f"{step.spec.name}: worker {w.id} leaves node {node.id}, which has become too small for it")
+                s.standing.vacate(s.evidence, (step.index, w.node, w.placement))
                 drain(s, w)
     for step in s.steps:
         step.promised = [p for p in step.promised if p[0] != node.id or _still_fits(left, p[1])]

@@ -11,6 +11,7 @@ from gristmill.scheduling.feed import is_set_up
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.planning import Plan, Problem
 from gristmill.scheduling.reasons import explain
+from gristmill.scheduling.standing import Place
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
 
 
@@ -44,8 +45,10 @@ def _kept_promise(s: State, step: StepRec, promise: tuple[int, Placement]) -> bo
 def _kept(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
     node_id, placement = promise
     node = _usable(s, step, node_id)
-    if node is None or not node.room.fits(placement):
+    place = (step.index, node_id, placement)
+    if node is None or not node.room.fits(placement) or not s.standing.may_fill(s.evidence, place):
         return False
+    s.standing.fill(s.evidence, place)
     start(s, node, step, placement)
     return True
 
@@ -64,8 +67,8 @@ def apply(s: State, problem: Problem, plan: Plan) -> None:
     """Do what a plan says, as far as it is still possible, and note why."""
     have = {load.step: sum(h.worker >= 0 for h in load.hands) for load in problem.loads}
     taken: dict[int, int] = {}
-    for_nobody = _not_set_up(s, plan)
     leaves, starts = _without_replacements(s, plan)
+    kept = _not_set_up(s, plan) | _taken_back(s, leaves, starts)
     for worker in leaves:
         w = s.workers.get(worker)
         if worker < 0:
@@ -74,26 +77,28 @@ def apply(s: State, problem: Problem, plan: Plan) -> None:
             w is not None
             and w.step is not None
             and w.state <= WorkerState.READY
-            and w.node not in for_nobody
+            and w.node not in kept
             and not _awaits_suspect(s, w.step, w)
         ):
             taken[w.step] = taken.get(w.step, 0) + 1
+            s.standing.vacate(s.evidence, (w.step, w.node, w.placement))
             drain(s, w)
     grown: dict[int, int] = {}
     coming: dict[int, int] = {}
     leaving = {w.node for w in _leaving(s)}
-    for index, node_id, placement in starts:
+    for place in starts:
+        index, node_id, placement = place
         step = s.steps[index]
         if _kept(s, step, (node_id, placement)):
             grown[index] = grown.get(index, 0) + 1
-        elif node_id in leaving and _usable(s, step, node_id):
+        elif node_id in leaving and _usable(s, step, node_id) and s.standing.may_fill(s.evidence, place):
             step.promised.append((node_id, placement))
             step.promised_on = s.evidence
             coming[index] = coming.get(index, 0) + 1
     explain(s, problem, plan, have, grown, coming, taken)
 
 
-def _without_replacements(s: State, plan: Plan) -> tuple[list[int], list[tuple[int, int, Placement]]]:
+def _without_replacements(s: State, plan: Plan) -> tuple[list[int], list[Place]]:
     """Who leaves and who starts.
 
     A worker stays if another of its step would start in its very place, or in a place that should be free now and is
@@ -103,7 +108,7 @@ def _without_replacements(s: State, plan: Plan) -> tuple[list[int], list[tuple[i
     if not plan.leaves:
         return [], starts
     places = Counter(starts)
-    taken: dict[int, list[tuple[int, int, Placement]]] = {}
+    taken: dict[int, list[Place]] = {}
     for place in plan.starts:
         node = s.nodes.get(place[1])
         if node is not None and not node.room.fits(place[2]):
@@ -135,6 +140,17 @@ def _not_set_up(s: State, plan: Plan) -> set[int]:
     for index, node_id, _ in plan.later:
         nodes[node_id] = nodes.get(node_id, False) or _usable(s, s.steps[index], node_id) is not None
     return {node_id for node_id, usable in nodes.items() if not usable}
+
+
+def _taken_back(s: State, leaves: list[int], starts: list[Place]) -> set[int]:
+    """Nodes where a worker would leave a place that the balancer filled on the same evidence, or come back to one.
+
+    Nobody leaves these nodes until there is new evidence.
+    """
+    places = [(w.step, w.node, w.placement) for i in leaves if (w := s.workers.get(i)) and w.step is not None]
+    return {place[1] for place in places if not s.standing.may_vacate(s.evidence, place)} | {
+        place[1] for place in starts if not s.standing.may_fill(s.evidence, place)
+    }
 
 
 def _awaits_suspect(s: State, step: int, w: WorkerRec) -> bool:

@@ -14,6 +14,7 @@ from gristmill.scheduling.piece import Piece, Rebuild
 from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.planning.problem import Problem
 from gristmill.scheduling.snapshot import Decision
+from gristmill.scheduling.standing import Standing
 
 
 class TaskState(IntEnum):
@@ -406,6 +407,10 @@ class State:
     taking_turns: bool = False
     evidence: int = 0
     """How often something was learnt that can change a plan (docs/simulator.md lists what counts)."""
+    standing: Standing = field(default_factory=Standing)
+    """Moves of the balancer that stand until there is new evidence."""
+    way_made_at: int = -1
+    """The evidence with which a step last got a worker because nothing was under way."""
     unlocked_at: int = -1
     """The evidence with which the balancer last ran because nothing was under way."""
     decisions: list[Decision] = field(default_factory=list)

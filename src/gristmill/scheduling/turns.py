@@ -5,8 +5,8 @@ from __future__ import annotations
 from gristmill.scheduling.credit import has_room, may_resume, suspect_may_start
 from gristmill.scheduling.crew import drain, put_back_suspended, start, stop_if_drained
 from gristmill.scheduling.feed import is_set_up, may_run
-from gristmill.scheduling.placement import Room
-from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.placement import Placement, Room
+from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
 
 
 def staying(step: StepRec) -> list[WorkerRec]:
@@ -27,14 +27,23 @@ def least_missed(s: State, step: StepRec) -> list[WorkerRec]:
 
 
 def _start_somewhere(s: State, step: StepRec) -> bool:
-    for node in s.nodes.values():
-        if not is_set_up(node, step):
-            continue
-        placement = node.room.find(step.spec)
-        if placement is not None:
-            start(s, node, step, placement)
-            return True
-    return False
+    """Start a worker where there is room: if possible not where one of the step has left on the same evidence."""
+    places = _free_places(s, step)
+    if not places:
+        return False
+    node, placement = next((x for x in places if _may_fill(s, step, *x)), places[0])
+    s.standing.fill(s.evidence, (step.index, node.id, placement))
+    start(s, node, step, placement)
+    return True
+
+
+def _free_places(s: State, step: StepRec) -> list[tuple[NodeRec, Placement]]:
+    nodes = (node for node in s.nodes.values() if is_set_up(node, step))
+    return [(node, placement) for node in nodes if (placement := node.room.find(step.spec)) is not None]
+
+
+def _may_fill(s: State, step: StepRec, node: NodeRec, placement: Placement) -> bool:
+    return s.standing.may_fill(s.evidence, (step.index, node.id, placement))
 
 
 def take_turns(s: State, active: list[StepRec]) -> None:
@@ -43,12 +52,19 @@ def take_turns(s: State, active: list[StepRec]) -> None:
     While it waits no other step gets a worker, or the room that is made for it would never be large enough.
     """
     for step in reversed(active):
-        if not _waits_for_turn(s, step) or _start_somewhere(s, step):
+        if not _waits_for_turn(s, step):
+            continue
+        places = _free_places(s, step)
+        if places:
+            if any(_may_fill(s, step, *place) for place in places):
+                _start_somewhere(s, step)
             continue
         for other in active:
             for w in list(other.workers.values()):
                 if _could_make_room(s, other, w):
                     s.decide(f"{step.spec.name}: its turn; a worker of {other.spec.name} is idle and makes room")
+                    if w.state is WorkerState.READY:
+                        s.standing.vacate(s.evidence, (other.index, w.node, w.placement))
                     _leave(s, w)
         return
 
@@ -71,12 +87,14 @@ def make_way(s: State) -> bool:
             continue
         if any(w.is_open for w in staying(step)):
             continue
-        if _start_somewhere(s, step):
-            return True
+        if _free_places(s, step):
+            _note_stall(s)
+            return _start_somewhere(s, step)
         for node in s.nodes.values():
             placement = Room(node.cpu, node.memory, node.room.gpu_memory).find(step.spec)
             if placement is None or not is_set_up(node, step):
                 continue
+            _note_stall(s)
             s.decide(f"{step.spec.name}: nothing else can run; the workers on node {node.id} make room")
             step.promised.append((node.id, placement))
             step.promised_on = s.evidence
@@ -84,6 +102,12 @@ def make_way(s: State) -> bool:
                 _leave(s, w)
             return True
     return False
+
+
+def _note_stall(s: State) -> None:
+    """Count as evidence that nothing is under way. A second time it is only if something was learnt in between."""
+    s.evidence += s.way_made_at != s.evidence
+    s.way_made_at = s.evidence
 
 
 def _could_make_room(s: State, step: StepRec, w: WorkerRec) -> bool:
@@ -94,6 +118,8 @@ def _could_make_room(s: State, step: StepRec, w: WorkerRec) -> bool:
         return True
     if any(may_resume(s, step, unit) for unit in w.suspended.values()):
         return False  # its step would need a worker again at once
+    if not s.standing.may_vacate(s.evidence, (step.index, w.node, w.placement)):
+        return False  # it was given its place on the same evidence
     return not (step.queued and has_room(s, step, rebuilds=not w.has_suspect))
 
 

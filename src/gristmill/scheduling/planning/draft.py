@@ -205,12 +205,21 @@ class Draft:
         Steps of which nothing is known come last. With ``reserve`` the CPUs that free GPUs could need are left alone by
         steps without GPUs.
         """
-        for certain in (True, False):
-            self._fill_those(certain, reserve)
+        ends = [crew.finish() for crew in self.crews()]
+        sure = [i for i, load in enumerate(self.frame.loads) if load.certain]
+        lenders = [i for i in sure if self._would_lend(i, ends[i])] if self.frame.unsure_gpus else []
+        unsure = [i for i, load in enumerate(self.frame.loads) if not load.certain]
+        for steps in ([i for i in sure if i not in lenders], unsure, lenders):
+            self._fill_those(steps, reserve)
 
-    def _fill_those(self, certain: bool, reserve: bool) -> None:
+    def _would_lend(self, i: int, end: int) -> bool:
+        """Whether `lend` would take the GPUs again that a step got."""
+        spec = self.frame.loads[i].spec
+        return spec.uses_gpu and spec.workers is None and end <= _lent(self.finish())
+
+    def _fill_those(self, steps: Sequence[int], reserve: bool) -> None:
         crews = self.crews()
-        ends = {i: crew.finish() for i, crew in enumerate(crews) if self.frame.loads[i].certain is certain}
+        ends = {i: crews[i].finish() for i in steps}
         while ends:
             worst = max(ends, key=lambda i: (ends[i], i))
             if self._grow(worst, ends[worst], reserve):
@@ -232,11 +241,10 @@ class Draft:
         if not load.certain and not spec.uses_gpu and i and frame.loads[i - 1].certain and have >= self.count[i - 1]:
             return False  # more than the step before it has could not be kept busy, as far as one can guess
         n = min(max(1, have >> _FILL), frame.cap[i] - have)
-        shared = frame.problem.shared
         # A step of which nothing is known must not delay the shared steps: the next plan would take the CPUs back.
         by = end if load.certain else min(end, self.finish())
-        if shared.work and have and spec.cpu and shared.floor * by < shared.work:
-            n = min(n, (self.cpu_left - -(-shared.work // max(by, 1))) // spec.cpu)
+        if have and spec.cpu:
+            n = min(n, self._spare_cpu(by) // spec.cpu)
         if n <= 0:
             return False
         per_gpu = frame.cpu_per_gpu if reserve and not spec.uses_gpu and have else 0
@@ -262,6 +270,13 @@ class Draft:
         crews[i].add(load.setup_us, load.service_us[best.kind], placed)
         self._crews = crews
         return True
+
+    def _spare_cpu(self, by: int) -> int:
+        """CPUs that shared steps can spare and still end by then."""
+        shared = self.frame.problem.shared
+        if not shared.work or shared.floor * by >= shared.work:
+            return FOREVER
+        return self.cpu_left - -(-shared.work // max(by, 1))
 
     def crews(self) -> list[Crew]:
         """The workers of each step once all is done."""
@@ -294,13 +309,15 @@ class Draft:
         ]
         if not unsure or not 0 < until < AT_LAST:
             return
-        self.until = until - until // 4
+        self.until = _lent(until)
         self.may_leave = True
         self.least = list(self.least)
         crews = self.crews()
+        least_freed = FOREVER  # the fewest CPUs that a worker which leaves sets free
         for j, load in enumerate(loads):
             lends = load.certain and load.spec.uses_gpu and load.spec.workers is None
             self.short[j] = load.tasks - crews[j].done(self.until) if lends else FOREVER
+            least_freed = min(least_freed, load.spec.cpu) if lends else least_freed
         while unsure:
             i = max(unsure, key=lambda i: (self.crews()[i].finish(), i))
             wanted = self.count[i] + 1
@@ -308,13 +325,20 @@ class Draft:
             if soon and wanted <= self.frame.cap[i]:
                 self.least[i] = wanted
                 self.short[i] = 0
-                self._place(i, False, False)
-                if self._lacks(i):
+                needs = loads[i].spec.cpu if self.count[i] else 0
+                if needs <= self._spare_cpu(until):
+                    self._place(i, False, False)
+                if self._lacks(i) and needs - least_freed <= self._spare_cpu(until):
                     self._place(i, True, False)
                     self._make_room(i)
                 self.short[i] = FOREVER
             if self.count[i] < wanted:
                 unsure.remove(i)
+
+
+def _lent(until: int) -> int:
+    """By when a step must end to lend GPUs to others."""
+    return until - until // 4
 
 
 def repacked(frame: Frame, least: Sequence[int]) -> Draft | None:
