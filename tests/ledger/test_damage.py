@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -282,7 +283,10 @@ def spoiler(task: DocumentBatch) -> DocumentBatch:
 SPOIL = None
 
 
-@pytest.mark.parametrize("how", ["removed", "renamed", "cut", "log removed", "folder renamed"])
+@pytest.mark.parametrize(
+    "how",
+    ["removed", "renamed", "cut", "log removed", "run.json removed", "all of the log removed", "folder renamed"],
+)
 def test_an_output_that_changes_during_the_run_fails_it(corpus, tmp_path, monkeypatch, how):
     out = tmp_path / "out"
     monkeypatch.setattr("gristmill.ledger.commits._FLUSH_S", 0)
@@ -301,6 +305,10 @@ def test_an_output_that_changes_during_the_run_fails_it(corpus, tmp_path, monkey
         elif how == "log removed":
             for path in commit_files(out):
                 path.unlink()
+        elif how == "run.json removed":
+            (out / "_gristmill" / "run.json").unlink()
+        elif how == "all of the log removed":
+            shutil.rmtree(out / "_gristmill")
         else:
             out.rename(tmp_path / "elsewhere")
 
@@ -426,3 +434,20 @@ def test_verify_reports_a_lost_description_of_the_run(kind, done):
     else:
         with pytest.raises(PlanError, match=r"no _gristmill/run\.json"):
             verify_output(str(done))
+
+
+@pytest.mark.parametrize("kind", ["read again", "put aside"])
+def test_lost_commits_of_a_phase_are_found_by_verify_and_by_the_next_run(kind, done, corpus):
+    """Without them nobody would notice that excluded documents of the phase are missing or damaged."""
+    next((done / "_gristmill/phases/1/_gristmill/commits").iterdir()).unlink()
+    damaged = everything(done)
+    assert "missing: the commits of " in verify_output(str(done)).problems[0]
+    with pytest.raises(OutputDamaged, match=r"the commits of .* are missing"):
+        execute(*stages(kind, corpus, done))
+    assert everything(done) == damaged
+
+
+@pytest.mark.parametrize("kind", ["read again", "put aside"])
+def test_verify_reports_a_finished_output_whose_phase_is_not_decided(kind, done):
+    (done / "_gristmill/phases/1/decided.json").unlink()
+    assert "missing: _gristmill/phases/1/decided.json" in verify_output(str(done)).problems[0]

@@ -18,6 +18,7 @@ _INSIDE = ("_gristmill", "_gristmill/commits")
 def check_output(log: CommitLog, blocks: Collection[int]) -> None:
     """Compare the files in the output with the log, by name and size. `OutputDamaged` if something is not there.
 
+    If run.json is missing it is written again, so that the next run resumes and does not refuse the folder.
     ``blocks`` are those that are done. A file of a done block that no commit names is of an attempt that came to
     nothing: it is removed.
     """
@@ -35,6 +36,8 @@ def check_output(log: CommitLog, blocks: Collection[int]) -> None:
                 problems.append(words)
     if lost := len(set(blocks) - committed):
         problems.insert(0, f"the commits of {lost:,} of {len(blocks):,} blocks are missing in _gristmill/commits")
+    if log.restore_run():
+        problems.insert(0, "_gristmill/run.json was missing, and is written again")
     if problems:
         raise OutputDamaged(
             f"{log.title} was changed by something else while the run was writing to it:{listed(problems)}\n"

@@ -57,6 +57,8 @@ class CommitLog:
         self._flushed_at = time.monotonic()
         self._run = uuid.uuid4().hex[:8]
         self._files = 0
+        self._noted: dict[str, Any] = {}
+        """What run.json of this run holds."""
         self._lock = FolderLock(folder)
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
@@ -157,6 +159,11 @@ class CommitLog:
         """The names of all files that committed blocks have written, and how many documents each is counted for."""
         return {name: documents for _, entry, _ in self.commits() for name, documents, *_ in entry.files}
 
+    def lost_commits(self, blocks: int) -> str:
+        """Say in words how many of these ``blocks`` done by a run have no commit any more; empty if all have."""
+        lost = blocks - len({block for block, _, _ in self.commits()})
+        return f"the commits of {lost:,} of {blocks:,} blocks are missing in {self.folder.path(COMMITS)}" * (lost > 0)
+
     # Writing ------------------------------------------------------------------------------------------------------
 
     def add(self, block: int, entry: Entry) -> None:
@@ -208,8 +215,23 @@ class CommitLog:
         """Note what the output is a function of, and by which mark its unfinished files are known."""
         self.folder.mark = mark or self._run
         output = {"extension": self.names.extension, "blocks": self.names.blocks}
-        run = {**fingerprint, "format": FORMAT, "mark": self.folder.mark, "output": output}
-        self.folder.write(RUN, fast_json.dumps(run, option=fast_json.OPT_INDENT_2), durable=True)
+        self._noted = {**fingerprint, "format": FORMAT, "mark": self.folder.mark, "output": output}
+        self._write_noted()
+
+    def resume_run(self, run: dict[str, Any]) -> None:
+        """Keep run.json as `run_json` gave it: this run resumes that one."""
+        self.folder.mark = str(run.get("mark", ""))
+        self._noted = run
+
+    def restore_run(self) -> bool:
+        """Write run.json again if something removed it during the run. Returns whether it was missing."""
+        if not self._noted or self.folder.exists(RUN):
+            return False
+        self._write_noted()
+        return True
+
+    def _write_noted(self) -> None:
+        self.folder.write(RUN, fast_json.dumps(self._noted, option=fast_json.OPT_INDENT_2), durable=True)
 
     def rewrite(self, but: Collection[int] = (), written: Mapping[str, Written] | None = None) -> None:
         """Put all commits into few files, without those of some blocks, and with files as they are ``written`` now."""

@@ -120,7 +120,7 @@ def begin(log: CommitLog, found: Found, made_of: Mapping[str, Any]) -> Iterator[
         log.folder.remove(COMMITS)  # of a run that was being removed
         log.write_run(made_of)
         return
-    log.folder.mark = str(found.run.get("mark", ""))
+    log.resume_run(found.run)
     if found.new_inputs or found.again:
         log.folder.remove(LEDGER)  # it counts other documents than those that will be there
     if found.new_inputs:

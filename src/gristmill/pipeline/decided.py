@@ -55,6 +55,7 @@ def check_decided(cut: Cut, output: Folder, number: int, contents: bool) -> list
         return []
     try:
         files = list(_files(cut, output, number, decided))
+        lost = CommitLog(cut.folder, title=output.url).lost_commits(int(decided["ledger"]["blocks"]))
     except (KeyError, TypeError, ValueError):
         raise _damaged(cut, "it is not what a run wrote") from None
     sizes = {id(folder): Sizes(folder) for folder, _ in files}
@@ -64,7 +65,7 @@ def check_decided(cut: Cut, output: Folder, number: int, contents: bool) -> list
         words = difference(folder, sizes[id(folder)], stamp, contents)
         return words and words.replace(stamp.name, folder.path(stamp.name), 1)
 
-    damage = [words for _, words in in_threads(compare, files) if words]
+    damage = [lost] * bool(lost) + [words for _, words in in_threads(compare, files) if words]
     if damage and cut.is_cleared:
         raise OutputDamaged(
             f"files that a run has written to {output.url} are missing or damaged, and what they were made of was "

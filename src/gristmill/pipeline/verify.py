@@ -169,11 +169,16 @@ class _Check:
             decided = fast_json.loads(folder.read(DECIDED))
             stamps = [Stamp(*one) for one in decided["records"]], [Stamp(*one) for one in decided["kept"]]
             is_cleared, is_spooled = bool(decided.get("cleared")), bool(decided["spooled"])
-        except FileNotFoundError:
-            return  # it is not done, and the run that resumes checks it
+            blocks = int(decided["ledger"]["blocks"])
+        except FileNotFoundError:  # it is not done, and the run that resumes checks it; unless a run has ended
+            if self.folder.exists(LEDGER):
+                self.found.problems.append(f"missing: {PHASES}/{number}/{DECIDED}, which is written before a run ends")
+            return
         except (fast_json.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
             self.found.problems.append(f"damaged: {PHASES}/{number}/{DECIDED} is not what a run wrote")
             return
+        if lost := log.lost_commits(blocks):
+            self.found.problems.append(f"missing: {lost}")
         self._files(records, ((stamp, None) for stamp in stamps[0]))
         self._files(folder, ((stamp, None) for stamp in stamps[1]))
         known = {stamp.name for stamp in stamps[0]}
