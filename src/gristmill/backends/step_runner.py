@@ -120,7 +120,10 @@ class StepRunner:
         stages: Sequence[ProcessingStage[Any, Any]],
         note_stage: Callable[[int], None] | None = None,
         documents: Documents | None = None,
+        note_progress: Callable[[int, int, int, float], None] | None = None,
     ) -> None:
+        """``note_progress`` is called with a block, documents read and kept of it since the account was last taken, and
+        the share of the block that is done; often, and inside a call of `run`."""
         self.stages = list(stages)
         self.documents = documents
         self._tally = Tally(documents.is_last_step) if documents is not None else None
@@ -131,6 +134,11 @@ class StepRunner:
         self.streams = False
         """The last output came from a generator, which may take its time for the next one."""
         self._note_stage = note_stage if len(self.stages) > 1 else None
+        self._note_progress = note_progress
+        self._running = ""
+        """The label of the task that is running."""
+        if note_progress is not None and documents is not None and self.stages:
+            self.stages[0].tell_reading_to(self._read_so_far)
         self._is_batch = len(self.stages) == 1 and overrides(self.stages[0], "process_batch")
         self._set_up = 0
 
@@ -189,6 +197,7 @@ class StepRunner:
     def _run(self, tasks: Sequence[Task[Any]]) -> Iterator[tuple[int, Task[Any]]]:
         if not self._is_batch:
             for position, task in enumerate(tasks):
+                self._running = task.task_id
                 for output in self._flow(0, task):
                     yield position, output
             return
@@ -277,12 +286,18 @@ class StepRunner:
             end += 1
         before, parts = [], []
         whole = task.data
+        passed = 0
+        """Rows of the batch that came this far."""
         try:
             for part in in_parts(task, _PART_BYTES):
                 before.append(part.data)
                 for index in range(first, end):
                     part = self._part(index, part)
                 parts.append(part)
+                passed += before[-1].num_rows
+                if self._note_progress is not None and passed < whole.num_rows:
+                    kept = sum(part.num_items for part in parts) if end >= len(self.stages) - 1 else 0
+                    self._tell_progress(task.task_id, kept, passed / whole.num_rows)
         except StageError as error:
             self._passed(first, error.stage)
             self.counts[error.stage].tasks_in += 1
@@ -291,6 +306,21 @@ class StepRunner:
         result = parts[0] if len(parts) == 1 else rejoined(whole, before, parts)
         result.task_id = task.task_id
         return end, result
+
+    def _read_so_far(self, documents: int) -> None:
+        """Tell how many documents the first stage has read of a batch that it is making."""
+        if self._note_progress is not None and self._tally is not None:
+            read, kept = self._tally.so_far()
+            self._note_progress(block_of(self._running), read + documents, kept, 0.0)
+
+    def _tell_progress(self, label: str, kept: int, share: float) -> None:
+        """Tell what became of a batch so far: ``kept`` of its documents came to the end of the step."""
+        if self._note_progress is None or self._tally is None or self.documents is None:
+            return
+        read, kept_before = self._tally.so_far()
+        is_last = self.documents.is_last_step
+        is_whole = "." not in label  # else the batch is one of several of its block
+        self._note_progress(block_of(label), read, kept_before + kept * is_last, share if is_whole and is_last else 0.0)
 
     def _passed(self, first: int, end: int) -> None:
         """A task has come through these stages."""

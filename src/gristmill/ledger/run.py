@@ -44,6 +44,8 @@ class RunLedger:
         """What does not add up, in words."""
         self.changed_inputs: list[str] = []
         """Input files that were not what was planned when they were read, in words; the first ones."""
+        self.under_way: dict[int, UnderWay] = {}
+        """By worker, what it told of the unit that it runs: for views, not for the log."""
         self._open: dict[int, Entry] = {}
         self._live: Counter[int] = Counter()
         self._spoilt: set[int] = set()
@@ -128,10 +130,12 @@ class RunLedger:
 
     def so_far(self) -> tuple[int, int, int]:
         """Documents that were read and kept, and bytes of the input, blocks that are not done included."""
-        open_ = self._open.items()
-        read = self._whole.documents + sum(entry.documents for _, entry in open_)
-        kept = self._whole.kept + sum(entry.kept for _, entry in open_)
-        return read, kept, self.bytes_done + sum(min(entry.bytes, self._size(block)) for block, entry in open_)
+        open_, under_way = self._open.items(), self.under_way.values()
+        read = self._whole.documents + sum(entry.documents for _, entry in open_) + sum(x.read for x in under_way)
+        kept = self._whole.kept + sum(entry.kept for _, entry in open_) + sum(x.kept for x in under_way)
+        streamed = sum(min(entry.bytes, self._size(block)) for block, entry in open_)
+        parts = sum(int(x.share * self._size(x.block)) for x in under_way)
+        return read, kept, self.bytes_done + streamed + parts
 
     def _size(self, block: int) -> int:
         return self.sizes[block] if block < len(self.sizes) else 0
@@ -170,6 +174,17 @@ class RunLedger:
         del whole["files"]
         files = {name: account.plain() for name, account in sorted(self.files.items())}
         return {"blocks": len(self.blocks), "total": whole, "files": files}
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """How far a worker is with a unit that it has not reported yet."""
+
+    block: int
+    read: int
+    kept: int
+    share: float
+    """Of the block, from 0 to 1."""
 
 
 @dataclass(slots=True)

@@ -46,6 +46,11 @@ class Tally:
         self._entries = {}
         return taken
 
+    def so_far(self) -> tuple[int, int]:
+        """Documents that were read and kept since the account was last taken."""
+        entries = self._entries.values()
+        return sum(entry.documents for entry in entries), sum(entry.kept for entry in entries)
+
     def reset(self) -> None:
         self._entries = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
@@ -202,6 +202,12 @@ class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
     def block_sizes(self, blocks: Sequence[Task[Any]]) -> Sequence[int]:
         """The bytes of each of the blocks that `source` gave, as they lie in files; empty if they cannot be told."""
         return ()
+
+    def tell_reading_to(self, note: Callable[[int], None]) -> None:
+        """Take a function that `process` of a reader calls with the number of documents that it has read so far.
+
+        It counts them since the last batch that it gave. This is for views, while a large block is being read.
+        """
 
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         """This stage, or a changed copy that makes use of knowing the others in its pipeline."""

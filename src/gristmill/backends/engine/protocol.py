@@ -78,3 +78,5 @@ class FromWorker:
     """step, error"""
     BROKEN = 8
     """error; the run ends now"""
+    PROGRESS = 9
+    """block, read, kept, share: of the unit that is running, since its last report; for views only"""

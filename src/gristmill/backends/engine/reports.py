@@ -11,6 +11,7 @@ from gristmill.backends.base import Plan
 from gristmill.backends.engine.account import Account
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.protocol import FromWorker, Message
+from gristmill.ledger.run import UnderWay
 from gristmill.metrics.view import View
 from gristmill.scheduling import events as e
 from gristmill.scheduling.state import State
@@ -137,6 +138,12 @@ class Reports(ABC):
 
     def take(self, w: Crewman, message: Message) -> None:
         kind = message[0]
+        if kind == FromWorker.PROGRESS:
+            if self.ledger is not None:
+                self.ledger.under_way[w.id] = UnderWay(*message[1:])
+            return
+        if kind in (FromWorker.FINISHED, FromWorker.EMITTED, FromWorker.FAILED):
+            self.forget_progress(w)
         if kind == FromWorker.FINISHED:
             _, unit, outputs, busy_us, counts, entries = message
             step = self.running.pop((w.id, unit))
@@ -184,6 +191,11 @@ class Reports(ABC):
             self.events.append(e.NodeSetupFailed(w.node, step, error) if error else e.NodeSetUp(w.node, step))
         elif kind == FromWorker.BROKEN:
             self.broken = self.broken or message[1]
+
+    def forget_progress(self, w: Crewman) -> None:
+        """The unit of a worker was reported, or the worker is gone: what it told of its progress is out of date."""
+        if self.ledger is not None:
+            self.ledger.under_way.pop(w.id, None)
 
     def since(self, w: Crewman) -> float:
         """Seconds since a worker was told to start or stop, or since it could."""

@@ -21,6 +21,8 @@ _FAST_US = 1000
 _REPORT_NS = 5_000_000
 _CHUNK_OUTPUTS = 256
 _CHUNK_NS = 200_000_000
+_PROGRESS_NS = 500_000_000
+"""Between two messages about the progress of a unit."""
 
 Stages = tuple[ProcessingStage[Any, Any], ...]
 
@@ -87,6 +89,9 @@ class Worker(ABC):
         self.threads = 0.0
         """CPUs that libraries may use now."""
         self.stopping = False
+        self.progress_at = self.reported_at
+        self.counts_again = False
+        """Whether documents of the running unit were counted in an earlier attempt."""
         reuse_freed_memory()
 
     # What a backend provides ------------------------------------------------------------------------------------
@@ -114,6 +119,18 @@ class Worker(ABC):
     def report(self) -> None:
         """Send what is in the outbox, if that is how reports travel."""
         self.reported_at = time.perf_counter_ns()
+
+    @abstractmethod
+    def send_progress(self, message: Message) -> None:
+        """Send a message in the middle of a unit, if the backend can."""
+
+    def note_progress(self, block: int, read: int, kept: int, share: float) -> None:
+        """Send how far the running unit is, twice a second at most. A unit that is run again counts once."""
+        now = time.perf_counter_ns()
+        if self.counts_again or now - self.progress_at < _PROGRESS_NS:
+            return
+        self.progress_at = now
+        self.send_progress((FromWorker.PROGRESS, block, read, kept, share))
 
     # Messages ---------------------------------------------------------------------------------------------------
 
@@ -152,7 +169,7 @@ class Worker(ABC):
     def set_up(self, step: int) -> None:
         """Set a step up and say how it went. A worker where that failed leaves."""
         s = self.setting
-        runner = StepRunner(self.steps[step], self.mark_stage, self.documents[step])
+        runner = StepRunner(self.steps[step], self.mark_stage, self.documents[step], self.note_progress)
         self.mark(step=step)
         self.limit(step)
         start = time.perf_counter_ns()
@@ -218,6 +235,8 @@ class Worker(ABC):
             start = time.perf_counter_ns()
         outputs: list[Any] = []
         made = 0
+        self.progress_at = start
+        self.counts_again = bool(r.wanted or any(r.skip))
         last = r.step == len(self.steps) - 1
         try:
             for position, task in r.outputs:

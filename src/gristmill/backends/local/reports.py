@@ -163,6 +163,7 @@ class LocalReports(Reports):
         self._unwatch(w.channel)
         self.processes.ended(w)
         self.arenas.worker_gone(w)
+        self.forget_progress(w)
         cause, detail = self._cause(w, status)
         if w.node_setup:
             if not w.said_bye:

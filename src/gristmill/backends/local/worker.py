@@ -116,6 +116,15 @@ class LocalWorker(Worker):
                 raise Interrupt
         self.reported_at = time.perf_counter_ns()
 
+    def send_progress(self, message: Message) -> None:
+        self.sending = True
+        with contextlib.suppress(OSError):  # a stage closed the connection: the next report finds out
+            self.channel.send([message])
+        self.sending = False
+        if self.interrupted:
+            self.interrupted = False
+            raise Interrupt
+
     @contextlib.contextmanager
     def _connection(self) -> Iterator[None]:
         """Raise `CutOff` if the connection to the driver is not there: a stage must have closed it."""

@@ -103,6 +103,9 @@ class RayWorker(Worker):
     def mark_stage(self, stage: int) -> None:
         mark_stage(self.slots, self.setting.slot, stage)
 
+    def send_progress(self, message: Message) -> None:
+        """Send nothing: a worker reports with the reply of a call, which comes at its end."""
+
     def put(self, parts: list[Any]) -> tuple[int, int]:
         # A copy: the stage may use its buffers again before the call returns.
         data = np.frombuffer(b"".join(parts), np.uint8)

@@ -38,6 +38,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     extensions: ClassVar[tuple[str, ...]] = ()
     """How names end that are read when a folder is given."""
     fan_out = True
+    _note_read: Callable[[int], None] | None = None
     columns: list[str] | None = None
     """The columns that are taken; None: all."""
     if_there: tuple[str, ...] = ()
@@ -102,6 +103,9 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         if arguments is None:
             raise PlanError(f"{self.name!r} cannot be given a limit or a sample: its class is not registered.")
         return arguments
+
+    def tell_reading_to(self, note: Callable[[int], None]) -> None:
+        self._note_read = note
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.fields or [])

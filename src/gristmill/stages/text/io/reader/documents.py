@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -50,6 +50,10 @@ class DocumentReader(FileReader):
     def _of(self, path: str) -> JsonlReader | ParquetReader:
         """The reader for a file."""
         return self._parquet if without_query(path).lower().endswith(PARQUET) else self._jsonl
+
+    def tell_reading_to(self, note: Callable[[int], None]) -> None:
+        self._jsonl.tell_reading_to(note)
+        self._parquet.tell_reading_to(note)
 
     def preload(self) -> None:
         self._jsonl.preload()

@@ -12,6 +12,8 @@ from gristmill.tasks import FileRange
 MAX_LINE_BYTES = 1 << 30
 """A longer line is a bad record, and is not held in memory."""
 LONG_LINE_STEP = 16 << 20
+PIECE_BYTES = 32 << 20
+"""Lines of a range that are added at a time."""
 TOO_LONG = "the line is longer than {} bytes"
 
 
@@ -30,16 +32,25 @@ def add_range(records: Records, file: RangeFile, part: FileRange) -> None:
         return
     end = len(data) if stop is None else data.find(b"\n", own - 1) + 1
     if end or len(data) < own + AHEAD_BYTES:
-        records.add(part.path, memoryview(data)[first : end or len(data)], begin + first)
+        _add_pieces(records, part.path, data, first, end or len(data), begin)
         return
     last = data.rfind(b"\n", first, own) + 1 or first
     if last > first:
-        records.add(part.path, memoryview(data)[first:last], begin + first)
+        _add_pieces(records, part.path, data, first, last, begin)
     line = _long_line(file, data[last:], begin + len(data))
     if line is None:
         records.add_long(part.path, begin + last, TOO_LONG.format(MAX_LINE_BYTES), data[last:])
     else:
         records.add(part.path, line, begin + last)
+
+
+def _add_pieces(records: Records, path: str, data: bytes | bytearray, first: int, end: int, begin: int) -> None:
+    """Add whole lines of ``data``, which is ``begin`` bytes into the file: many in pieces, so that progress shows."""
+    view = memoryview(data)
+    while end - first > PIECE_BYTES and (stop := data.rfind(b"\n", first, first + PIECE_BYTES) + 1):
+        records.add(path, view[first:stop], begin + first)
+        first = stop
+    records.add(path, view[first:end], begin + first)
 
 
 def _long_line(file: RangeFile, head: bytes, position: int) -> bytes | None:

@@ -65,7 +65,14 @@ class ParquetReader(FileReader):
         else:
             required = [name for name in self.required if self.fields is None or name in self.fields]
         return RowGroups(
-            self.options, self.text_field, columns, required, batch_bytes or self.block_bytes, LARGE, self._choice
+            self.options,
+            self.text_field,
+            columns,
+            required,
+            batch_bytes or self.block_bytes,
+            LARGE,
+            self._choice,
+            self._note_read,
         )
 
     def _first_fields(self, part: FileRange) -> dict[str, set[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,8 +77,10 @@ def not_blank(array: Array, starts: Array, ends: Array) -> Array:
 class Records:
     """Collects lines, of one file or several, until there are enough for a batch."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, note_read: Callable[[int], None] | None = None) -> None:
         self.wanted = wanted
+        self.note_read = note_read
+        """Called with the number of lines so far, each time that some were added."""
         self.choice = Choice()
         """Which lines of the current file are taken."""
         self._start()
@@ -107,6 +109,8 @@ class Records:
         self._lines.append(Edges(array, starts, ends))
         self._sources.append((path, positions))
         self.size += array.size
+        if self.note_read is not None:
+            self.note_read(self.account.read.total())
 
     def _chosen(self, array: Array, starts: Array, ends: Array, positions: Array) -> tuple[Array, Array, Array, Array]:
         """The lines that are taken, in an array of their own: that of all lines can go."""

@@ -127,7 +127,10 @@ class RowGroups:
         block_bytes: int,
         large: int,
         choice: Callable[[FileRange], Choice] = lambda part: Choice(),
+        note_read: Callable[[int], None] | None = None,
     ) -> None:
+        self.note_read = note_read
+        """Called with the number of rows so far, for each piece of the first batch."""
         self.options = options
         self.text_field = text_field
         self.columns = columns
@@ -156,6 +159,8 @@ class RowGroups:
                 schema = schema if tables else piece.schema
                 tables.append(table)
                 size += piece.size
+                if self.note_read is not None and not given:
+                    self.note_read(self.account.read.total())
         if tables or not given or self.account.read:
             yield self._batch(tables)
 
