@@ -142,6 +142,16 @@ def test_plain_and_compressed_files_together_are_estimated_each_by_its_kind(tmp_
     assert looked_at(reader.limited(sample=0.1)).documents == pytest.approx(ROWS * len(kinds) / 10, rel=0.15)
 
 
+@pytest.mark.parametrize("kind", [*PACKED, "parquet"])
+def test_a_forecast_with_a_limit_is_made_of_the_documents_that_are_read(tmp_path, kind):
+    rows = [{"text": "short text"}] * 100 + [{"text": "long text " * 100}] * 5000
+    put(tmp_path / "in", rows, kind)
+    reader = (ParquetReader if kind == "parquet" else JsonlReader)(str(tmp_path / "in"), limit=100)
+    looked = looked_at(reader)
+    assert looked.documents == 100
+    assert looked.text_bytes == pytest.approx(1000, rel=0.05)
+
+
 def test_verification_takes_more_of_all(tmp_path, documents):
     put(tmp_path / "in", documents, "jsonl")
     looked = replace(looked_at(JsonlReader(str(tmp_path / "in"))), documents=10**7, text_bytes=10**10)

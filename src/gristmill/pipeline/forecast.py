@@ -107,7 +107,7 @@ def look(
         return None  # what is wrong is said by those who run into it
     if documents < 1:
         return None
-    share = min(1.0, (reader.limit or documents) / documents)
+    share = 1.0 if reader.counted is None else reader.counted / documents
     block_bytes, stream_bytes = reader.held(of_files)
     return Looked(
         documents=round(share * documents),

@@ -120,13 +120,19 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
             self.__dict__["_warned"] = True
         files = listing.files
         if self.limit is not None:
-            files = self._first(files, self.limit)
+            files, self.__dict__["_counted"] = self._first(files, self.limit)
         with plain_errors(files[0].path, self.options):
             groups = self._groups(files)
         blocks = numbered(groups)
         self.__dict__["_listed"] = blocks
         self.__dict__["_files"] = files
         return blocks
+
+    @property
+    def counted(self) -> int | None:
+        """The documents that `source` has counted; None without a limit."""
+        found: int | None = self.__dict__.get("_counted")
+        return found
 
     def versions(self) -> list[tuple[str, str]]:
         """The files that `source` has found, each with what changes when its content does."""
@@ -188,7 +194,8 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
 
     def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         clone = copy.copy(self)
-        clone.__dict__.pop("_files", None)
+        for name in ("_files", "_counted"):
+            clone.__dict__.pop(name, None)
         clone._take_for(after)
         listed = self.__dict__.pop("_listed", None)  # what `source` found is of use once: files come and go
         if not before:
@@ -206,7 +213,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     def reading_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> Self:
         """A copy that takes the columns which these stages need, and no others."""
         clone = copy.copy(self)
-        for name in ("_files", "_listed"):
+        for name in ("_files", "_listed", "_counted"):
             clone.__dict__.pop(name, None)
         clone._take_for(after)
         return clone
@@ -242,19 +249,23 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
 
         return Choice(self.sample, part.key, part.limit)
 
-    def _first(self, files: Sequence[File], limit: int) -> list[File]:
-        """The files that hold the first ``limit`` documents; the last of them with as many as are taken of it."""
+    def _first(self, files: Sequence[File], limit: int) -> tuple[list[File], int]:
+        """The files that hold the first ``limit`` documents, and how many they hold.
+
+        The last of them comes with as many as are taken of it.
+        """
         found: list[File] = []
+        left = limit
         for file in files:
-            if not limit:
+            if not left:
                 break
             try:
-                taken, file = self._first_of(file, limit)
+                taken, file = self._first_of(file, left)
             except OSError as error:
                 raise PlanError(f"{file.path} cannot be read: {error.strerror or error}.") from None
             found.append(file)
-            limit -= taken
-        return found
+            left -= taken
+        return found, limit - left
 
     def _first_of(self, file: File, limit: int) -> tuple[int, File]:
         """How many of the first ``limit`` documents are in a file, and the file cut to those."""

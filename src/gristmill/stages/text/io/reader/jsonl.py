@@ -179,6 +179,7 @@ class JsonlReader(FileReader):
             taken = 0
             records = self._records()
             for part in _spread(parts):
+                records.choice = self._choice(part)
                 with opened(part.location, self.options) as file:
                     for _ in add_stream(records, part.path, some(sample.Counted(file)), 8 * each):
                         pass

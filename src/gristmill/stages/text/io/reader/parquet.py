@@ -153,7 +153,7 @@ class ParquetReader(FileReader):
         from gristmill.stages.text.io.reader.row_groups import row_count
 
         middle = parts[len(parts) // 2]
-        first = FileRange(middle.path, middle.start, middle.start + 1, url=middle.url)
+        first = FileRange(middle.path, middle.start, middle.start + 1, middle.limit, url=middle.url)
         few = copy.copy(self)
         few.blocksize = size // LARGE
 
