@@ -136,7 +136,7 @@ def test_a_worker_that_was_started_is_not_let_go_without_evidence(monkeypatch: p
     s.tell(e.WorkerLeft(b.id))
     plan = Plan({0: 2, 1: 0}, starts=[(0, 0, b.placement)])
     (started,) = (x for x in s.tell(e.Tick()) if isinstance(x, c.StartWorker))
-    plan = Plan({0: 1, 1: 1}, later=[(1, 0, b.placement)], leaves=[started.worker])
+    plan = Plan({0: 1, 1: 0}, leaves=[started.worker])
     assert not any(isinstance(x, c.StopWorker) for x in s.tell(e.Tick(), e.WorkerReady(started.worker), e.Tick()))
     assert c.StopWorker(started.worker) in s.tell(e.SourceSized(9), e.Tick())
 
@@ -187,6 +187,33 @@ def test_idle_workers_make_way_for_the_step_furthest_downstream(monkeypatch: pyt
     assert [x.step for x in said if isinstance(x, c.StartWorker)] == [1]
     assert any("nothing else can run" in d.text for d in s.state.decisions)
     s.to_the_end()
+
+
+def test_a_worker_keeps_its_turn_until_something_is_learnt() -> None:
+    s = Script(StepSpec("a", gpu=UNIT), nodes=(cpus(2, 1),))
+    s.give(1)
+    s.start()
+    worker, _ = s.unit()
+    s.finish()
+    step, w = s.state.steps[0], s.state.workers[worker]
+    place = (step.index, w.node, w.placement)
+    assert turns._could_make_room(s.state, step, w)
+    s.state.standing.fill(s.state.evidence, place)
+    assert not turns._could_make_room(s.state, step, w)
+    s.state.evidence += 1
+    assert turns._could_make_room(s.state, step, w)
+
+
+def test_that_nothing_is_under_way_is_evidence_only_if_something_was_learnt_since_the_last_time() -> None:
+    s = gpu_script()
+    before = s.state.evidence
+    turns._note_stall(s.state)
+    turns._note_stall(s.state)
+    assert s.state.evidence == before + 1
+    s.give(1)
+    learnt = s.state.evidence
+    turns._note_stall(s.state)
+    assert s.state.evidence == learnt + 1
 
 
 # What used to stall ------------------------------------------------------------------------------------------------
