@@ -108,6 +108,7 @@ class TestUsage:
             (["run", "job.py", "--save-load", "."], ". cannot be written: it is a folder"),
             (["run", "jbo.py"], "there is no file jbo.py. Did you mean job.py?"),
             (["run", "no/such.py"], "there is no file no/such.py"),
+            (["run", "/dev/null"], "/dev/null is not a regular file"),
             (["run", "jobs.of.mine"], "there is no module 'jobs'"),
             (["run", "not a module"], "'not a module'"),
             (["run", "job.py:pipelin"], "job.py has no 'pipelin'. Did you mean job.py:pipeline?"),

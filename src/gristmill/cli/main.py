@@ -6,6 +6,7 @@ import argparse
 import os
 import select
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ from gristmill.secrets import without_secrets
 from gristmill.sizes import parse_size
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+_NAME = "gristmill: "
 
 TARGET = """\
 TARGET is pipeline.yaml, or path/to/file.py[:name], or package.module[:name]. The latter two name a Pipeline, or a
@@ -40,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return USAGE
         return _say(str(error), USAGE)
     except KeyboardInterrupt as error:
-        return _say(str(error) or "interrupted", INTERRUPTED)
+        return _say(_folded(str(error) or "interrupted"), INTERRUPTED)
     except BrokenPipeError:
         if _has_reader():  # it was another pipe
             raise
@@ -131,8 +133,13 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
+def _folded(text: str) -> str:
+    """A line that fits 80 columns after the name of the program, or several."""
+    return "\n".join(textwrap.wrap(text, 80, initial_indent=" " * len(_NAME), subsequent_indent="  ")).lstrip()
+
+
 def _say(text: str, status: int) -> int:
-    print(f"gristmill: {without_secrets(text)}", file=sys.stderr)
+    print(f"{_NAME}{without_secrets(text)}", file=sys.stderr)
     return status
 
 

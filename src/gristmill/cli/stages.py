@@ -13,7 +13,7 @@ from typing import Any
 from gristmill.cli.target import UsageError, load_module, shown_module
 from gristmill.config.problems import near
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.registry import known
+from gristmill.stages.registry import INTERNAL, known
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 from gristmill.stages.text.recipes import RECIPES, Recipe, find_recipe
@@ -33,7 +33,7 @@ def show_stages(name: str | None, imports: Sequence[str] = ()) -> list[str]:
     """
     for place in imports:
         _import(place)
-    classes = {n: cls for n, cls in known().items() if imports or _is_ours(cls)}
+    classes = {n: cls for n, cls in known().items() if n not in INTERNAL and (imports or _is_ours(cls))}
     if name is None:
         return [*_listed(classes, RECIPES), "", "gristmill stages NAME documents one of them."]
     if name in classes:

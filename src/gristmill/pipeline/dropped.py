@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count, takewhile
 from typing import Any
 
 from gristmill import fast_json
 from gristmill.errors import PlanError
-from gristmill.ledger.commits import LEDGER, RUN
+from gristmill.ledger.commits import LEDGER, PHASES, RUN, CommitLog
+from gristmill.ledger.names import OutputNames, phase_name
 from gristmill.ledger.sides import EXCLUDED, REASON, SCORE, STAGE
 from gristmill.storage import Folder
 
@@ -37,7 +39,7 @@ class DroppedDocument:
 def output_of_run(path: str) -> Folder:
     """The folder that a run has written to; `PlanError` if it is none."""
     folder = Folder(path)
-    if not folder.exists(RUN):
+    if not folder.exists(RUN) and not folder.exists(f"{PHASES}/1"):
         raise PlanError(f"{path} is not the output of a run: there is no {RUN} in it")
     return folder
 
@@ -45,7 +47,8 @@ def output_of_run(path: str) -> Folder:
 def dropped_reasons(folder: Folder) -> Reasons:
     """Documents that were dropped, by stage and reason.
 
-    Of a run that has ended these are the counts of its ledger. Of any other they are counted in ``excluded/``.
+    Of a run that has ended these are the counts of its ledger. Of any other they are those of committed blocks: the
+    next run does the other blocks again.
     """
     try:
         total = fast_json.loads(folder.read(LEDGER))["total"]["dropped"]
@@ -53,10 +56,35 @@ def dropped_reasons(folder: Folder) -> Reasons:
     except (FileNotFoundError, fast_json.JSONDecodeError, KeyError, TypeError, ValueError):
         pass  # it has not ended, or the file is damaged
     found: Reasons = Counter()
-    for document in dropped_documents(folder):
-        key = document.stage, document.reason
-        found[key if key in found or len(found) < MOST_REASONS else ("", "other reasons")] += 1
+    for log in _logs(folder):
+        for _, entry, _ in log.commits():
+            for key, n in entry.dropped.items():
+                found[key if key in found or len(found) < MOST_REASONS else ("", "other reasons")] += n
     return found
+
+
+def _logs(folder: Folder) -> list[CommitLog]:
+    """The log of an output and those of its phases."""
+    phases = takewhile(folder.exists, (f"{PHASES}/{n}" for n in count(1)))
+    return [CommitLog(folder), *(CommitLog(folder.sub(phase), title=folder.url) for phase in phases)]
+
+
+def _files(folder: Folder) -> Iterator[tuple[Folder, str]]:
+    """The files of excluded documents of committed blocks, each with the folder that it is in."""
+    own, *phases = _logs(folder)
+    for number, log in enumerate(phases, 1):
+        for name in log.files():
+            side, _, base = name.partition("/")
+            if side != EXCLUDED or folder.exists(f"{EXCLUDED}/{phase_name(base, number)}"):
+                continue
+            if log.folder.exists(name):
+                yield log.folder, name  # the run has not ended: it is not put beside the others yet
+    committed = None if folder.exists(LEDGER) else own.files()
+    names = OutputNames(str(((own.run_json() or {}).get("output") or {}).get("extension", "")))
+    for base in folder.names(EXCLUDED):
+        name = f"{EXCLUDED}/{base}"
+        if committed is None or name in committed or not names.is_own(name):
+            yield folder, name
 
 
 def dropped_documents(
@@ -65,8 +93,8 @@ def dropped_documents(
     """The excluded documents in the order of their files; those of some stages or reasons only, if given."""
     wanted_stages = None if stages is None else frozenset(stages)
     wanted_reasons = None if reasons is None else frozenset(reasons)
-    for name in folder.names(EXCLUDED):
-        for record in _records(folder, f"{EXCLUDED}/{name}"):
+    for place, name in _files(folder):
+        for record in _records(place, name):
             stage, reason, score = record.pop(STAGE, ""), record.pop(REASON, ""), record.pop(SCORE, None)
             if wanted_stages is not None and stage not in wanted_stages:
                 continue

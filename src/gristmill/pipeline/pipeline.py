@@ -14,7 +14,7 @@ from gristmill.errors import NoRoom, NothingKept, PipelineError, PipelineFailed,
 from gristmill.ledger.resume import Resume
 from gristmill.pipeline import report
 from gristmill.pipeline.describe import describe_plan, describe_stages
-from gristmill.pipeline.documents import check_written, closing_log, finish, with_ledger
+from gristmill.pipeline.documents import check_written, closing_log, finish, say, with_ledger
 from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, flatten, has_barrier, make_plan
@@ -167,6 +167,8 @@ class Pipeline:
                 result = self._run(started, initial_tasks, keep_outputs, fuse, how)
         except NoRoom as error:  # of what the driver writes: commits and decisions
             raise PipelineError(str(error)) from None
+        if words := report.read_nothing(result.record, next(iter(flatten(self.stages)), None)):
+            say(words)
         if not allow_empty and (words := report.kept_nothing(result.record)):
             raise NothingKept(words, result)
         return result

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
 from gristmill.pipeline.funnel import funnel
 from gristmill.pipeline.layout import near_path, table, wrapped
+from gristmill.stages.core import ProcessingStage
+from gristmill.stages.text.io.reader.base import FileReader
 
 SHOWN_FAILURES = 3
 RESUME = "Run the same command to resume."
@@ -102,6 +105,20 @@ def kept_nothing(record: RunRecord) -> str:
     )
 
 
+def read_nothing(record: RunRecord, reader: ProcessingStage[Any, Any] | None) -> str:
+    """What to say of a run that came to its end and read no document; empty for any other."""
+    ledger = record.ledger
+    if ledger is None or record.interrupted or ledger.undone or ledger.total().documents:
+        return ""
+    sample = reader.sample if isinstance(reader, FileReader) else None
+    if sample is None or sample == 1:
+        return "nothing was read and nothing written: there is no document in the input"
+    return (
+        f"nothing was read and nothing written: the sample of {sample:.12g} takes none of the documents in the input. "
+        "Take a larger sample: --sample, or sample= of the reader"
+    )
+
+
 def failures(record: RunRecord) -> str:
     """How much failed and what happened to the first of it."""
     total, shown = record.failures_total, record.failures[:SHOWN_FAILURES]
@@ -174,8 +191,9 @@ def _overview(record: RunRecord) -> Iterator[str]:
     notes = [
         f"memory at most {_size(record.peak_memory_bytes)}",
         f"in flight at most {_size(record.peak_bytes_in_flight)}{budget}",
-        f"{len(record.decisions)} decisions of the balancer",
     ]
+    if record.decisions:
+        notes.append(f"{len(record.decisions):,} rebalance{'s' * (len(record.decisions) != 1)}")
     if record.worker_deaths:
         notes.append(f"{record.worker_deaths} workers died")
     if record.failures_total:

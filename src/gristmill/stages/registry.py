@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 C = TypeVar("C", bound=type)
 
 REGISTERED: dict[str, type] = {}
+INTERNAL: set[str] = set()
+"""Names of registered classes that are of no use in a file that a user writes."""
 OWN = ("gristmill.stages.text", "gristmill.stages.deduplication", "gristmill.stages.decontamination")
 """Packages whose modules register gristmill's own classes."""
 
@@ -45,6 +47,12 @@ def register(cls: C) -> C:
     remember.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
     cls.__init__ = remember  # type: ignore[misc]
     return cls
+
+
+def register_internal(cls: C) -> C:
+    """`register` a class that only gristmill itself puts into pipelines: it is not listed for users."""
+    INTERNAL.add(cls.__name__)
+    return register(cls)
 
 
 def registered(name: str) -> type:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gristmill.stages.registry import register
+from gristmill.stages.registry import register_internal
 from gristmill.stages.text.io.writer.base import FileWriter
 from gristmill.tasks import DocumentBatch, FileGroupTask, Written
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@register
+@register_internal
 class Identified(FileWriter):
     """Writes no documents: the records of what stages before it have removed are all that is wanted."""
 

@@ -249,6 +249,15 @@ def test_what_is_no_file_is_skipped_with_a_warning_that_counts(odd, capsys, patt
     assert pattern or ("links to folders" in told[2] and ": 1 in the input" in told[2])
 
 
+def test_a_folder_with_nothing_but_what_is_no_file_is_described_as_it_is(odd):
+    for name in ("a.jsonl", "good link.jsonl"):
+        (odd.source / name).unlink()
+    with pytest.raises(PlanError, match="holds no file to read") as caught:
+        JsonlReader(str(odd.source)).source()
+    assert "FIFOs, sockets or devices: 2; the first is" in str(caught.value)
+    assert "links whose target does not exist: 2; the first is" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("name", "words"), [("pipe.jsonl", "is a FIFO"), ("socket.jsonl", "is a socket"), ("link.jsonl", "is a link to")]
 )

@@ -11,7 +11,7 @@ from gristmill.stages.deduplication.semantic.arithmetic import OnDevice
 from gristmill.stages.deduplication.semantic.fixed_point import GRID, coarse, fine_steps, squares
 from gristmill.stages.deduplication.semantic.store import KEY, KEY_BYTES, POINT_BYTES, Store
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
-from gristmill.stages.registry import register
+from gristmill.stages.registry import register_internal
 from gristmill.tasks import EmptyTask
 
 STEP = 4096
@@ -38,7 +38,7 @@ def sampled(store: Store, most: int, seed: int) -> tuple[np.ndarray, bool]:
     return points, is_sample
 
 
-@register
+@register_internal
 class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
     """Finds the centroids of all embeddings in the store, or of as many of them, by chance, as ``room`` bytes hold.
 
@@ -95,7 +95,7 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
         return max(most, self.n_clusters)
 
 
-@register
+@register_internal
 class AssignClustersStage(OnDevice, ProcessingStage[EmbeddingPart, EmbeddingPart]):
     """Gives each document of a part its nearest centroid, and the distance to it ("cosine" or "l2")."""
 
@@ -162,7 +162,7 @@ def count_clusters(store: Store, clusters: int) -> np.ndarray:
     return edges
 
 
-@register
+@register_internal
 class SortByClusterStage(ProcessingStage[EmbeddingPart, EmbeddingPart]):
     """Copies the documents of a part to where those of their clusters are."""
 

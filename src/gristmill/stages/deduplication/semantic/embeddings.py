@@ -13,7 +13,7 @@ from gristmill.stages.deduplication.semantic.fixed_point import to_grid
 from gristmill.stages.deduplication.semantic.ranking import BY_SCORE
 from gristmill.stages.deduplication.semantic.store import Store
 from gristmill.stages.deduplication.semantic.tasks import EmbeddingPart
-from gristmill.stages.registry import register
+from gristmill.stages.registry import register_internal
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
@@ -28,7 +28,7 @@ STEP = 256
 """Embeddings that are put on the grid at a time: few enough for a CPU's cache."""
 
 
-@register
+@register_internal
 class StoreEmbeddingsStage(ProcessingStage[DocumentBatch, EmbeddingPart]):
     """Puts the embeddings of a batch into the store; documents without a usable one are listed in ``quarantine``.
 

@@ -19,7 +19,7 @@ from gristmill.stages.deduplication.semantic.pairwise import Rows, RowsInMemory,
 from gristmill.stages.deduplication.semantic.ranking import ranked
 from gristmill.stages.deduplication.semantic.store import KEY, KEY_BYTES, POINT_BYTES, RANKED, Store, read_points
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange
-from gristmill.stages.registry import register
+from gristmill.stages.registry import register_internal
 from gristmill.storage import Folder
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def parquet_bytes(table: pa.Table) -> Any:
     return sink.getvalue()
 
 
-@register
+@register_internal
 class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
     """Writes, for each document of the clusters, the most similar one that is ranked before it in its cluster.
 

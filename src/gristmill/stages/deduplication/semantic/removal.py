@@ -12,7 +12,7 @@ from gristmill import fast_json
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.semantic.store import Store
-from gristmill.stages.registry import register
+from gristmill.stages.registry import register_internal
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
@@ -70,7 +70,7 @@ def write_removed(store: Store, found: Iterable[tuple[Sequence[str], Sequence[fl
     return total
 
 
-@register
+@register_internal
 class RemoveSemanticDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Drops the documents that were found to be duplicates, by where they were read; all else passes.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,13 +11,22 @@ from gristmill.stages.text.filters.document_filter import DocumentFilter
 Filters = DocumentFilter | Sequence[DocumentFilter]
 
 
+def _name_of(function: Any) -> str:
+    """The name of a function, as the reason for which it drops documents; of a lambda, where it is."""
+    name: str = getattr(function, "__name__", "function")
+    if name != "<lambda>":
+        return name
+    code = function.__code__
+    return f"lambda at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+
+
 class ByFunction(DocumentFilter):
     """A function of the text or of the score in a filter's clothes."""
 
     def __init__(self, score: Callable[[str], Any] | None = None, keep: Callable[[Any], bool] | None = None) -> None:
         self._score = score
         self._keep = keep
-        self.name = getattr(score or keep, "__name__", "function")
+        self.name = _name_of(score or keep)
 
     def made_of(self) -> Sequence[object]:
         return [part for part in (self._score, self._keep) if part is not None]
