@@ -120,6 +120,8 @@ def _load_file(path: Path) -> ModuleType:
 
     Workers cannot import it under the name it gets here, so what it defines travels to them by value.
     """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is not a regular file: a pipeline is read from a file.")
     if not path.is_file():
         siblings = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
         close = difflib.get_close_matches(path.name, siblings, n=1)

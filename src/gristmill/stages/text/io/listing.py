@@ -110,21 +110,27 @@ class Listing:
 
     def nothing_in(self, folder: str) -> str:
         """Describe a folder in which no file is wanted."""
-        words = f"the folder {folder!r} holds no file to read: no name in it ends in {', '.join(self.extensions)}."
+        words = f"the folder {folder!r} holds no file to read: no regular file in it has a name that ends in "
+        words += f"{', '.join(self.extensions)}."
+        for skipped, kind in self._skipped():
+            words += f" It holds {kind}: {skipped.count:,}; the first is {skipped.first}."
         if self.others:
             words += f" It holds {' and '.join(self.others)} files: use the reader for those."
         return words
 
-    def warnings(self, reader: str) -> Iterator[str]:
-        """Describe what is not read, a line for each kind."""
+    def _skipped(self) -> list[tuple[Skipped, str]]:
+        """Entries that cannot be read, each kind in words."""
         kinds = (
             (self.odd, "FIFOs, sockets or devices"),
             (self.dangling, "links whose target does not exist"),
             (self.folder_links, "links to folders, which are read only if they are named"),
         )
-        for skipped, words in kinds:
-            if skipped.count:
-                yield f"{reader} skips {words}: {skipped.count:,} in the input; the first is {skipped.first}"
+        return [(skipped, words) for skipped, words in kinds if skipped.count]
+
+    def warnings(self, reader: str) -> Iterator[str]:
+        """Describe what is not read, a line for each kind."""
+        for skipped, words in self._skipped():
+            yield f"{reader} skips {words}: {skipped.count:,} in the input; the first is {skipped.first}"
         for kind, skipped in self.others.items():
             yield (
                 f"{reader} does not read the {skipped.count:,} {kind} file{'s' * (skipped.count != 1)} in the input; "
