@@ -10,8 +10,11 @@ import pytest
 
 from gristmill import Pipeline
 from gristmill.cli.main import main
+from gristmill.ledger.commits import CommitLog
+from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.text.filters import DocumentFilter, ScoreFilter
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
+from gristmill.storage import Folder
 
 RED = "\x1b[31m\x1b]0;owned\x07 bad \u202e text\nand more"
 
@@ -126,3 +129,23 @@ def test_a_writer_that_keeps_none_is_explained(tmp_path, capsys):
     assert main(["dropped", run(tmp_path, "none"), "--reason", "clean"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("0 of 2 documents\n") and "the option 'excluded' of the writer" in shown
+
+
+@pytest.mark.parametrize("stages", [[], [ExactDeduplication()]])
+def test_of_an_unfinished_run_only_committed_blocks_are_counted_and_shown(tmp_path, capsys, stages):
+    lines = [json.dumps({"id": f"doc {i}", "text": f"bad text {i}" if i % 2 else f"text {i}"}) for i in range(40)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines) + "\n")
+    out = tmp_path / "out"
+    reader = JsonlReader(str(tmp_path / "in.jsonl"), blocksize=400)
+    Pipeline("p", stages=[reader, ScoreFilter(Clean()), *stages, JsonlWriter(str(out))]).run()
+    assert main(["dropped", str(out)]) == 0
+    assert "20 documents were dropped" in capsys.readouterr().out
+    log = CommitLog(Folder(out / "_gristmill" / "phases" / "1" if stages else out))
+    gone = next(entry.dropped.total() for block, entry, _ in log.commits() if block == 1)
+    log.rewrite({1})  # as if the run had been stopped before this block
+    (out / "_gristmill" / "ledger.json").unlink()
+    assert main(["dropped", str(out)]) == 0
+    assert gone and f"{20 - gone} documents were dropped" in capsys.readouterr().out
+    if not stages:
+        assert main(["dropped", str(out), "--reason", "clean", "-n", "40"]) == 0
+        assert len(re.findall(r"^doc \d+: ", capsys.readouterr().out, re.MULTILINE)) == 20 - gone
