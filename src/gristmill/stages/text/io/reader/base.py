@@ -46,6 +46,9 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     required: tuple[str, ...] = ()
     """Columns that batches have, as nulls if need be, where all columns are taken."""
 
+    seen: tuple[str, ...] = ()
+    """Fields of the first records: the columns of a batch without documents, where all columns are taken."""
+
     def __init__(
         self,
         file_paths: Paths | None = None,
@@ -204,10 +207,11 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
                 one.__dict__.pop("_listed", None)
             clone.fan_out = listed is None or any(self._gives_several(block) for block in listed)
             if listed:
-                path = listed[0].data[0].path
-                with plain_errors(path, self.options):
-                    fields = self._first_fields(listed[0].data[0])
-                check(self.name, self.text_field, path, fields, after)
+                first = _first_with_content(listed)
+                with plain_errors(first.path, self.options):
+                    fields = self._first_fields(first)
+                check(self.name, self.text_field, first.path, fields, after)
+                clone.seen = tuple(fields)
         return clone
 
     def reading_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> Self:
@@ -351,3 +355,9 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         if isinstance(task, FileGroupTask):
             return [FileRange.of(path) for path in task.data]
         return task.data
+
+
+def _first_with_content(blocks: Sequence[FileBlock]) -> FileRange:
+    """The first range that is not empty, as far as that is known; else the first."""
+    ranges = (part for block in blocks for part in block.data)
+    return next((part for part in ranges if part.stop != part.start), blocks[0].data[0])

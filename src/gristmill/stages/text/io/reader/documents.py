@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
 from gristmill.secrets import without_query
 from gristmill.stages.core import ProcessingStage
@@ -92,6 +92,12 @@ class DocumentReader(FileReader):
         self._jsonl, self._parquet = copy.copy(self._jsonl), copy.copy(self._parquet)
         self._jsonl._take_for(after)
         self._parquet._take_for(after)
+
+    def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
+        clone = super().linked(before, after)
+        clone._jsonl = copy.copy(clone._jsonl)
+        clone._jsonl.seen = clone.seen
+        return clone
 
     def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
         return self._of(part.path)._first_fields(part)

@@ -102,7 +102,7 @@ class JsonlReader(FileReader):
     def _records(self) -> Any:
         from gristmill.stages.text.io.reader.records import Records, Wanted
 
-        wanted = Wanted(self.text_field, self.columns, self.fields, self.if_there, self.required)
+        wanted = Wanted(self.text_field, self.columns, self.fields, self.if_there, self.required, self.seen)
         return Records(wanted, self._note_read)
 
     def _first_fields(self, part: FileRange) -> dict[str, set[str]]:

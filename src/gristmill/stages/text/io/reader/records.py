@@ -47,6 +47,8 @@ class Wanted:
     """Those of the columns that a batch does not have if no line of it does."""
     required: Sequence[str] = ()
     """Columns that a batch has, even if no line of it does, where all are taken."""
+    if_empty: Sequence[str] = ()
+    """Columns that a batch without documents has, where all are taken: stages find those that they name."""
 
 
 def line_edges(array: Array, offset: int) -> tuple[Array, Array, Array]:
@@ -224,7 +226,8 @@ class Records:
             columns = [name for name in wanted.fields if wanted.columns is None or name in wanted.columns]
         elif wanted.columns is None:
             needed = [] if wanted.text_field is None else [wanted.text_field]
-            columns = list(dict.fromkeys([*keys_of(scanned.lines), *needed, *wanted.required]))
+            there = keys_of(scanned.lines) if len(raw) else wanted.if_empty
+            columns = list(dict.fromkeys([*there, *needed, *wanted.required]))
             missing = [name for name in columns if name not in scanned.keys]
             if missing:
                 scanned = scan(scanned.lines, columns)
