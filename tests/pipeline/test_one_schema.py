@@ -22,6 +22,7 @@ from gristmill.ledger.commits import CommitLog
 from gristmill.pipeline import Pipeline, one_schema
 from gristmill.pipeline.one_schema import PartsOfOutput
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter
 from gristmill.tasks import DocumentBatch
@@ -225,3 +226,29 @@ def test_whatever_the_types_there_is_one_schema_nothing_is_lost_and_blocks_do_no
                 assert value == plain_text(said)
             else:
                 assert is_same(said, value)
+
+
+def test_documents_that_are_dropped_before_and_after_a_cut_have_one_schema(tmp_path):
+    texts = ["short", "a long text of words", "brief", "a long text of words", "another long text here", "tiny"]
+    records = [{"id": n if n % 2 else f"b{n}", "text": text} for n, text in enumerate(texts)]
+    source, out = put(tmp_path, records), tmp_path / "out"
+
+    def curate() -> None:
+        stages = [
+            JsonlReader(source),
+            ScoreFilter(WordCountFilter(min_words=2)),
+            ExactDeduplication(),
+            ScoreFilter(WordCountFilter(min_words=1, max_words=4)),
+            ParquetWriter(str(out)),
+        ]
+        Pipeline("types", stages=stages).run(LocalExecutor({"view": "off", "num_cpus": 2}))
+
+    curate()
+    names = {path.name for path in parts(out / "excluded")}
+    assert any(".phase1." in name for name in names) and any(".phase1." not in name for name in names)
+    table = table_of(out / "excluded")
+    assert sorted(table.column("id").to_pylist()) == ["1", "3", "5", "b0", "b2"]
+    assert main(["verify", str(out)]) == 0
+    before = {path.name: path.read_bytes() for path in parts(out / "excluded")}
+    curate()  # nothing is left to do, and nothing is taken for damaged
+    assert {path.name: path.read_bytes() for path in parts(out / "excluded")} == before

@@ -98,6 +98,20 @@ def _beside(name: str, number: int) -> str:
     return f"{side}/{phase_name(base, number)}"
 
 
+def excluded_before(cuts: Sequence[Cut]) -> dict[str, tuple[CommitLog, str]]:
+    """The files of documents that were dropped before the cuts, by their names in the output folder now.
+
+    Each comes with the log of its phase and its name there.
+    """
+    found: dict[str, tuple[CommitLog, str]] = {}
+    for number, cut in enumerate(cuts, 1):
+        log = CommitLog(cut.folder)
+        for name in () if cut.read_again else log.files():
+            if name.startswith(f"{EXCLUDED}/"):
+                found[_beside(name, number) if cut.is_cleared else f"{PHASES}/{number}/{name}"] = log, name
+    return found
+
+
 def put_beside(cut: Cut, output: Folder, number: int) -> None:
     """When the run has ended: put what was set aside in front of a cut beside the rest, and remove what is of no use.
 

@@ -8,8 +8,9 @@ stopped meanwhile does the blocks again whose files do not match the log.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.base import Executor
@@ -19,7 +20,7 @@ from gristmill.ledger.sides import EXCLUDED
 from gristmill.pipeline.planner import Source, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.text.io.writer.parquet import ParquetWriter
-from gristmill.tasks import FileGroupTask, Task
+from gristmill.tasks import FileGroupTask, Task, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,19 +33,27 @@ FOOTERS_AT_ONCE = 16
 FOOTERS_HELD = 1000
 
 
-def give_one_schema(writer: Any, executor: Executor, log: CommitLog, has_new: bool) -> None:
+Owners = Mapping[str, tuple[CommitLog, str]]
+"""Files by their names in the output folder, each with the log that names it, and its name there."""
+
+
+def give_one_schema(
+    writer: Any, executor: Executor, log: CommitLog, has_new: bool, of_phases: Owners | None = None
+) -> None:
     """Give all parts of an output one schema, and those of its excluded documents another.
 
-    ``has_new`` says whether the run wrote any: columns without a type in common are then reported.
+    ``has_new`` says whether the run wrote any: columns without a type in common are then reported. ``of_phases`` are
+    the files of documents that were dropped before the last phase.
     """
     if not isinstance(writer, ParquetWriter):
         return
     end = writer.extension
     names = sorted(name for name in log.files() if name.endswith(end))
     parts = [name for name in names if "/" not in name]
-    excluded = [name for name in names if name.startswith(f"{EXCLUDED}/")]
+    others = {name: owner for name, owner in (of_phases or {}).items() if name.endswith(end)}
+    excluded = [*(name for name in names if name.startswith(f"{EXCLUDED}/")), *sorted(others)]
     wanted, rewritten = PartsOfOutput(writer, executor, log, parts).agree()
-    PartsOfOutput(writer, executor, log, excluded).agree()
+    PartsOfOutput(writer, executor, log, excluded, others).agree()
     for target in wanted if has_new or rewritten else ():
         if target.found and target.name not in writer.schema:
             how = "JSON text" if target.is_json else "text"
@@ -57,11 +66,20 @@ def give_one_schema(writer: Any, executor: Executor, log: CommitLog, has_new: bo
 class PartsOfOutput:
     """Files that are to have one schema."""
 
-    def __init__(self, writer: ParquetWriter, executor: Executor, log: CommitLog, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        writer: ParquetWriter,
+        executor: Executor,
+        log: CommitLog,
+        names: Sequence[str],
+        others: Owners | None = None,
+    ) -> None:
         self.writer = writer
         self.executor = executor
         self.log = log
         self.names = names
+        self.others = others or {}
+        """Those that another log names than ``log``."""
 
     def agree(self) -> tuple[list[Target], int]:
         """Write the files again that differ. Return the columns of all files, and how many were written again."""
@@ -83,12 +101,22 @@ class PartsOfOutput:
                 task._metadata[WRITTEN].name: task._metadata[WRITTEN] for task in results if WRITTEN in task._metadata
             }
             if written:
-                self.log.restamp(written)
+                self._restamp(written)
             count += len(written)
             misfits = frozenset(task._metadata[MISFIT] for task in results if MISFIT in task._metadata)
             if not misfits:
                 return wanted, count
             as_text |= misfits
+
+    def _restamp(self, written: Mapping[str, Written]) -> None:
+        """Note in the logs that files were written again."""
+        self.writer.folder.sync(written)
+        by_log: dict[int, tuple[CommitLog, dict[str, Written]]] = {}
+        for place, file in written.items():
+            log, name = self.others.get(place, (self.log, place))
+            by_log.setdefault(id(log), (log, {}))[1][name] = replace(file, name=name)
+        for log, files in by_log.values():
+            log.rewrite(written=files)
 
     def _schemas(self) -> tuple[list[pa.Schema], list[int]]:
         """The different schemas, in the order of the files, and which of them each file has."""
@@ -115,7 +143,7 @@ class PartsOfOutput:
             return []
         stage = ConformParts(self.writer, wanted)
         tasks: list[Task[Any]] = [FileGroupTask(data=[name]) for name in names]
-        sizes = {place: self.writer.folder.sizes(place) for place in ("", EXCLUDED)}
+        sizes = {place: self.writer.folder.sizes(place) for place in {name.rpartition("/")[0] for name in names}}
         if sum(sizes[name.rpartition("/")[0]].get(name.rpartition("/")[2], 0) for name in names) <= HERE_BYTES:
             stage.preload()
             return [stage.process(task) for task in tasks]  # type: ignore[arg-type]  # they are groups of files

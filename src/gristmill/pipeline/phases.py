@@ -41,6 +41,7 @@ from gristmill.pipeline.cut import (
 )
 from gristmill.pipeline.decided import (
     check_decided,
+    excluded_before,
     failed_before,
     put_beside,
     read_decided,
@@ -154,7 +155,7 @@ class Phases:
             except OutputChanged:
                 log.refuse()
                 raise
-            result = self._execute(*last, keep_outputs, cuts[-1])
+            result = self._execute(*last, keep_outputs, cuts)
             if result.ok or self.executor.ignore_failures:
                 for number, cut in enumerate(cuts, 1):
                     put_beside(cut, output, number)
@@ -359,28 +360,28 @@ class Phases:
         blocks: Sequence[Task[Any]],
         source: Source,
         keep_outputs: bool | None,
-        behind: Cut | None = None,
+        behind: Sequence[Cut] = (),
     ) -> RunResult:
-        """Run a piece; the last one is ``behind`` a cut."""
+        """Run a piece; the last one is ``behind`` all cuts."""
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
         how = replace(self.how, fresh=False, append=False)
-        part = replace(self.part(), is_locked=behind is not None)  # a phase has a folder of its own
+        part = replace(self.part(), is_locked=bool(behind))  # a phase has a folder of its own
         plan, tasks = with_ledger(plan, head, self.pipeline._as_yaml, blocks, how, part)
         assert plan.ledger is not None
         for stage in stages_of(plan):
             if isinstance(stage, Spool):  # not before: a run that goes on may ignore failures or not
                 stage.gives_up = self.executor.ignore_failures
-        with closing_log(plan.ledger, "" if behind is not None else f" at the {stages[-1].name}"):
+        with closing_log(plan.ledger, "" if behind else f" at the {stages[-1].name}"):
             record = self.executor.execute(plan, tasks, keep_outputs)
             self.records.append(record)
             result = RunResult(record)
             result.check()
             check_inputs(self.reader, result)
-            if behind is not None:
+            if behind:
                 result = RunResult(together(self.records, self.done_before, self.ledger, self.notes))
             log = check_written(plan, result, self.executor.ignore_failures)
-            if behind is not None and log is not None:
-                give_one_schema(self.writer, self.executor, log, bool(tasks))
+            if behind and log is not None:
+                give_one_schema(self.writer, self.executor, log, bool(tasks), excluded_before(behind))
             finish(plan, result, self.executor.ignore_failures)
         return result
 
