@@ -36,6 +36,8 @@ _GONE_S = 90.0
 """How long the keeper may take to end everything: more than it grants itself."""
 _LEAVE_S = 10.0
 _LOOK_S = 0.05
+_TOO_SLOW = "timed out during startup"
+"""Ray's message for a node that did not start, for example because its raylet ended. A second attempt may succeed."""
 
 
 class RayClientError(PipelineError):
@@ -161,10 +163,8 @@ class RayClient:
         leaving = threading.Thread(target=ray.shutdown, name="gristmill-leaving", daemon=True)
         leaving.start()
         leaving.join(_LEAVE_S)
-        # Ray waits for a GCS that is frozen or cut off, and would do so again when this process ends.
-        if leaving.is_alive():
-            atexit.unregister(ray._private.worker.shutdown)
-            _skip_destructors()
+        if leaving.is_alive():  # it waits for a GCS that is frozen or cut off
+            forget_at_exit(ray)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -233,9 +233,16 @@ class RayClient:
         atexit.register(self.stop)
         until = time.monotonic() + self.start_timeout_s
         try:
-            folder = _short(_make_folder(parent))
-            self._launch(folder, settings)
-            self._at = self._wait(folder, until)
+            while True:
+                folder = _short(_make_folder(parent))
+                self._launch(folder, settings)
+                try:
+                    self._at = self._wait(folder, until)
+                    break
+                except RayClientError as error:
+                    if _TOO_SLOW not in str(error) or time.monotonic() > until:
+                        raise
+                    self._end()
             self.started = True
             self._set({ADDRESS: self._at, **settings})
         except BaseException:  # Ctrl-C too: whatever was begun is ended
@@ -419,12 +426,14 @@ def _running() -> list[str]:
     return sorted(find_gcs_addresses())
 
 
-def _skip_destructors() -> None:
-    """Let this process end with its own exit code, after Python's exit handlers, but without destructors of libraries.
+def forget_at_exit(ray: Any) -> None:
+    """Let this process end with its own exit code although it is connected to a cluster that does not answer.
 
-    Those of Ray's core crash (SIGSEGV) while its threads wait for a cluster that does not answer. Only glibc can do
-    this; elsewhere Ray may still end the process with a signal, after everything else is done.
+    Ray's exit handler would wait for the cluster, and then destructors of its core crash (SIGSEGV) because its threads
+    still wait. So neither runs; all other exit handlers of Python do. Destructors can be skipped only with glibc;
+    elsewhere Ray may still end the process with a signal, after everything else is done.
     """
+    atexit.unregister(ray._private.worker.shutdown)
     libc = ctypes.CDLL(None)
     if hasattr(libc, "on_exit"):
         libc.fflush(None)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from gristmill.core.client import RayClient
+from gristmill.core.client import RayClient, forget_at_exit
 from gristmill.core.loss import ClusterLost
 from gristmill.errors import PipelineError
 
@@ -46,7 +46,11 @@ def connected(
     if ray.is_initialized():
         if address not in (None, "auto"):
             RayClient(address=address).start()  # an error if this process is connected elsewhere
-        yield
+        try:
+            yield
+        except ClusterLost:
+            forget_at_exit(ray)
+            raise
         return
     start = {"include_dashboard": False, **start}
     with environment(variables or {}), RayClient(address=address, **start) as client:

@@ -21,34 +21,11 @@ _PR_SET_PDEATHSIG = 1
 _LOOK_S = 0.2
 
 
-def allow_slow_starts(seconds: float) -> None:
-    """Let a node that this process starts take so long to register.
-
-    Ray's own limit of 30 s cannot be set, and a busy machine may need more.
-    """
-    from ray._private import services
-
-    ask = services.get_node
-
-    def wait(*arguments: Any) -> Any:
-        until = time.monotonic() + seconds
-        while True:
-            try:
-                return ask(*arguments)
-            except RuntimeError:  # it has not registered yet
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_LOOK_S)
-
-    services.get_node = wait
-
-
 def serve(folder: str, options: dict[str, Any], start_timeout_s: float) -> int:
     """Start the node, say where it is, and stay until told to end, or until one of its processes has."""
+    from ray._private import services
     from ray._private.node import Node
     from ray._private.parameter import RayParams
-
-    allow_slow_starts(start_timeout_s)
 
     class Head(Node):
         """Without a dashboard there is no process in its place either, which would do nothing but count usage."""
@@ -56,6 +33,17 @@ def serve(folder: str, options: dict[str, Any], start_timeout_s: float) -> int:
         def start_api_server(self, *args: Any, **kwargs: Any) -> None:
             if options["include_dashboard"]:
                 super().start_api_server(*args, **kwargs)
+
+        def start_ray_processes(self) -> None:
+            """Wait until the node has registered: Ray itself gives it only 30 s, too little on a busy machine."""
+            super().start_ray_processes()
+            until = time.monotonic() + start_timeout_s
+            while not self.dead_processes() and time.monotonic() < until:
+                try:
+                    services.get_node(self.gcs_address, self._node_id)
+                    return
+                except RuntimeError:  # it has not registered yet
+                    time.sleep(_LOOK_S)
 
     params = RayParams(temp_dir=folder, min_worker_port=0, max_worker_port=0, **options)
     params.dashboard_agent_listen_port = None  # a free one, not always the same

@@ -10,7 +10,6 @@ from tests.backends.conformance.executors import KINDS, Kind
 
 from gristmill.backends.xenna.executor import ENVIRONMENT
 from gristmill.core.clusters import reread_environment
-from gristmill.core.ray_head import allow_slow_starts
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +23,9 @@ def ray_session() -> Iterator[None]:
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)
-    allow_slow_starts(300)
+    from tests.backends.slow_starts import allow_slow_starts
+
+    allow_slow_starts()
     reread_environment()
     has_xenna = not next(kind for kind in KINDS if kind.name == "xenna").missing()
     try:

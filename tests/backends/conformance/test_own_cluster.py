@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -49,7 +50,7 @@ from gristmill.backends.xenna import XennaExecutor
 from gristmill.core.client import RayClient
 from gristmill.pipeline import Pipeline
 
-client = RayClient(num_cpus=4)  # a step needs a CPU, whatever this machine has
+client = RayClient(num_cpus=4, start_timeout_s=500)  # a step needs a CPU, whatever this machine has
 client.start()
 result = Pipeline("p", stages=[twice, double]).run(XennaExecutor(), [Number(data=n) for n in range(3)])
 print("data", sorted(t.data for t in result))
@@ -69,3 +70,4 @@ def test_xenna_runs_on_a_cluster_that_a_client_started():
         )
     assert "data [-4, -2, 0, 0, 2, 4]" in done.stdout, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     assert done.returncode == 0
+    assert re.search(r"^gristmill: \d+:\d\d, \d+ tasks done, 0 open$", done.stderr, re.MULTILINE), done.stderr[-4000:]

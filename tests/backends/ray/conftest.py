@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gristmill.core.clusters import reread_environment
-from gristmill.core.ray_head import allow_slow_starts
 
 NODE = {"node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
 SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -28,8 +27,9 @@ def cluster() -> Iterator[Any]:
     os.environ.update(SETTINGS)
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
     from ray.cluster_utils import Cluster
+    from tests.backends.slow_starts import allow_slow_starts
 
-    allow_slow_starts(300)
+    allow_slow_starts()
     reread_environment()  # tests of another module may have run in this process, with tokens
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 1, "include_dashboard": False})
     try:

@@ -23,6 +23,9 @@ from gristmill.errors import PipelineError
 
 options = {"view": "lines", "logging_interval": 1, "cluster_timeout_s": 15}
 options |= {"num_cpus": 2, "num_gpus": 0} if sys.argv[1] == "own" else {}
+if sys.argv[1] == "connected":
+    import ray
+    ray.init(logging_level="warning")
 stages = [Noted("one", Resources(cpus=1), 0.05), Noted("two", Resources(cpus=0.5), 0.0, workers=1)]
 try:
     Pipeline("lost", stages=stages).run(RayExecutor(options), initial_tasks=[Trace() for _ in range(100_000)])
@@ -91,6 +94,7 @@ def pids_of(program: str, folder: Path) -> list[int]:
         ("joined", "gcs_server", signal.SIGKILL),
         ("joined", "raylet", signal.SIGKILL),
         ("joined", "gcs_server", signal.SIGSTOP),
+        ("connected", "gcs_server", signal.SIGSTOP),
     ],
 )
 def test_a_run_whose_cluster_is_lost_ends_and_says_why(
@@ -98,7 +102,7 @@ def test_a_run_whose_cluster_is_lost_ends_and_says_why(
 ) -> None:
     head = None
     address = ""
-    if whose == "joined":
+    if whose != "own":
         head = started(HEAD, folder=folder)
         assert head.stdout is not None
         address = head.stdout.readline().strip()
