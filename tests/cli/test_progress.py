@@ -175,8 +175,8 @@ def test_ctrl_c_says_how_many_blocks_are_done_and_the_next_run_does_the_rest(fol
         until(pieces, rf"([3-9]|1\d)/{BLOCKS} blocks")
         process.send_signal(signal.SIGINT)
         where = " at the keys of ExactDeduplication" if barrier else ""
-        words = rf"interrupted{where}: (\d+) of {BLOCKS} blocks are done\. Run the same command to resume\."
-        done = int(until(pieces, words)[1])
+        words = rf"interrupted{where}: (\d+) of {BLOCKS} blocks are done. Run the same command to resume."
+        done = int(until(pieces, words.replace(" ", r"\s+"))[1])
         assert process.wait(100) == 130
     assert 3 <= done < BLOCKS
     again = subprocess.run(

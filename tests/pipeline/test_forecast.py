@@ -18,6 +18,7 @@ from tests.stages.deduplication.in_process import InProcess
 from gristmill.cli.main import main
 from gristmill.pipeline import Pipeline
 from gristmill.pipeline.forecast import forecast, forecasts, look
+from gristmill.pipeline.planner import flatten
 from gristmill.stages.core import CompositeStage
 from gristmill.stages.deduplication.exact import ExactDeduplication, LineDeduplication
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
@@ -222,5 +223,5 @@ def test_a_stage_inside_a_composite_has_a_forecast_too(tmp_path, documents):
 
     put(tmp_path / "in", documents, "jsonl")
     stages = [JsonlReader(str(tmp_path / "in")), Both(), JsonlWriter(str(tmp_path / "out"))]
-    lines = list(forecasts(Pipeline("composite", stages=stages), InProcess()))
+    lines = list(forecasts(flatten(stages), InProcess()))
     assert {line.partition(":")[0] for line in lines} == {"ExactDeduplication", "FuzzyDeduplication"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,7 @@ def test_workers_and_resumed_runs_write_the_same_bytes(tmp_path, monkeypatch):
     assert files(tmp_path / "one") == files(tmp_path / "two")
     # a run that is stopped after parts were written again, and before the log names them
     with monkeypatch.context() as patch:
-        patch.setattr(CommitLog, "restamp", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(CommitLog, "rewrite", lambda *arguments, **options: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(source, tmp_path / "three")
     run(source, tmp_path / "three")
@@ -228,7 +229,8 @@ def test_whatever_the_types_there_is_one_schema_nothing_is_lost_and_blocks_do_no
                 assert is_same(said, value)
 
 
-def test_documents_that_are_dropped_before_and_after_a_cut_have_one_schema(tmp_path):
+@pytest.mark.parametrize("stopped", ["never", "before a log", "between logs", "before the end"])
+def test_documents_that_are_dropped_before_and_after_a_cut_have_one_schema(tmp_path, monkeypatch, stopped):
     texts = ["short", "a long text of words", "brief", "a long text of words", "another long text here", "tiny"]
     records = [{"id": n if n % 2 else f"b{n}", "text": text} for n, text in enumerate(texts)]
     source, out = put(tmp_path, records), tmp_path / "out"
@@ -243,6 +245,21 @@ def test_documents_that_are_dropped_before_and_after_a_cut_have_one_schema(tmp_p
         ]
         Pipeline("types", stages=stages).run(LocalExecutor({"view": "off", "num_cpus": 2}))
 
+    if stopped != "never":
+        whole, calls = CommitLog.rewrite, count()
+
+        def rewrite(log: CommitLog, *arguments: Any, **options: Any) -> None:
+            if stopped == "before a log" or (stopped == "between logs" and next(calls)):
+                raise KeyboardInterrupt
+            whole(log, *arguments, **options)
+
+        def finish(*arguments: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(CommitLog, "rewrite", rewrite)
+            patch.setattr(CommitLog, "finish", finish)
+            curate()
     curate()
     names = {path.name for path in parts(out / "excluded")}
     assert any(".phase1." in name for name in names) and any(".phase1." not in name for name in names)

@@ -248,10 +248,5 @@ class CommitLog:
         for name in names:
             self.folder.remove(f"{COMMITS}/{name}")
 
-    def restamp(self, written: Mapping[str, Written]) -> None:
-        """Note that files of committed blocks were written again: their commits are replaced."""
-        self.folder.sync(written)
-        self.rewrite(written=written)
-
     def finish(self, ledger: Mapping[str, Any]) -> None:
         self.folder.write(LEDGER, fast_json.dumps(ledger, option=fast_json.OPT_INDENT_2), durable=True)
