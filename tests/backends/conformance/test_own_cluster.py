@@ -70,4 +70,4 @@ def test_xenna_runs_on_a_cluster_that_a_client_started():
         )
     assert "data [-4, -2, 0, 0, 2, 4]" in done.stdout, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     assert done.returncode == 0
-    assert re.search(r"^gristmill: \d+:\d\d, \d+ tasks done, 0 open$", done.stderr, re.MULTILINE), done.stderr[-4000:]
+    assert re.search(r"^gristmill: \d+:\d\d, tasks: \d+ done, 0 open$", done.stderr, re.MULTILINE), done.stderr[-4000:]

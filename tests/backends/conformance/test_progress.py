@@ -48,7 +48,7 @@ class Watched(io.StringIO):
         self.flag = flag
 
     def write(self, text: str) -> int:
-        if re.search(r" 1/2 blocks \| 30 documents read, 30 kept \| \d+ tasks done, [1-9]\d* open", text):
+        if re.search(r" 1/2 blocks \| (30|60) documents read, 30 kept \| tasks: \d+ done, [1-9]\d* open", text):
             self.flag.touch()
         return super().write(text)
 
@@ -70,7 +70,7 @@ def test_blocks_and_documents_are_reported_while_others_are_open(
     assert flag.exists(), stderr.getvalue()
     (last,) = [line for line in stderr.getvalue().splitlines() if "2/2 blocks" in line][-1:]
     assert re.fullmatch(
-        r"gristmill: \d+:\d\d, 2/2 blocks \| 60 documents read, 60 kept \| \d+ tasks done, 0 open", last
+        r"gristmill: \d+:\d\d, 2/2 blocks \| 60 documents read, 60 kept \| tasks: \d+ done, 0 open", last
     )
 
 

@@ -41,7 +41,7 @@ def line(books: Books) -> str:
         parts.append(f"{len(ledger.blocks):,}/{ledger.blocks_total:,} blocks")
         parts.append(f"{read:,} documents read, {kept:,} kept")
     done, known = sum(books.tasks_ended), sum(books.tasks_in)
-    parts.append(f"{done:,} tasks done, {known - done:,} open")
+    parts.append(f"tasks: {done:,} done, {known - done:,} open")
     if books.account.failures_total:
         parts.append(f"{books.account.failures_total:,} failed")
     return " | ".join(parts)
