@@ -25,7 +25,7 @@ from gristmill.backends.local import LocalExecutor
 from gristmill.pipeline import Pipeline, RunResult
 from gristmill.scheduling.simulator.loads import Change, Load
 from gristmill.scheduling.simulator.result import SimulationResult
-from gristmill.scheduling.simulator.simulate import simulate
+from gristmill.scheduling.simulator.simulation import simulate
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task

@@ -16,35 +16,31 @@ HIDDEN = "***"
 WEB = frozenset({"http", "https", "webdav", "webdavs", "dav", "davs", "ftp", "ftps"})
 """Protocols whose URLs have queries. On an object storage ``?`` is a character of the name."""
 
-_SECRET = re.compile(
-    r"""
+# Patterns are compiled by `re` when they are first used: most runs have no URL.
+_NAMES = re.VERBOSE | re.IGNORECASE
+_SECRET = r"""
     x-(?:amz|goog)-.+                                                  # all parameters of a signature
     | .*(?:signature|passw(?:or)?d|passphrase|secret|credential).*
     | (?:.*[-_.])?(?:pass|pwd|sig|sign|hmac|jwt|bearer|sas|auth|authorization|authkey|session|sessionid|sid|code)
     | .*token(?:[-_.].*)?
     | (?:.*[-_.]|.*api|.*access|.*private|.*subscription|.*account|.*shared)?key(?:[-_.]?(?:pair[-_.]?)?id)?
     | (?:aws|google|oss)access(?:key)?id
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
+    """
 """Names of parameters that hold a secret."""
-_SIGNS = re.compile(r"(?:.*[-_.])?(?:sig|sign|signature)", re.IGNORECASE)
-_OF_SIGNATURE = re.compile(
-    r"""
+_SIGNS = r"(?:.*[-_.])?(?:sig|sign|signature)"
+_OF_SIGNATURE = r"""
     (?:.*[-_.])?(?:expires|expiry|exp|date|algorithm|signed-?headers|policy|key-pair-id)
     | q-.+                                                             # Tencent
     | s[vrtpei]|srt|ss|spr|sip|sk[oivtes]|skoid|sktid|saoid|suoid|scid|sdd|ses     # Azure
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
+    """
 """Names of parameters that belong to a signature: they change with it, beside one only."""
-_RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=]*(?:[-_.][A-Za-z0-9+/=]*){0,3}")
+_RANDOM = r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=]*(?:[-_.][A-Za-z0-9+/=]*){0,3}"
 _LONG = 32
 """A value of so many random characters may be a secret, whatever its parameter is called."""
 
 # The length of a protocol has a limit: else the time would grow with the square of a long word without "://".
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{0,30}://[^\s\"'<>`|\\]+")
-_ASSIGNED = re.compile(r"(?<=[?&])([\w.\-]+)=([^&\s\"'<>`#)\]}]+)")
+_URL = r"[A-Za-z][A-Za-z0-9+.\-]{0,30}://[^\s\"'<>`|\\]+"
+_ASSIGNED = r"(?<=[?&])([\w.\-]+)=([^&\s\"'<>`#)\]}]+)"
 
 
 def public_url(url: str) -> str:
@@ -81,9 +77,9 @@ def without_secrets(text: str) -> str:
     '403 at https://example.org/a, and at https://example.org/b?page=3'
     """
     if "://" in text:
-        text = _URL.sub(lambda found: _in_text(found[0]), text)
+        text = re.sub(_URL, lambda found: _in_text(found[0]), text)
     if "=" in text:
-        text = _ASSIGNED.sub(lambda found: f"{found[1]}={HIDDEN}" if _is_secret(found[1]) else found[0], text)
+        text = re.sub(_ASSIGNED, lambda found: f"{found[1]}={HIDDEN}" if _is_secret(found[1]) else found[0], text)
     return text
 
 
@@ -113,24 +109,24 @@ def _without(url: str) -> str:
 def _parameters(query: str) -> str:
     parts = [part for part in re.split("[&;]", query) if part]
     names = [unquote(part.partition("=")[0]) for part in parts]
-    signed = any(_SIGNS.fullmatch(name) for name in names)
+    signed = any(re.fullmatch(_SIGNS, name, _NAMES) for name in names)
     kept = [
         _shown(part)
         for part, name in zip(parts, names, strict=True)
-        if not _is_secret(name) and not (signed and _OF_SIGNATURE.fullmatch(name))
+        if not _is_secret(name) and not (signed and re.fullmatch(_OF_SIGNATURE, name, _NAMES))
     ]
     return "&".join(kept)
 
 
 def _is_secret(name: str) -> bool:
-    return _SECRET.fullmatch(name) is not None
+    return re.fullmatch(_SECRET, name, _NAMES) is not None
 
 
 def _shown(part: str) -> str:
     """A parameter; a value that looks random is replaced by a hash, which still tells two files apart."""
     name, mark, value = part.partition("=")
     value = unquote(value if mark else name)
-    if len(value) < _LONG or not _RANDOM.fullmatch(value):
+    if len(value) < _LONG or not re.fullmatch(_RANDOM, value):
         return part
     short = "~" + hashlib.sha256(value.encode()).hexdigest()[:12]
     return f"{name}={short}" if mark else short

@@ -6,11 +6,12 @@ import errno
 import os
 import posixpath
 import re
+import shutil
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import IO, Any
 
 from gristmill.errors import PlanError, no_room
 from gristmill.secrets import public_url
@@ -169,6 +170,17 @@ class Folder:
         path = self.path(name)
         return path if self.is_local else str(self.fs.unstrip_protocol(path))
 
+    def path_of(self, url: str) -> str:
+        """The path on this folder's storage of a path or URL that names a place on it."""
+        local = local_path(url) if self.is_local else None
+        return local if local is not None else str(self.fs._strip_protocol(url))
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading."""
+        path = self.path(name)
+        file: IO[bytes] = open(path, "rb") if self.is_local else self.fs.open(path, "rb")  # noqa: SIM115  # by the caller
+        return file
+
     def write(self, name: str, data: Any, durable: bool = False) -> None:
         """Put a file in place, or replace it. A ``durable`` one survives a power failure once this returns."""
         path = self.path(name)
@@ -256,10 +268,12 @@ class Folder:
         """Remove a file or a folder with all that is in it; no error if there is none."""
         path = self.path(name)
         try:
-            if self.is_local and not os.path.isdir(path):
-                os.unlink(path)
-            else:
+            if not self.is_local:
                 self.fs.rm(path, recursive=True)
+            elif os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
         except FileNotFoundError:
             pass
 

@@ -72,8 +72,7 @@ def difference(folder: Folder, sizes: Sizes, stamp: Stamp, contents: bool) -> st
 def content_checksum(folder: Folder, name: str) -> str:
     """The checksum of a file, read piece by piece."""
     found = ""
-    path = folder.path(name)
-    with open(path, "rb", buffering=0) if folder.is_local else folder.fs.open(path, "rb") as file:
+    with folder.open(name) as file:
         while piece := file.read(_AT_ONCE_BYTES):
             found = checksum(piece, found)
     return found or checksum(b"")

@@ -89,7 +89,7 @@ class RunResult:
         return self.record.profile
 
     def load(self) -> Load:
-        """This run as a load for `gristmill.scheduling.simulator.simulate`: means over the whole run."""
+        """This run as a load for `gristmill.scheduling.simulator.simulation`: means over the whole run."""
         if self.record.load is None:
             raise PipelineError(
                 f"the run of {self.record.name!r} cannot be simulated: not every step finished a task, "

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, takewhile
-from typing import IO, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from gristmill import fast_json
 from gristmill.errors import OutputDamaged, PlanError
@@ -246,16 +246,10 @@ def records_in(folder: Folder, name: str) -> int | None:
     if name.endswith(".parquet"):
         import pyarrow.parquet as pq
 
-        with _opened(folder, name) as file:
+        with folder.open(name) as file:
             rows: int = pq.ParquetFile(file).metadata.num_rows
             return rows
     if ".jsonl" not in name:
         return None
-    with _opened(folder, name) as file:
+    with folder.open(name) as file:
         return sum(piece.count(b"\n") for piece in decompressed(cast(BinaryIO, file)))
-
-
-def _opened(folder: Folder, name: str) -> IO[bytes]:
-    path = folder.path(name)
-    file: IO[bytes] = open(path, "rb") if folder.is_local else folder.fs.open(path, "rb")  # noqa: SIM115  # by `with`
-    return file

@@ -1,9 +1,15 @@
 """Whole clusters in virtual time: the real scheduler, seeded chance and seeded faults."""
 
-from gristmill.scheduling.simulator.faults import FaultError, Faults
-from gristmill.scheduling.simulator.loads import LoadError, read_load, read_loads
-from gristmill.scheduling.simulator.result import SimulationResult
-from gristmill.scheduling.simulator.simulate import check, profile_of, simulate
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.simulator.faults import FaultError, Faults
+    from gristmill.scheduling.simulator.loads import LoadError, read_load, read_loads
+    from gristmill.scheduling.simulator.result import SimulationResult
+    from gristmill.scheduling.simulator.simulation import check, profile_of, simulate
 
 __all__ = [
     "FaultError",
@@ -16,3 +22,18 @@ __all__ = [
     "read_loads",
     "simulate",
 ]
+
+_MODULES = {
+    "faults": ("FaultError", "Faults"),
+    "loads": ("LoadError", "read_load", "read_loads"),
+    "result": ("SimulationResult",),
+    "simulation": ("check", "profile_of", "simulate"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Every run imports `loads`, to write down what it measured, and has no use for the rest.
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

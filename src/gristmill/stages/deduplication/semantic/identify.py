@@ -75,7 +75,7 @@ class IdentifyDuplicatesStage(ProcessingStage[ClusterRange, ClusterRange]):
     def _read(self, name: str, columns: list[str] | None = None) -> pa.Table:
         import pyarrow.parquet as pq
 
-        with self.pairwise.fs.open(self.pairwise.path(name), "rb") as file:
+        with self.pairwise.open(name) as file:
             return pq.ParquetFile(file).read(columns=columns)
 
     def _kept(self, task: ClusterRange) -> tuple[np.ndarray, int]:

@@ -310,7 +310,7 @@ class Run:
             for name in folder.names():
                 if not RECORDS_NAME.fullmatch(name):
                     continue  # a file of the user's
-                with folder.fs.open(folder.path(name), "rb") as file:
+                with folder.open(name) as file:
                     table = pq.ParquetFile(file).read(columns=[SOURCE, "similarity"])
                 yield table.column(SOURCE).to_pylist(), table.column("similarity").to_pylist()
 

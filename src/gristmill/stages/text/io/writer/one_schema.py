@@ -27,7 +27,7 @@ def schema_of_part(writer: ParquetWriter, name: str) -> pa.Schema:
     folder = writer.folder
     if folder.is_local:
         return pq.read_schema(folder.path(name))
-    with folder.fs.open(folder.path(name), "rb") as file:
+    with folder.open(name) as file:
         return pq.read_schema(file)
 
 
