@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from urllib.parse import unquote
 
 HIDDEN = "***"
 
@@ -107,6 +106,8 @@ def _without(url: str) -> str:
 
 
 def _parameters(query: str) -> str:
+    from urllib.parse import unquote
+
     parts = [part for part in re.split("[&;]", query) if part]
     names = [unquote(part.partition("=")[0]) for part in parts]
     signed = any(re.fullmatch(_SIGNS, name, _NAMES) for name in names)
@@ -124,6 +125,8 @@ def _is_secret(name: str) -> bool:
 
 def _shown(part: str) -> str:
     """A parameter; a value that looks random is replaced by a hash, which still tells two files apart."""
+    from urllib.parse import unquote
+
     name, mark, value = part.partition("=")
     value = unquote(value if mark else name)
     if len(value) < _LONG or not re.fullmatch(_RANDOM, value):

@@ -125,3 +125,18 @@ def test_importing_readers_and_writers_loads_nothing_heavy():
     code = f"import sys, gristmill.stages.text.io.reader, gristmill.stages.text.io.writer; print({heavy})"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_a_local_run_loads_neither_fsspec_nor_the_simulator(work):
+    work.put("a.jsonl", b"".join(LINES))
+    code = f"""
+import sys
+from gristmill.backends.local import LocalExecutor
+from gristmill.pipeline import Pipeline
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
+stages = [JsonlReader({str(work.source)!r}), JsonlWriter({str(work.source.parent / "out")!r})]
+assert Pipeline("light", stages=stages).run(LocalExecutor({{"view": "off"}})).ok
+print([m for m in ("fsspec", "gristmill.scheduling.simulator.world") if m in sys.modules])
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from gristmill.lazy import np
 from gristmill.stages.registry import register
-from gristmill.stages.text.modifiers import pii_finders, pii_signs
+from gristmill.stages.text.modifiers import pii_signs
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
-from gristmill.stages.text.modifiers.pii_finders import Span
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-FINDERS: dict[str, Callable[[str], Iterable[Span]]] = {
-    "email": pii_finders.emails,
-    "iban": pii_finders.ibans,
-    "card": pii_finders.cards,
-    "ip": pii_finders.ip_addresses,
-    "phone": pii_finders.phones,
-}
-"""What can be found, by name; where two overlap, the first in this order counts."""
+ENTITIES = ("email", "iban", "card", "ip", "phone")
+"""What can be found; where two overlap, the first in this order counts."""
 
 
 @register
@@ -52,17 +45,17 @@ class PiiRedactor(DocumentModifier):
         public_ips_only: bool = False,
     ) -> None:
         entities = [entities] if isinstance(entities, str) else list(entities)
-        unknown = [name for name in entities if name not in FINDERS]
+        unknown = [name for name in entities if name not in ENTITIES]
         if unknown or not entities:
             wrong = ", ".join(map(repr, unknown)) or "nothing"
-            raise ValueError(f"PiiRedactor: entities may be {', '.join(map(repr, FINDERS))}, not {wrong}.")
+            raise ValueError(f"PiiRedactor: entities may be {', '.join(map(repr, ENTITIES))}, not {wrong}.")
         if mode not in ("replace", "mask"):
             raise ValueError(f"PiiRedactor: mode must be 'replace' or 'mask', not {mode!r}.")
         if len(mask_character) != 1:
             raise ValueError(f"PiiRedactor: mask_character must be one sign, not {mask_character!r}.")
         if isinstance(replacement, Mapping) and (missing := [e for e in entities if e not in replacement]):
             raise ValueError(f"PiiRedactor: replacement has no text for {', '.join(map(repr, missing))}.")
-        self.entities = [name for name in FINDERS if name in entities]
+        self.entities = [name for name in ENTITIES if name in entities]
         self.mode = mode
         self.mask_character = mask_character
         self.replacements = {
@@ -76,11 +69,13 @@ class PiiRedactor(DocumentModifier):
 
     def find(self, text: str, entities: Sequence[str] | None = None) -> list[tuple[int, int, str]]:
         """What is found, from left to right and without overlaps: where it begins, where it ends, what it is."""
+        from gristmill.stages.text.modifiers.pii_finders import FINDERS, ip_addresses  # compiles many patterns
+
         taken: list[tuple[int, int, str]] = []
         for name in self.entities if entities is None else entities:
             finder = FINDERS[name]
             if name == "ip" and self.public_ips_only:
-                finder = partial(pii_finders.ip_addresses, public_only=True)
+                finder = partial(ip_addresses, public_only=True)
             for start, end in finder(text):
                 at = bisect_left(taken, (start, end, name))
                 if (at and taken[at - 1][1] > start) or (at < len(taken) and taken[at][0] < end):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from gristmill.stages.text.modifiers.pii_numbers import IBAN_LENGTHS, is_card, is_iban, is_international
@@ -332,3 +332,12 @@ def _is_ascii_alphanumeric(text: str, at: int) -> bool:
 
 def _digits(text: str) -> str:
     return "".join(sign for sign in text if sign in DIGITS)
+
+
+FINDERS: dict[str, Callable[[str], Iterable[Span]]] = {
+    "email": emails,
+    "iban": ibans,
+    "card": cards,
+    "ip": ip_addresses,
+    "phone": phones,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, BinaryIO, cast
 
 from gristmill.stages.core import ProcessingStage
@@ -66,10 +67,11 @@ class JsonlReader(FileReader):
         if any(streams):
             return self._stream(ranges, streams)
         records = self._records()
-        for part in ranges:
-            records.choice = self._choice(part)
-            with RangeFile(part.location, self.options, part.stamp) as file:
-                add_range(records, file, part)
+        for (location, stamp), parts in groupby(ranges, key=lambda part: (part.location, part.stamp)):
+            with RangeFile(location, self.options, stamp) as file:
+                for part in parts:
+                    records.choice = self._choice(part)
+                    add_range(records, file, part)
         return records.batch(known=getattr(task, "documents", None))
 
     def _stream(self, ranges: list[FileRange], streams: list[bool]) -> Iterator[DocumentBatch]:

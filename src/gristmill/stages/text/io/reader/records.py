@@ -195,7 +195,7 @@ class Records:
         start = scanned.spans[:, 0, 0]
         bad = start < 0
         bad[~bad] = scanned.lines.data[start[~bad]] != ord('"')
-        return np.union1d(np.flatnonzero(bad), np.array(scanned.unsure, dtype=np.int64)).tolist()
+        return sorted({*np.flatnonzero(bad).tolist(), *scanned.unsure})
 
     def _judge(self, scanned: Scanned, row: int) -> bool:
         """Whether a line is a document; if not, it is on the account, unless it is blank."""
