@@ -61,10 +61,12 @@ def victims(driver: psutil.Process, kind: str, rng: random.Random) -> list[psuti
 
 
 def disturb(process: subprocess.Popen[bytes], kind: str, after_s: float, rng: random.Random) -> bool:
-    """Kill after a while; whether something was hit."""
+    """Kill after a while, as soon as there is something of that kind; whether something was hit."""
     time.sleep(after_s)
     try:
-        found = victims(psutil.Process(process.pid), kind, rng)
+        driver = psutil.Process(process.pid)
+        while not (found := victims(driver, kind, rng)) and process.poll() is None:
+            time.sleep(0.002)
         for victim in found:
             victim.send_signal(signal.SIGKILL)
     except psutil.Error:
@@ -104,7 +106,7 @@ def main() -> int:
             kind = ""
             if wanted > 0 and hits.total() < args.kills:
                 wanted -= 1
-                choice = rng.choice(VICTIMS)
+                choice = min(VICTIMS, key=lambda victim: (hits[f"{victim}, {pipeline}"], rng.random()))
                 if disturb(process, choice, rng.uniform(0.2, seconds[pipeline]), rng):
                     kind = choice
                     hits[f"{choice}, {pipeline}"] += 1
