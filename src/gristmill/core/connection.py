@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
@@ -14,6 +15,9 @@ from typing import Any
 from gristmill.core.client import RayClient, forget_at_exit
 from gristmill.core.loss import ClusterLost
 from gristmill.errors import PipelineError
+
+_RETRY_AFTER_S = (1.0, 3.0)
+"""Pauses before the second and the third attempt to connect through ``ray://``."""
 
 
 def import_ray(who: str, extra: str, *parts: str) -> Any:
@@ -56,9 +60,9 @@ def connected(
     with environment(variables or {}), RayClient(address=address, **start) as client:
         try:
             with late_interrupt():  # Ray that is half connected crashes when the process ends
-                ray.init(address=client.at, namespace=namespace, runtime_env=runtime_env, logging_level="warning")
+                _connect(ray, address=client.at, namespace=namespace, runtime_env=runtime_env, logging_level="warning")
         except (ConnectionError, OSError, RuntimeError, ray.exceptions.RayError) as error:
-            raise PipelineError(f"no Ray cluster could be reached at {client.at}: {error}") from error
+            raise PipelineError(f"no Ray cluster could be reached at {client.at}: {_last_line(error)}") from error
         except KeyboardInterrupt:
             ray.shutdown()
             raise
@@ -71,6 +75,28 @@ def connected(
             ray.shutdown()
             raise
         ray.shutdown()
+
+
+def _connect(ray: Any, **options: Any) -> None:
+    """Call ``ray.init``, again if it fails at the other end of ``ray://``.
+
+    There Ray starts a process for each client, and refuses the client if that process ends early, for example because
+    another took its port meanwhile.
+    """
+    for wait_s in (*_RETRY_AFTER_S, None):
+        try:
+            ray.init(**options)
+            return
+        except ConnectionAbortedError:
+            ray.shutdown()
+            if wait_s is None:
+                raise
+            time.sleep(wait_s)
+
+
+def _last_line(error: BaseException) -> str:
+    """What Ray says of an error, without the traceback of another process that it may hold."""
+    return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
 @contextmanager
