@@ -1,4 +1,4 @@
-"""Ctrl-C while Ray connects."""
+"""Ctrl-C while Ray connects, and what is said when it cannot."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from gristmill.core.connection import import_ray, late_interrupt
+from gristmill.core.connection import import_ray, last_line, late_interrupt
 from gristmill.errors import PipelineError
 
 
@@ -39,3 +39,9 @@ def test_a_part_of_ray_that_cannot_be_imported_is_said():
     pytest.importorskip("ray")
     with pytest.raises(PipelineError, match=r"RayDataExecutor needs Ray .*pip install 'gristmill\[ray-data\]'"):
         import_ray("RayDataExecutor", "ray-data", "ray.no_such_part")
+
+
+def test_of_a_traceback_of_another_process_only_the_error_is_told():
+    error = ConnectionAbortedError("failure:\nTraceback (most recent call last):\n  File ...\nOSError: no port\n\n")
+    assert last_line(error) == "OSError: no port"
+    assert last_line(ConnectionAbortedError()) == "ConnectionAbortedError"

@@ -62,7 +62,7 @@ def connected(
             with late_interrupt():  # Ray that is half connected crashes when the process ends
                 _connect(ray, address=client.at, namespace=namespace, runtime_env=runtime_env, logging_level="warning")
         except (ConnectionError, OSError, RuntimeError, ray.exceptions.RayError) as error:
-            raise PipelineError(f"no Ray cluster could be reached at {client.at}: {_last_line(error)}") from error
+            raise PipelineError(f"no Ray cluster could be reached at {client.at}: {last_line(error)}") from error
         except KeyboardInterrupt:
             ray.shutdown()
             raise
@@ -94,7 +94,7 @@ def _connect(ray: Any, **options: Any) -> None:
             time.sleep(wait_s)
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """What Ray says of an error, without the traceback of another process that it may hold."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 

@@ -249,6 +249,7 @@ def left(s: State, w: WorkerRec) -> None:
                 other.replaces = None
     elif w.replaces is not None and w.replaces in s.workers:
         s.workers[w.replaces].being_replaced = False
+        s.look_wanted = s.look_wanted or "a worker stays because its replacement left"
     if expected and any(step.promised for step in s.steps):
         s.freed.append(w.node)
     else:
