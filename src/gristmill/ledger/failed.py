@@ -7,7 +7,6 @@ from typing import Any
 from gristmill.errors import InputChanged
 from gristmill.ledger.run import RunLedger
 from gristmill.ledger.sides import QUARANTINE, Output, json_lines, quarantine_entry
-from gristmill.storage import checksum
 from gristmill.tasks import BadRecord, DocumentBatch, FileBlock, Task, Written
 from gristmill.tasks.document import ID, RAW
 from gristmill.tasks.names import part_name
@@ -52,5 +51,5 @@ def set_aside(
         part = f"{start:08d}-{stop:08d}" if stop else "all"
         name = f"{QUARANTINE}/{part_name(label, '')}.failed-{part}.jsonl"
         content = json_lines([quarantine_entry(stage, record) for record in records])
-        output.folder.write(name, content)
-        ledger.wrote(label, Written(name, len(records), len(content), checksum(content)))
+        checksum = output.folder.write(name, content)
+        ledger.wrote(label, Written(name, len(records), len(content), checksum))

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
-from gristmill.storage import Folder, checksum
+from gristmill.storage import Folder
 from gristmill.tasks import BadRecord, Dropped, Written
 from gristmill.tasks.document import ID
 from gristmill.tasks.names import part_name
@@ -83,8 +83,8 @@ class Sides:
             self._write_bad(task)
 
     def _write(self, task: str, name: str, content: bytes, rows: int) -> None:
-        self._output.folder.write(name, content)
-        self.written.append((task, Written(name, rows, len(content), checksum(content))))
+        checksum = self._output.folder.write(name, content)
+        self.written.append((task, Written(name, rows, len(content), checksum)))
 
     def _rendered(self, parts: Sequence[tuple[str, Dropped]]) -> Iterator[tuple[bytes, int, str]]:
         """The content of files, each with its number of documents and what its name has more than the task's."""

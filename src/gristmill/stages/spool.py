@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill import fast_json
 from gristmill.stages.barrier import KEYS, BarrierStage
 from gristmill.stages.core import ProcessingStage
-from gristmill.storage import Folder, checksum
+from gristmill.storage import Folder
 from gristmill.tasks import BadRecord, DocumentBatch, FileGroupTask, SpoolBlock, Written
 from gristmill.tasks.document import ID, RAW, rows_of
 from gristmill.tasks.names import block_of_file, part_name
@@ -109,10 +109,10 @@ class Spool(ProcessingStage[DocumentBatch, FileGroupTask]):
             if not self.with_documents:
                 files.append((name + FAILED, fast_json.dumps(list(reasons.items()))))
         for n, (file, data) in enumerate(files):
-            self.folder.write(file, data)
+            checksum = self.folder.write(file, data)
             written.data.append(self.folder.full_path(file))
             # the documents are counted once
-            written.account.written.append(Written(file, 0 if n else left.num_rows, len(data), checksum(data)))
+            written.account.written.append(Written(file, 0 if n else left.num_rows, len(data), checksum))
         return written
 
     def _keys(self, task: DocumentBatch, whole: pa.Table) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.reader.base import FileReader
-from gristmill.storage import Folder, checksum
+from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileGroupTask, Written
 from gristmill.tasks.document import HIDDEN
 from gristmill.tasks.names import part_name
@@ -87,9 +87,9 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
     def process(self, task: DocumentBatch) -> FileGroupTask:
         data = self._of_batch(task)
         name = part_name(task.task_id, self.extension)
-        self.folder.write(name, data)
+        checksum = self.folder.write(name, data)
         written = FileGroupTask(data=[self.folder.full_path(name)], dataset_name=task.dataset_name)
-        written.account.written.append(Written(name, task.num_items, len(data), checksum(data)))
+        written.account.written.append(Written(name, task.num_items, len(data), checksum))
         return written
 
     def _of_batch(self, task: DocumentBatch) -> Any:

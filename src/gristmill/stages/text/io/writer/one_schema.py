@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.writer.parquet import ParquetWriter
-from gristmill.storage import checksum
 from gristmill.tasks import FileGroupTask, Written
 
 if TYPE_CHECKING:
@@ -58,6 +57,6 @@ class ConformParts(ProcessingStage[FileGroupTask, FileGroupTask]):
             done._metadata[MISFIT] = str(error)
             return done
         content: Any = self.writer.content(table)
-        self.writer.folder.write(name, content)
-        done._metadata[WRITTEN] = Written(name, table.num_rows, len(content), checksum(content))
+        checksum = self.writer.folder.write(name, content)
+        done._metadata[WRITTEN] = Written(name, table.num_rows, len(content), checksum)
         return done
