@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gristmill.cli.main import main
 from gristmill.config.load import load
 from gristmill.pipeline import Pipeline
 from gristmill.stages.registry import arguments_of
@@ -115,3 +117,12 @@ def test_a_data_file_that_is_not_there_is_an_error_with_its_line(data):
     assert done.returncode == 2
     assert done.stderr.startswith("data/pipeline.yaml:4: BadWordsFilter: ") and f"{data}/words.txt" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_pipeline_file_whose_name_is_not_utf8_is_run(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "a few words"}\n')
+    job = os.path.join(tmp_path, os.fsdecode(b"p\xff.yaml"))
+    with open(job, "w") as file:
+        file.write("stages:\n- JsonlReader: {file_paths: in.jsonl}\n- JsonlWriter: {path: out}\n")
+    assert main(["run", job, "--view", "off"]) == 0
+    assert json.loads((tmp_path / "out/_gristmill/run.json").read_text())["pipeline"].startswith("name: p\\udcff\n")

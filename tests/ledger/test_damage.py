@@ -15,6 +15,7 @@ from tests.stages.deduplication.corpora import execute
 from gristmill.cli.main import main
 from gristmill.errors import OutputChanged, OutputDamaged, PipelineError, PlanError
 from gristmill.pipeline.verify import verify_output
+from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.function_definitions import processing_stage
 from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
@@ -272,15 +273,42 @@ def test_changed_code_is_named_by_function_and_not_by_a_hash(corpus, tmp_path):
         run("pass", 2)
 
 
-@processing_stage(name="spoiler")
-def spoiler(task: DocumentBatch) -> DocumentBatch:
-    """Removes a part of the output that was written before, as another program might."""
-    if SPOIL is not None and int(task.task_id.partition(".")[0]) == 5:
-        SPOIL()
-    return task
+class Spoiler(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """Changes the output once while the run writes to it, as another program might: if a file asks for it."""
+
+    def __init__(self, place: str) -> None:
+        self.name = "spoiler"
+        self.place = place
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        asked, out = Path(self.place, "spoil"), Path(self.place, "out")
+        first = out / "part-000001.jsonl"
+        if first.exists() and asked.exists():
+            how = asked.read_text()
+            asked.unlink()
+            if how == "removed":
+                first.unlink()
+            elif how == "renamed":
+                first.rename(out / "renamed.jsonl")
+            else:
+                out.rename(out.with_name("elsewhere"))
+        return task
 
 
-SPOIL = None
+@pytest.mark.parametrize("how", ["removed", "renamed", "folder renamed"])
+def test_an_output_that_a_stage_changes_in_the_middle_of_a_run_fails_it(corpus, tmp_path, how):
+    out = tmp_path / "out"
+
+    def pipeline(folder: Path) -> list:
+        return [*stages("filter", corpus, folder)[:2], Spoiler(str(tmp_path)), JsonlWriter(str(folder))]
+
+    execute(*pipeline(tmp_path / "whole"))
+    (tmp_path / "spoil").write_text(how)
+    with pytest.raises(PipelineError):
+        execute(*pipeline(out))
+    assert not (tmp_path / "spoil").exists()
+    assert execute(*pipeline(out)).ok
+    assert {n: data for n, data in written(out).items() if n != "renamed.jsonl"} == written(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -292,9 +320,9 @@ def test_an_output_that_changes_during_the_run_fails_it(corpus, tmp_path, monkey
     monkeypatch.setattr("gristmill.ledger.commits._FLUSH_S", 0)
 
     def pipeline():
-        return [*stages("filter", corpus, out)[:2], spoiler, JsonlWriter(str(out))]
+        return stages("filter", corpus, out)
 
-    def spoil(at_end: bool = False) -> None:
+    def spoil() -> None:
         parts = [out / "part-000001.jsonl"]
         if how == "removed":
             parts[0].unlink()
@@ -326,7 +354,7 @@ def test_an_output_that_changes_during_the_run_fails_it(corpus, tmp_path, monkey
         execute(*pipeline())
     monkeypatch.undo()
     result = execute(*pipeline())
-    execute(*stages("filter", corpus, tmp_path / "whole")[:2], spoiler, JsonlWriter(str(tmp_path / "whole")))
+    execute(*stages("filter", corpus, tmp_path / "whole"))
     whole = {name: data for name, data in written(out).items() if name != "renamed.jsonl"}
     assert result.ok and whole == written(tmp_path / "whole")
 
@@ -344,6 +372,16 @@ def test_a_file_of_an_attempt_that_came_to_nothing_is_not_left_beside_its_block(
     monkeypatch.setattr("gristmill.pipeline.pipeline.check_written", check)
     execute(*stages("filter", corpus, out))
     assert not (out / "part-000001-00000000-00000002.jsonl").exists()
+
+
+def test_a_run_with_nothing_to_do_removes_nothing(corpus, tmp_path):
+    out = tmp_path / "out"
+    execute(*stages("filter", corpus, out))
+    notes = [out / "part-000001-00000000-00000002.jsonl", out / "excluded" / "part-000001.7.jsonl"]
+    for path in notes:
+        path.write_text("mine")
+    execute(*stages("filter", corpus, out))
+    assert [path.read_text() for path in notes] == ["mine", "mine"]
 
 
 @pytest.mark.parametrize(

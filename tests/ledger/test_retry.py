@@ -168,3 +168,22 @@ def test_the_exit_status_of_a_run_that_keeps_nothing(corpus, tmp_path, capsys):
     assert "kept none" in capsys.readouterr().err
     assert main(["run", str(job), "--view", "off", "--allow-empty"]) == 0
     assert main(["run", str(job), "--view", "off", "--allow-empty", "--retry-failed"]) == 0
+
+
+def test_the_command_tries_failed_documents_again(corpus, tmp_path):
+    job = tmp_path / "pipeline.yaml"
+    job.write_text(
+        f"imports: [tests.ledger.test_retry]\nstages:\n  - JsonlReader: {{file_paths: {json.dumps(str(corpus))}}}\n"
+        f"  - {{_target_: tests.ledger.test_retry.Flaky, place: {json.dumps(str(tmp_path))}}}\n"
+        f"  - JsonlWriter: {{path: {json.dumps(str(tmp_path / 'out'))}}}\n"
+    )
+    run = ["run", str(job), "--view", "off"]
+    (tmp_path / "down").touch()
+    assert main([*run, "--ignore-failures"]) == 0
+    failed = written(tmp_path / "out")
+    (tmp_path / "down").unlink()
+    assert main(run) == 0
+    assert written(tmp_path / "out") == failed, "failed documents are done unless they are asked for"
+    assert main([*run, "--retry-failed"]) == 0
+    assert main([*run, "--set", f"JsonlWriter.path={tmp_path / 'whole'}"]) == 0
+    assert written(tmp_path / "out") == written(tmp_path / "whole") != failed

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from gristmill.errors import OutputDamaged
-from gristmill.ledger.commits import CommitLog
+from gristmill.ledger.commits import LEDGER, CommitLog
 from gristmill.ledger.differences import listed
 from gristmill.ledger.files import Sizes, difference
 from gristmill.ledger.names import PLACES, is_temporary
@@ -19,8 +19,8 @@ def check_output(log: CommitLog, blocks: Collection[int]) -> None:
     """Compare the files in the output with the log, by name and size. `OutputDamaged` if something is not there.
 
     If run.json is missing it is written again, so that the next run resumes and does not refuse the folder.
-    ``blocks`` are those that are done. A file of a done block that no commit names is of an attempt that came to
-    nothing: it is removed.
+    ``blocks`` are those that are done. A file of a done block that no commit names is left from an attempt that failed:
+    it is removed, unless an earlier run has finished the output. Whatever came after that is not a run's.
     """
     sizes = Sizes(log.folder)
     problems: list[str] = []
@@ -44,7 +44,7 @@ def check_output(log: CommitLog, blocks: Collection[int]) -> None:
             "Run the same command again: blocks whose files are missing or damaged are done again."
         )
     found = Counter(name.rpartition("/")[0] for name, _ in log.names.found_in(log.folder))
-    if any(found[place] > named[place] for place in PLACES):
+    if any(found[place] > named[place] for place in PLACES) and not log.folder.exists(LEDGER):
         _remove_unnamed(log, committed)
 
 

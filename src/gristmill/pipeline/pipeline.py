@@ -38,7 +38,7 @@ class Pipeline:
     def __init__(
         self, name: str, description: str | None = None, stages: Sequence[ProcessingStage[Any, Any]] | None = None
     ) -> None:
-        self.name = name
+        self.name = name.encode("utf-8", "backslashreplace").decode()  # a file's name need not be UTF-8
         self.description = description
         self.stages: list[ProcessingStage[Any, Any]] = []
         self.executor: ExecutorChoice | None = None
