@@ -14,12 +14,16 @@ from tests.stages.deduplication.corpora import execute
 
 from gristmill.cli.main import main
 from gristmill.errors import OutputChanged, OutputDamaged, PipelineError, PlanError
+from gristmill.ledger.commits import CommitLog
+from gristmill.ledger.lines import line_of, whole
 from gristmill.pipeline.verify import verify_output
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.exact import ExactDeduplication
+from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.function_definitions import processing_stage
 from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetWriter
+from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 
 KINDS = ("filter", "read again", "put aside")
@@ -83,6 +87,29 @@ def test_a_lost_commit_file_removes_nothing_before_the_refusal(kind, done, corpu
         else:
             execute(*stages(kind, corpus, done))
             assert written(done) == {name: data for name, data in before.items() if "_gristmill" not in name}
+
+
+@pytest.mark.parametrize("how", ["emptied", "deleted"])
+def test_one_lost_commit_file_of_several_removes_nothing(corpus, tmp_path, how):
+    """The output of a filter and a fuzzy deduplication is whole or refused: its documents were put aside."""
+    out = tmp_path / "out"
+
+    def pipeline() -> list:
+        reader, words, _, writer = stages("put aside", corpus, out)
+        return [reader, words, FuzzyDeduplication(), writer]
+
+    execute(*pipeline())
+    (all_commits,) = commit_files(out)
+    for block, _, line in list(CommitLog(Folder(out)).commits()):
+        all_commits.with_name(f"{block}.jsonl").write_bytes(whole([line]))
+    all_commits.unlink()
+    assert not verify_output(str(out)).problems
+    first, *_ = commit_files(out)
+    first.write_bytes(b"") if how == "emptied" else first.unlink()
+    damaged = everything(out)
+    with pytest.raises(OutputDamaged, match="fresh"):
+        execute(*pipeline())
+    assert everything(out) == damaged
 
 
 PIECES = ("part-000001.jsonl", "excluded/*", "quarantine/*", "duplicates/*")
@@ -397,10 +424,6 @@ def test_verify_counts_the_records_in_files_of_every_format(corpus, tmp_path, wr
 
 def test_verify_does_not_believe_counts_that_balance(corpus, tmp_path, capsys):
     """A commit that was forged with care: all sums agree, the files hold something else."""
-    from gristmill.ledger.commits import CommitLog
-    from gristmill.ledger.lines import line_of, whole
-    from gristmill.storage import Folder
-
     out = tmp_path / "out"
     execute(*stages("filter", corpus, out))
     (path,) = commit_files(out)
