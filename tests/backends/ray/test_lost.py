@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +34,27 @@ try:
 except PipelineError as error:
     print("RAISED", error)
     sys.exit(3)
+"""
+FILES = """
+import sys
+from tests.backends.ray.stages import SlowKeep
+from gristmill import Pipeline
+from gristmill.backends.local import LocalExecutor
+from gristmill.backends.ray import RayExecutor
+from gristmill.errors import PipelineError
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
+
+where, source, output = sys.argv[1:]
+options = {"view": "off", "num_cpus": 2}
+stages = [JsonlReader(source, files_per_partition=1), SlowKeep(0.25), JsonlWriter(output)]
+on_ray = {"num_gpus": 0, "cluster_timeout_s": 15}
+executor = RayExecutor({**options, **on_ray}) if where == "ray" else LocalExecutor(options)
+try:
+    result = Pipeline("lost", stages=stages).run(executor)
+except PipelineError as error:
+    print("RAISED", error)
+    sys.exit(3)
+print("DONE", result.ledger.resumed)
 """
 HEAD = """
 import sys
@@ -128,3 +151,32 @@ def test_a_run_whose_cluster_is_lost_ends_and_says_why(
     assert job.returncode == 3, f"Ray ended the process: {rest[-2000:]}"
     nothing_is_left(folder)
     assert left_behind(folder) == []
+
+
+@pytest.mark.timeout(600)
+def test_the_same_pipeline_resumes_after_its_cluster_was_lost(folder: Path, tmp_path: Path) -> None:
+    source, output, whole = (tmp_path / name for name in ("source", "output", "whole"))
+    source.mkdir()
+    for number in range(60):
+        lines = "".join(json.dumps({"text": f"document {number}.{n}"}) + "\n" for n in range(20))
+        (source / f"{number:03d}.jsonl").write_text(lines)
+    job = started(FILES, "ray", str(source), str(output), folder=folder)
+    try:
+        while len(list(output.glob("_gristmill/commits/*"))) < 3 and job.poll() is None:
+            time.sleep(0.1)
+        for pid in pids_of("gcs_server", folder):
+            os.kill(pid, signal.SIGKILL)
+        said, _ = job.communicate(timeout=400)  # a limit for hangs only
+    finally:
+        job.kill()
+    assert job.returncode == 3 and "run the same pipeline again" in said, said
+    for place in (output, whole):
+        again = started(FILES, "local", str(source), str(place), folder=folder)
+        said, _ = again.communicate(timeout=400)
+        assert again.returncode == 0, said
+        assert (int(said.split("DONE ")[1]) >= 3) is (place == output), said
+    assert parts(output) == parts(whole)
+
+
+def parts(output: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
