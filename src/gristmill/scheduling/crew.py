@@ -64,10 +64,12 @@ def _freshen(s: State) -> None:
         if step.dedicated or not step.suspects:
             continue
         nodes = [node for node in s.nodes.values() if can_host(node, step)]
+        if not nodes:
+            continue  # fresh workers would not help it, and none of the other steps may go for it
         staying = [w for w in s.shared.values() if w.state <= WorkerState.READY]
         fresh = sum(1 for w in staying if w.is_fresh and any(w.node == node.id for node in nodes))
         room = 4 + sum(4 * node.cpu // UNIT for node in s.nodes.values()) - len(staying)
-        for _ in range(min(len(step.suspects), 4, room) - fresh if nodes else 0):
+        for _ in range(min(len(step.suspects), 4, room) - fresh):
             start(s, nodes[0], None, Placement())
         if room <= 0 and not fresh and len(staying) == len(s.shared):
             drain(s, min(staying, key=lambda w: (len(w.assigned) + len(w.suspended), w.id)))
