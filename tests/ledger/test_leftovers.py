@@ -61,6 +61,26 @@ class Dying(ProcessingStage[DocumentBatch, DocumentBatch]):
         return task
 
 
+class DyingKeys(ExactDeduplication):
+    """The same for those that write keys: they need not be among the processes of `Dying`."""
+
+    marks = ""
+
+    def setup(self, worker_metadata=None) -> None:
+        super().setup(worker_metadata)
+        if self.marks:
+            die_while_writing(self.marks)
+
+
+class DyingWriter(JsonlWriter):
+    marks = ""
+
+    def setup(self, worker_metadata=None) -> None:
+        super().setup(worker_metadata)
+        if self.marks:
+            die_while_writing(self.marks)
+
+
 class DyingRecords(records.DocumentRecords):
     def process(self, task: records.RecordTask) -> records.RecordTask:
         marks = Path(self.records.root).parent.parent / "marks"
@@ -91,9 +111,11 @@ def test_killed_workers_leave_no_unfinished_file(corpus, tmp_path, marks, barrie
         file.write(json.dumps({"id": "other", "text": "the same words " * 50, "n": 0}) + "\n")
 
     def run(out: Path, dies: str) -> None:
-        middle = [ExactDeduplication()] if barrier else []
+        middle, writer = [DyingKeys()] if barrier else [], DyingWriter(str(out))
+        for stage in (*middle, writer):
+            stage.marks = dies
         front = [JsonlReader(str(corpus), blocksize="30KB"), Dying(dies), ScoreFilter(WordCountFilter(min_words=30))]
-        execute(*front, *middle, JsonlWriter(str(out)), workers=2)
+        execute(*front, *middle, writer, workers=2)
 
     run(tmp_path / "whole/out", "")
     run(marks.parent / "out", str(marks))
