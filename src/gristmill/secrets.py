@@ -50,7 +50,12 @@ def public_url(url: str) -> str:
     """
     if "://" not in url:
         return url
-    return "::".join(_without(part) for part in url.split("::"))
+    parts = url.split("::")
+    for n, part in enumerate(parts):
+        if part.partition("://")[0].lower() in WEB:  # it ends the chain: more colons belong to its query
+            parts[n:] = ["::".join(parts[n:])]
+            break
+    return "::".join(map(_without, parts))
 
 
 def public_value(text: str) -> str:
