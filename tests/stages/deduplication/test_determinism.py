@@ -127,7 +127,7 @@ write = Folder.write
 def slow_write(self, name, data, **options):
     if name.endswith((".pairs", ".npy", ".parquet", "decided.json", "removed.json")) or ".phase" in name:
         time.sleep(0.01)
-    write(self, name, data, **options)
+    return write(self, name, data, **options)
 
 Folder.write = slow_write
 source, out = Path(sys.argv[1]), Path(sys.argv[2])
