@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -57,7 +58,11 @@ def expected(n: int) -> list[int]:
 
 
 def supervisor() -> psutil.Process | None:
-    return next((p for p in psutil.Process().children() if "supervisor" in " ".join(p.cmdline())), None)
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+            if "supervisor" in " ".join(process.cmdline()):
+                return process
+    return None
 
 
 def workers() -> list[psutil.Process]:

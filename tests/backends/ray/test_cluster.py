@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -210,17 +211,21 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def kill_a_worker(cluster: Any) -> bool:
     """Kill some worker of this cluster: others may run on the machine."""
-    raylets = [node.all_processes["raylet"][0].process.pid for node in cluster.list_all_nodes()]
-    found = [
-        process
-        for raylet in raylets
-        if psutil.pid_exists(raylet)
-        for process in psutil.Process(raylet).children()
-        if process.name().startswith("ray::WorkerActo") or "ray::WorkerActor" in " ".join(process.cmdline())
-    ]
-    if found:
-        random.choice(found).kill()
-    return bool(found)
+    found = []
+    for node in cluster.list_all_nodes():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += psutil.Process(node.all_processes["raylet"][0].process.pid).children()
+    workers = [process for process in found if is_worker(process)]
+    if workers:
+        random.choice(workers).kill()
+    return bool(workers)
+
+
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        return process.name().startswith("ray::WorkerActo") or "ray::WorkerActor" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # it has ended
+        return False
 
 
 @pytest.mark.timeout(600)
