@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
 
+from gristmill.core import clusters
 from gristmill.core.client import RayClient
 
 CPUS = 3
@@ -67,7 +69,11 @@ def at(refusals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
         patch.setenv("PYTHONPATH", str(code), prepend=os.pathsep)
         client = RayClient(num_cpus=CPUS, num_gpus=0, address="local", ray_client_server_port=port).start()
     with client:
-        yield str(client.at), f"ray://127.0.0.1:{port}"
+        outside = f"ray://127.0.0.1:{port}"
+        until = time.monotonic() + 120
+        while not clusters.listens(outside) and time.monotonic() < until:
+            time.sleep(0.2)  # Ray's server for clients starts after the node
+        yield str(client.at), outside
 
 
 def start(folder: Path, address: str, tasks: int, seconds: float, share: float) -> subprocess.Popen[str]:
