@@ -70,6 +70,11 @@ def test_messages_of_errors_hold_no_secrets():
     assert str(PlanError("https://me:HUSH@h/a?sig=HUSH cannot be read")) == "https://h/a cannot be read"
 
 
+@pytest.mark.parametrize("chain", ["https://h/a::https://me:HUSH@h/b?sig=HUSH", "zip://a::https://me:HUSH@h/b?x=1;::"])
+def test_no_url_of_a_chain_keeps_its_secrets(chain):
+    assert "HUSH" not in public_url(chain) and public_url(public_url(chain)) == public_url(chain)
+
+
 @given(st.text())
 def test_a_message_without_urls_stays_as_it_is(text):
     if "://" not in text and not re.search("[?&].*=", text, re.DOTALL):

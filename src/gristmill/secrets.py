@@ -50,12 +50,9 @@ def public_url(url: str) -> str:
     """
     if "://" not in url:
         return url
-    parts = url.split("::")
-    for n, part in enumerate(parts):
-        if part.partition("://")[0].lower() in WEB:  # it ends the chain: more colons belong to its query
-            parts[n:] = ["::".join(parts[n:])]
-            break
-    return "::".join(map(_without, parts))
+    while (public := "::".join(map(_without, url.split("::")))) != url:  # what is left may be a chain of other URLs
+        url = public
+    return url
 
 
 def public_value(text: str) -> str:

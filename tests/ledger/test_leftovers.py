@@ -61,24 +61,23 @@ class Dying(ProcessingStage[DocumentBatch, DocumentBatch]):
         return task
 
 
-class DyingKeys(ExactDeduplication):
-    """The same for those that write keys: they need not be among the processes of `Dying`."""
+class DiesWhileWriting:
+    """The same for stages that write: their processes need not be among those of `Dying`."""
 
     marks = ""
 
     def setup(self, worker_metadata=None) -> None:
-        super().setup(worker_metadata)
+        super().setup(worker_metadata)  # type: ignore[misc]  # of the stage beside it
         if self.marks:
             die_while_writing(self.marks)
 
 
-class DyingWriter(JsonlWriter):
-    marks = ""
+class DyingKeys(DiesWhileWriting, ExactDeduplication):
+    pass
 
-    def setup(self, worker_metadata=None) -> None:
-        super().setup(worker_metadata)
-        if self.marks:
-            die_while_writing(self.marks)
+
+class DyingWriter(DiesWhileWriting, JsonlWriter):
+    pass
 
 
 class DyingRecords(records.DocumentRecords):
