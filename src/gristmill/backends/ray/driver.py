@@ -30,6 +30,7 @@ from gristmill.backends.ray.worker import INTERRUPT, SLOTS, WorkerActor, set_up_
 from gristmill.core import loss
 from gristmill.core.loss import LossWatch
 from gristmill.errors import PipelineError
+from gristmill.logs import logger
 from gristmill.metrics.view import View
 from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
@@ -133,7 +134,7 @@ class RayDriver(Driver):
 
         self.talk.mailbox.post(lose, None)
         if not self._is_lost.wait(_CAUGHT_S):
-            print(f"gristmill: {self.plan.name!r} is stopped: {self._loss}", file=sys.stderr, flush=True)
+            logger.error("%r is stopped: %s", self.plan.name, self._loss)
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
