@@ -1,5 +1,6 @@
 """Filters, and the stages that run them."""
 
+from gristmill.stages.text.filters.c4 import BadWordsFilter, PhraseFilter, SentenceCountFilter
 from gristmill.stages.text.filters.characters import (
     NonAlphaNumericFilter,
     NumbersFilter,
@@ -16,7 +17,14 @@ from gristmill.stages.text.filters.code import (
     XMLHeaderFilter,
 )
 from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.text.filters.fineweb import (
+    DuplicateLineCharsFilter,
+    LinePunctuationFilter,
+    NewlinesToWordsFilter,
+    ShortLinesFilter,
+)
 from gristmill.stages.text.filters.histogram import HistogramFilter
+from gristmill.stages.text.filters.language import FastTextLangId, LanguageIdentification
 from gristmill.stages.text.filters.lines import BulletsFilter, EllipsisFilter, PunctuationFilter
 from gristmill.stages.text.filters.phrases import (
     BoilerPlateStringFilter,
@@ -24,6 +32,7 @@ from gristmill.stages.text.filters.phrases import (
     SubstringFilter,
     UrlsFilter,
 )
+from gristmill.stages.text.filters.quality import FastTextQualityFilter
 from gristmill.stages.text.filters.repetition import (
     RepeatedLinesByCharFilter,
     RepeatedLinesFilter,
@@ -33,6 +42,7 @@ from gristmill.stages.text.filters.repetition import (
     RepeatingTopNGramsFilter,
 )
 from gristmill.stages.text.filters.score_filter import Filter, Score, ScoreFilter
+from gristmill.stages.text.filters.stop_words import StopWordsFilter
 from gristmill.stages.text.filters.tokens import TokenCountFilter, TokenizerFertilityFilter
 from gristmill.stages.text.filters.words import (
     CommonEnglishWordsFilter,
@@ -45,22 +55,30 @@ from gristmill.stages.text.filters.words import (
 
 __all__ = [
     "AlphaFilter",
+    "BadWordsFilter",
     "BoilerPlateStringFilter",
     "BulletsFilter",
     "CommonEnglishWordsFilter",
     "DocumentFilter",
+    "DuplicateLineCharsFilter",
     "EllipsisFilter",
+    "FastTextLangId",
+    "FastTextQualityFilter",
     "Filter",
     "GeneralCommentToCodeFilter",
     "HTMLBoilerplateFilter",
     "HistogramFilter",
+    "LanguageIdentification",
+    "LinePunctuationFilter",
     "LongWordFilter",
     "MeanWordLengthFilter",
+    "NewlinesToWordsFilter",
     "NonAlphaNumericFilter",
     "NumberOfLinesOfCodeFilter",
     "NumbersFilter",
     "ParenthesesFilter",
     "PerExtensionFilter",
+    "PhraseFilter",
     "PornographicUrlsFilter",
     "PunctuationFilter",
     "PythonCommentToCodeFilter",
@@ -72,6 +90,9 @@ __all__ = [
     "RepeatingTopNGramsFilter",
     "Score",
     "ScoreFilter",
+    "SentenceCountFilter",
+    "ShortLinesFilter",
+    "StopWordsFilter",
     "SubstringFilter",
     "SymbolsToWordsFilter",
     "TokenCountFilter",

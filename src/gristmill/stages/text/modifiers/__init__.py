@@ -1,6 +1,7 @@
 """Stages and classes that change texts."""
 
 from gristmill.stages.text.modifiers.boilerplate import BoilerPlateStringModifier
+from gristmill.stages.text.modifiers.c4_lines import C4Lines
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 from gristmill.stages.text.modifiers.markdown import MarkdownRemover
 from gristmill.stages.text.modifiers.modify import Modify
@@ -12,6 +13,7 @@ from gristmill.stages.text.modifiers.whitespace import NewlineNormalizer, Whites
 
 __all__ = [
     "BoilerPlateStringModifier",
+    "C4Lines",
     "DocumentModifier",
     "FastTextLabelModifier",
     "LineRemover",

@@ -1,0 +1,23 @@
+"""Deduplication and decontamination: stages for pipelines, and workflows that run alone.
+
+from gristmill.dedup import ExactDeduplication, FuzzyDeduplicationWorkflow
+"""
+
+from gristmill.stages.decontamination import FuzzyDecontamination, NgramDecontamination
+from gristmill.stages.deduplication.exact import ExactDeduplication, LineDeduplication, ParagraphDeduplication
+from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
+from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
+from gristmill.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from gristmill.stages.deduplication.semantic.workflow import SemanticDeduplicationWorkflow
+
+__all__ = [
+    "ExactDeduplication",
+    "ExactDeduplicationWorkflow",
+    "FuzzyDecontamination",
+    "FuzzyDeduplication",
+    "FuzzyDeduplicationWorkflow",
+    "LineDeduplication",
+    "NgramDecontamination",
+    "ParagraphDeduplication",
+    "SemanticDeduplicationWorkflow",
+]
