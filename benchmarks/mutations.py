@@ -42,38 +42,6 @@ BUGS = [
     Bug("the room of a worker that left is not free again", "crew.py", "node.room.give(w.placement)", "pass"),
     Bug("GPUs are not given back", "placement.py", "self.gpu_free[i] += p.gpu_share", "pass"),
     Bug(
-        "a report that comes twice counts twice",
-        "link.py",
-        "    if number > link.taken:\n        link.early[number] = event",
-        "    if number <= link.taken:\n        yield event\n    else:\n        link.early[number] = event",
-    ),
-    Bug(
-        "a report that comes early is not kept back",
-        "link.py",
-        "        link.early[number] = event\n",
-        "        link.taken = number\n        yield event\n",
-    ),
-    Bug(
-        "the order to kill is not repeated", "link.py", "            s.out.append(KillWorker(w.id))", "            pass"
-    ),
-    Bug("commands to workers are not counted", "link.py", "w.link.sent += 1", "pass"),
-    Bug("silence is not noticed", "link.py", "            s.now - link.heard_at > timeout_us\n", "            False\n"),
-    Bug("every worker counts as silent", "link.py", "link.heard_at = s.now", "pass"),
-    Bug(
-        "a lost report that no other follows is not missed",
-        "link.py",
-        "    _promise(s, link, e.sent)\n",
-        "",
-    ),
-    Bug(
-        "work goes elsewhere before its worker is known to be dead",
-        "link.py",
-        "            kill(s, w, Death.LINK_LOST)",
-        "            kill(s, w, Death.LINK_LOST)\n"
-        "            from gristmill.scheduling.blame import units_lost\n"
-        '            units_lost(s, w, Death.LINK_LOST, None, "")',
-    ),
-    Bug(
         "what is suspended in a worker that dies is lost",
         "blame.py",
         "units = [*w.assigned, *w.suspended.values()]",
@@ -168,13 +136,6 @@ BUGS = [
         "first.attempts < step.spec.max_attempts",
         "first.attempts <= step.spec.max_attempts",
     ),
-    Bug("a new driver does not ask the source again", "log.py", "if s.pulling and pull is not None:", "if False:"),
-    Bug(
-        "a new driver does not repeat the last releases",
-        "log.py",
-        "isinstance(x, (Release, Quarantine, Abort, Finish))",
-        "isinstance(x, (Abort, Finish))",
-    ),
     Bug(
         "lost data is released before it is made again",
         "rebuild.py",
@@ -257,12 +218,6 @@ BUGS = [
         "look.py",
         "delay = min(max(setup - elapsed, elapsed // 8), setup)",
         "delay = 10 * setup + UNIT",
-    ),
-    Bug(
-        "a death with the driver counts against the setup",
-        "events.py",
-        "return self in (Death.NODE_LOST, Death.LINK_LOST, Death.DRIVER_LOST)",
-        "return self in (Death.NODE_LOST, Death.LINK_LOST)",
     ),
 ]
 

@@ -75,9 +75,6 @@ class SchedulerConfig:
     setup_attempts: int = 3
     setup_timeout_us: int | None = None
     """A setup that takes longer has failed."""
-    link_timeout_us: int | None = None
-    """How long a message to or from a worker may be missing, or a worker silent, before the worker is given up (see
-    `link`). None: messages arrive, in order and once."""
     isolated_kills: int = 20
     """A task that was killed from outside this often, alone in a fresh worker, is given up after all. The run ends when
     as many workers in a row die at their start, in a setup, or while they have nothing to do."""

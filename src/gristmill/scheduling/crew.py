@@ -9,7 +9,7 @@ from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDie
 from gristmill.scheduling.feed import can_host, free_for_shared, may_run, shared_wanted, update_hunger
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, unassign
-from gristmill.scheduling.state import Link, NodeRec, State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
 from gristmill.scheduling.waiting import requeue_unblamed
 
 
@@ -17,8 +17,6 @@ def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -
     w = WorkerRec(s.next_worker, node.id, None if step is None else step.index, placement, s.now)
     s.next_worker += 1
     s.workers[w.id] = w
-    if s.config.link_timeout_us is not None:
-        w.link = Link(s.now)
     node.room.take(placement)
     if step is None:
         s.shared[w.id] = w
@@ -265,8 +263,6 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
     s.deaths += 1
     s.evidence += 1
     cause = w.kill_cause or e.cause
-    if cause is Death.LINK_LOST and e.cause.is_own_doing:
-        cause = e.cause
     starting = w.state is WorkerState.STARTING
     idle = not w.assigned and not w.suspended
     units_lost(s, w, cause, e.running, e.detail)
@@ -335,11 +331,7 @@ def _is_overdue(s: State, w: WorkerRec) -> bool:
         if w.hosts.get(unit.step, True):
             timeout = s.steps[unit.step].spec.timeout_us
             allowed = len(unit.tasks) * (1 + unit.replay)
-    if timeout is None or s.now - since <= timeout * allowed:
-        return False
-    # Its report may be lost. A worker that is heard of after the deadline, and has sent nothing else, is at it still.
-    link = w.link
-    return link is None or (link.promised == link.taken and link.heard_at - since > timeout * allowed)
+    return timeout is not None and s.now - since > timeout * allowed
 
 
 def recycle(s: State) -> None:

@@ -16,8 +16,7 @@ class Death(Enum):
     OUT_OF_MEMORY = "ran out of memory"
     TIMED_OUT = "timed out"
     NODE_LOST = "was on a node that was lost"
-    LINK_LOST = "could not be accounted for and was ended"
-    DRIVER_LOST = "ended with its driver"
+    UNREACHABLE = "could not be reached"
 
     @property
     def is_own_doing(self) -> bool:
@@ -26,7 +25,7 @@ class Death(Enum):
     @property
     def blames_nobody(self) -> bool:
         """It says nothing about what the worker was doing, not even that a suspect was tried."""
-        return self in (Death.NODE_LOST, Death.LINK_LOST, Death.DRIVER_LOST)
+        return self in (Death.NODE_LOST, Death.UNREACHABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +118,6 @@ class WorkerReady:
 
     worker: int
     setup_us: int = 0
-    seq: int = 0
-    """Number of the report among those of its worker (see `link`); 0 where links are reliable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,6 @@ class StepSetUp:
     worker: int
     step: int
     setup_us: int
-    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +136,6 @@ class SetupFailed:
     worker: int
     step: int
     error: str
-    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +154,6 @@ class WorkerLeft:
     """A worker that was told to stop has torn down and gone."""
 
     worker: int
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerAlive:
-    """A worker is there, has sent so many reports, and so many commands have reached it without a gap."""
-
-    worker: int
-    sent: int
-    received: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +162,6 @@ class UnitFinished:
     unit: int
     outputs: tuple[Output, ...]
     busy_us: int
-    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +172,6 @@ class UnitEmitted:
     unit: int
     outputs: tuple[Output, ...]
     busy_us: int
-    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +182,6 @@ class UnitFailed:
     unit: int
     error: str
     busy_us: int = 0
-    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +191,6 @@ class InputsLost:
     worker: int
     unit: int
     tasks: tuple[int, ...]
-    seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +226,6 @@ Event = (
     | SetupFailed
     | WorkerDied
     | WorkerLeft
-    | WorkerAlive
     | UnitFinished
     | UnitEmitted
     | UnitFailed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gristmill.scheduling import crew, link
+from gristmill.scheduling import crew
 from gristmill.scheduling.blame import unit_failed
-from gristmill.scheduling.commands import Command, Finish, KillWorker, SetUpNode
+from gristmill.scheduling.commands import Command, Finish, SetUpNode
 from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.credit import update_headroom
 from gristmill.scheduling.events import (
@@ -31,7 +31,6 @@ from gristmill.scheduling.events import (
     UnitEmitted,
     UnitFailed,
     UnitFinished,
-    WorkerAlive,
     WorkerDied,
     WorkerLeft,
     WorkerReady,
@@ -101,8 +100,6 @@ class Scheduler:
         if s.taking_turns and not s.solving and turn_due(s):
             next_turn(s)
         _finish_if_done(s)
-        if s.config.link_timeout_us is not None:
-            link.count_sent(s)
         return s.out
 
     def check(self) -> None:
@@ -123,16 +120,8 @@ class Scheduler:
         of_worker = _WORKER_EVENTS.get(kind)
         if of_worker is not None:
             w = s.workers.get(event.worker)
-            if w is None:
-                if kind is WorkerAlive:
-                    s.out.append(KillWorker(event.worker))  # given up, and lives
-                return
-            if w.link is None:
+            if w is not None:
                 of_worker(s, w, event)
-                return
-            for report in link.in_turn(s, w.link, event):
-                if w.id in s.workers:
-                    _WORKER_EVENTS[type(report)](s, w, report)
             return
         _EVENTS[kind](s, event)
 
@@ -197,8 +186,6 @@ def _source_ended(s: State, e: SourceEnded) -> None:
 
 
 def _tick(s: State, e: Tick) -> None:
-    if s.config.link_timeout_us is not None:
-        link.watch(s, s.config.link_timeout_us)
     crew.kill_overdue(s)
     crew.recycle(s)
 
@@ -232,7 +219,6 @@ _WORKER_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
     SetupFailed: crew.setup_failed,
     WorkerDied: crew.died,
     WorkerLeft: crew.gone,
-    WorkerAlive: link.alive,
 }
 
 _REBUILD_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {

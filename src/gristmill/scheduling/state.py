@@ -9,7 +9,7 @@ from enum import IntEnum
 from gristmill.scheduling.commands import Command
 from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
-from gristmill.scheduling.events import Death, Event
+from gristmill.scheduling.events import Death
 from gristmill.scheduling.piece import Piece, Rebuild
 from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.planning.problem import Problem
@@ -143,26 +143,6 @@ class SlicedTask:
     cancelled: int = 0
 
 
-@dataclass(slots=True)
-class Link:
-    """What has passed between the scheduler and a worker that it does not reliably hear (see `link`)."""
-
-    heard_at: int
-    taken: int = 0
-    """Reports taken in: all up to this number."""
-    promised: int = 0
-    """Reports that are known to have been sent."""
-    missing_since: int = 0
-    """Since when the next report has been known to be due; only if more are promised than taken."""
-    early: dict[int, Event] = field(default_factory=dict)
-    """Reports that wait for those before them."""
-    sent: int = 0
-    received: int = 0
-    """Commands for the worker, and how many of them are known to have reached it."""
-    sent_at: int = 0
-    """Since when the next command has been under way; only if more are sent than received."""
-
-
 class WorkerState(IntEnum):
     STARTING = 0
     READY = 1
@@ -193,8 +173,6 @@ class WorkerRec:
     memory_held: int = 0
     kill_cause: Death | None = None
     """It has been told to die: why. It gets no more work."""
-    link: Link | None = None
-    """None where links are reliable."""
     replaces: int | None = None
     being_replaced: bool = False
 

@@ -342,7 +342,7 @@ class RayDriver(Driver):
             if w.dead:
                 if now > w.dead_at + _BURY_S:
                     self.talk.gone(w)
-                    self.reports.events.append(e.WorkerDied(w.id, e.Death.LINK_LOST))
+                    self.reports.events.append(e.WorkerDied(w.id, e.Death.UNREACHABLE))
                 continue
             if w.stop_by and now > w.stop_by:
                 w.stop_by = math.inf
@@ -351,7 +351,7 @@ class RayDriver(Driver):
             elif not w.pid and (time.perf_counter_ns() - w.ordered_ns) / 1e9 > _START_S:
                 self.view.message(f"worker {w.id} did not start: Ray has no room for it now")
                 self.talk.gone(w)
-                self.reports.events.append(e.WorkerDied(w.id, e.Death.LINK_LOST))
+                self.reports.events.append(e.WorkerDied(w.id, e.Death.UNREACHABLE))
         return _LOOK_S
 
     def _ask(self, node: RayNode, pids: dict[int, int], now: float) -> None:

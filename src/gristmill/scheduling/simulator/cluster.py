@@ -17,7 +17,6 @@ from gristmill.scheduling.simulator.truth import outputs_of, service_key, source
 if TYPE_CHECKING:
     from gristmill.scheduling.simulator.faults import Injector
     from gristmill.scheduling.simulator.losses import Losses
-    from gristmill.scheduling.simulator.wire import Wire
     from gristmill.scheduling.simulator.witness import Witness
 
 
@@ -25,8 +24,6 @@ class Cluster:
     """Does what it is told to, as the models of the steps say, and lets things happen in their order."""
 
     injector: Injector
-    wire: Wire | None
-    """None: what workers say and are told arrives in order and once."""
     witness: Witness
     losses: Losses
 
@@ -68,24 +65,11 @@ class Cluster:
         """Time that workers had spent on units which were then taken from them."""
         self.arriving: list[Made] = []
         """What the event that arrives now says was made; it counts once the scheduler has heard it."""
-        self.generation = 0
-        """Drivers lost so far; what is on its way to or from a lost one never arrives."""
 
     def after(self, delay: int, what: e.Event | Callable[[Any], Any]) -> None:
         """Let an event, or what a function of the world makes an event of, happen later."""
         self.seq += 1
         heapq.heappush(self.heap, (self.now + delay, self.seq, what))
-
-    def post(self, delay: int, what: e.Event | Callable[[Any], Any]) -> None:
-        """The same for a message to or from the driver: it does not outlive it."""
-        generation = self.generation
-
-        def arrive(world: Cluster) -> Any:
-            if world.generation != generation:
-                return None
-            return what(world) if callable(what) else what
-
-        self.after(delay, arrive)
 
     def lose(self, node: int) -> e.Event | list[e.Event]:
         self.nodes.pop(node, None)
@@ -102,30 +86,14 @@ class Cluster:
         w.lost = True
         self.lose_work(w)
         self.witness.is_gone(worker)
-        if self.wire is not None:
-            self.wire.left(worker)
         return w
-
-    def lose_everyone(self) -> None:
-        """The driver is gone, and with it its workers and all that was said."""
-        self.generation += 1
-        for worker in list(self.workers):
-            self.lose_worker(worker)
-        self.witness.all_gone()
-        if self.wire is not None:
-            self.wire.boxes.clear()
 
     def lose_work(self, w: VirtualWorker) -> None:
         if w.current is not None:
             self.work_lost_us += max(0, self.now - w.since)
 
     def say(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[Any], Any]) -> None:
-        """A worker reports; what it says arrives in order, but late, unless the wire is bad."""
-        if self.wire is not None:
-            event = what(self) if callable(what) else what
-            made, self.arriving = self.arriving, []
-            self.wire.report(worker, w, event, made)
-            return
+        """A worker reports; its reports arrive late, but in order."""
         w.heard_at = max(w.heard_at, self.now + (self.random.randrange(self.lag_us) if self.lag_us else 0))
 
         node = self.nodes.get(w.node)
@@ -135,7 +103,7 @@ class Cluster:
                 return None  # the node was lost meanwhile, even if this worker had died before
             return what(world) if callable(what) else what
 
-        self.post(w.heard_at - self.now, arrive)
+        self.after(w.heard_at - self.now, arrive)
 
     def die(self, worker: int, cause: e.Death) -> None:
         w = self.workers.pop(worker)
@@ -146,18 +114,13 @@ class Cluster:
             self.lose_work(w)
         running = w.current.key if w.current and not setting_up else None
         died = e.WorkerDied(worker, cause, running, w.current.step if w.current and setting_up else None)
-        if self.wire is not None:
-            self.wire.died(died)
-        else:
-            self.say(worker, w, died)
+        self.say(worker, w, died)
 
     def leave(self, worker: int) -> None:
         w = self.workers.pop(worker, None)
         if w is not None:
             self.witness.is_gone(worker)
             self.say(worker, w, e.WorkerLeft(worker))
-            if self.wire is not None:
-                self.wire.left(worker)
 
     def later(self, worker: int, delay: int, then: Callable[[int, VirtualWorker], None]) -> None:
         """Go on in a worker after a while, unless it has died, been stopped or been given something else meanwhile."""
@@ -305,7 +268,7 @@ class Cluster:
             world.node_ready.add((x.node, x.step))
             return e.NodeSetUp(x.node, x.step)
 
-        self.post(SECOND, done)
+        self.after(SECOND, done)
 
     def start_worker(self, x: c.StartWorker) -> None:
         self.workers[x.worker] = VirtualWorker(x.node, x.step, since=self.now + self.start_us)

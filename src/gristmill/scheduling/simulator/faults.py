@@ -43,19 +43,6 @@ class Faults:
     """Shares of source tasks that kill their worker, raise, or never end, each at one step."""
     timeout_s: float = 600.0
     """A task that takes longer is ended; used only where tasks hang."""
-    late: float = 0.0
-    late_s: float = 0.5
-    """Share of messages that are late, and by how much at most."""
-    duplicated: float = 0.0
-    lost: float = 0.0
-    cut_off_every_s: float = 0.0
-    cut_off_s: float = 20.0
-    """A worker goes on working, but nothing that it says or is told, not even that it must die, gets through."""
-    alive_every_s: float = 2.0
-    link_timeout_s: float = 10.0
-    """Between signs of life of a worker, and until one that cannot be accounted for is given up."""
-    restart_every_s: float = 0.0
-    """The driver is lost and another goes on from its log."""
     losable: float = 0.0
     """Share of outputs that lie on the node which made them, and are lost with it."""
     data_loss_every_s: float = 0.0
@@ -64,7 +51,7 @@ class Faults:
     resized_s: float = 10.0
     """Others take much of a node, or all of it, for so long."""
     until_s: float = 0.0
-    """No crash, kill, loss or restart, and no message lost, after this time; 0: without end."""
+    """No crash, kill or loss after this time; 0: faults never end."""
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -73,10 +60,6 @@ class Faults:
                 raise FaultError(f"faults: {f.name} must be a number that is not negative, not {value!r}")
             if f.name in _SHARES and value > 1:
                 raise FaultError(f"faults: {f.name} is a share of all and cannot be {value:g}")
-
-    @property
-    def links_fail(self) -> bool:
-        return self.late > 0 or self.duplicated > 0 or self.lost > 0 or self.cut_off_every_s > 0
 
 
 _SHARES = frozenset(
@@ -87,9 +70,6 @@ _SHARES = frozenset(
         "poison",
         "raising",
         "hanging",
-        "late",
-        "duplicated",
-        "lost",
         "losable",
     ]
 )
@@ -142,8 +122,6 @@ class Injector:
             (faults.kill_every_s, self._kill),
             (faults.oom_every_s, self._out_of_memory),
             (faults.node_loss_every_s, self._lose_node),
-            (faults.restart_every_s, self._restart),
-            (faults.cut_off_every_s, self._cut_off),
             (faults.data_loss_every_s, self._lose_data),
             (faults.resize_every_s, self._resize),
         ):
@@ -224,15 +202,6 @@ class Injector:
         node = self.world.random.choice(here)
         self.world.after(round(self.faults.node_back_s * SECOND), node)
         return self.world.lose(node.node)
-
-    def _cut_off(self) -> None:
-        busy = [i for i, w in self._standing() if w.current is not None]
-        if busy and self.world.wire is not None:
-            until = self.world.now + round(self.faults.cut_off_s * SECOND)
-            self.world.wire.cut_off[self.world.random.choice(busy)] = until
-
-    def _restart(self) -> None:
-        self.world.driver_fails = True
 
 
 def _work(w: VirtualWorker) -> set[tuple[int, str, int]]:

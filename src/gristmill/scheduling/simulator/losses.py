@@ -36,8 +36,6 @@ class Losses:
         """All that was ever lost, and what it was."""
         self.sizes: dict[int, Size] = {}
         """Of nodes that are not as they were when they joined."""
-        self.resized = False
-        """Any has ever been."""
 
     def place(self, data: int, key: int, step: int, node: int) -> bool:
         """Whether the output of a step with this id lies where it was made, and can be lost."""
@@ -76,7 +74,7 @@ class Losses:
         if how < 0.5:
             return [e.DataLost(lost)]
         if how < 0.8:
-            self.world.post(self.world.random.randrange(_LATE_US), e.DataLost(lost))
+            self.world.after(self.world.random.randrange(_LATE_US), e.DataLost(lost))
         return []
 
     def released(self, data: int) -> None:
@@ -91,7 +89,6 @@ class Losses:
         r = self.world.random
         cpu = node.cpu * r.randrange(5) // 4
         gpus = tuple([-1 if r.random() < 0.4 else x for x in node.gpus])[: r.randrange(len(node.gpus) + 1) or None]
-        self.resized = True
         self.sizes[node.node] = Size(cpu, node.memory * r.randrange(5) // 4, gpus)
         return self.size_event(node.node)
 
@@ -107,12 +104,6 @@ class Losses:
     def size(self, node: int) -> Size:
         whole = self.world.nodes[node]
         return self.sizes.get(node) or Size(whole.cpu, whole.memory, whole.gpus)
-
-    def after_restart(self) -> list[e.Event]:
-        """What a driver that goes on from a log has to be told."""
-        gone = tuple(sorted(i for i in self.gone if i in self.world.data))
-        found: list[e.Event] = [self.size_event(node) for node in self.world.nodes] if self.resized else []
-        return [*found, e.DataLost(gone)] if gone else found
 
     def agrees(self) -> None:
         """All that the scheduler counts on is known here by the same id, lost or not."""

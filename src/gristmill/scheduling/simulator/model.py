@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from gristmill.scheduling.commands import Command, Input
+from gristmill.scheduling.commands import Input
 from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.simulator.chance import lognormal, mix, uniform
@@ -124,9 +124,3 @@ class VirtualWorker:
     lost: bool = False
     """Its node is gone: nothing that it said since is heard."""
     heard_at: int = 0
-    sent: int = 0
-    """Reports, where messages are numbered."""
-    received: int = 0
-    """Commands, without a gap."""
-    inbox: dict[int, Command] = field(default_factory=dict)
-    """Commands that came early."""

@@ -57,7 +57,7 @@ def _kind(error: Exception) -> str:
 
 
 def _is_dull(event: e.Event) -> bool:
-    return isinstance(event, (e.Tick, e.WorkerAlive))
+    return isinstance(event, e.Tick)
 
 
 def _words(value: Any) -> str:
@@ -113,9 +113,7 @@ def _smaller(x: Scenario) -> Iterator[Scenario]:
             steps = list(x.steps)
             steps[i] = replace(spec, **{name: getattr(plain_spec, name)})
             yield replace(x, steps=steps)
-    plain_config = type(x.config)(
-        budget=1 << 30, ignore_failures=True, link_timeout_us=x.config.link_timeout_us, isolated_kills=TOO_MANY_FAULTS
-    )
+    plain_config = type(x.config)(budget=1 << 30, ignore_failures=True, isolated_kills=TOO_MANY_FAULTS)
     yield from _plainer(x, "config", x.config, plain_config)
     defaults = Scenario(x.seed, x.steps, x.models, x.nodes, x.config)
     for name in ("items", "source_bytes", "lag_us", "start_us"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -88,9 +87,7 @@ def make_world(load: Load, seed: int, profile: Profile | None = None, faults: Fa
         autoscale_interval_us=round(load.autoscale_interval_s * SECOND),
         batch_mode=load.batch_mode,
         ignore_failures=bool(bad),
-        link_timeout_us=round(faults.link_timeout_s * SECOND) if faults.links_fail else None,
     )
-    log = io.StringIO() if faults.restart_every_s else None
     return World(
         steps,
         models,
@@ -103,8 +100,7 @@ def make_world(load: Load, seed: int, profile: Profile | None = None, faults: Fa
         source_bytes=int(load.input_mb * _MB),
         check_every=0,
         keep=False,
-        scheduler=RecordingScheduler(steps, config, log),
-        log=log,
+        scheduler=RecordingScheduler(steps, config),
         faults=faults if faults != Faults() else None,
     )
 

@@ -57,10 +57,6 @@ class Witness:
     def is_gone(self, worker: int) -> None:
         self.placed.pop(worker, None)
 
-    def all_gone(self) -> None:
-        self.placed.clear()
-        self.leaving.clear()
-
     def begins(self, worker: int, w: VirtualWorker, job: Job) -> None:
         """A worker takes a unit in hand, to set its step up or to run it."""
         world = self.world
@@ -89,11 +85,11 @@ class Witness:
         s = self.world.scheduler.state
         last = None
         for event in events:
-            if isinstance(event, e.UnitFailed) and not event.seq and event.unit in self.steps:
+            if isinstance(event, e.UnitFailed) and event.unit in self.steps:
                 self.raised[event.unit] += 1
                 most = self.world.specs[self.steps[event.unit]].max_attempts
                 assert self.raised[event.unit] <= most, f"task {event.unit} raised {most} times and was tried again"
-            if isinstance(event, e.InputsLost) and not event.seq:
+            if isinstance(event, e.InputsLost):
                 self._blames_nobody(event)
         for x in commands:
             if isinstance(x, (c.Dispatch, c.Resume, c.Pull)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +11,6 @@ from typing import Any
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.config import SchedulerConfig, StepSpec
-from gristmill.scheduling.log import RecordingScheduler
 from gristmill.scheduling.planning import solve
 from gristmill.scheduling.scheduler import Scheduler
 from gristmill.scheduling.simulator.back_and_forth import BackAndForth
@@ -20,10 +18,8 @@ from gristmill.scheduling.simulator.cluster import Cluster, part
 from gristmill.scheduling.simulator.faults import Faults, Injector
 from gristmill.scheduling.simulator.losses import Losses
 from gristmill.scheduling.simulator.model import SECOND, SOURCE_BYTES, Data, Made, StepModel, cpus
-from gristmill.scheduling.simulator.restart import lose_driver
 from gristmill.scheduling.simulator.truth import source_key
 from gristmill.scheduling.simulator.verdict import assert_nothing_lost
-from gristmill.scheduling.simulator.wire import Wire
 from gristmill.scheduling.simulator.witness import Witness
 
 _PLAN_US = 2
@@ -55,16 +51,11 @@ class World(Cluster):
         check_every: int = 1,
         keep: bool = True,
         scheduler: Scheduler | None = None,
-        log: io.StringIO | None = None,
         faults: Faults | None = None,
     ) -> None:
         super().__init__(steps, models, seed, lag_us, start_us, leave_us, check_every > 0)
         config = config or SchedulerConfig(budget=1 << 30)
-        self.log = io.StringIO() if log is None and faults is not None and faults.restart_every_s else log
-        """What survives the driver, where it may be lost."""
-        if scheduler is None:
-            scheduler = Scheduler(steps, config) if self.log is None else RecordingScheduler(steps, config, self.log)
-        self.scheduler = scheduler
+        self.scheduler = Scheduler(steps, config) if scheduler is None else scheduler
         self.items = items
         self.tick_us = tick_us
         self.source_bytes = source_bytes
@@ -80,21 +71,17 @@ class World(Cluster):
         self.delivered_at: list[int] = []
         self.quarantined: list[tuple[int, Data]] = []
         """(step, what)"""
-        self.given_up: set[int] = set()
         self.commands: list[tuple[int, c.Command]] = []
         self.max_bytes = 0
         """The most that was held and promised at one time."""
         self.finished = False
         self.aborted = ""
-        self.driver_fails = False
-        """The driver is lost with the next event."""
         self.straggling = faults is not None
         self.losing = faults is not None and faults.losable > 0
         self.witness = Witness(self)
         self.back_and_forth = BackAndForth()
         self.losses = Losses(self, faults.losable if faults is not None else 0.0)
         self.injector = Injector(self, faults or Faults(), list(nodes or ()))
-        self.wire = Wire(self, self.injector) if faults is not None and faults.links_fail else None
         beginning = [*(nodes or [cpus(4)]), e.SourceSized(source)]
         self.after(0, lambda world: beginning)
         if kill_every_us:
@@ -117,16 +104,12 @@ class World(Cluster):
         return self
 
     def tell(self, event: e.Event | list[e.Event]) -> None:
-        """Let the driver hear something and do what follows, unless it is lost over it."""
+        """Pass an event to the driver and carry out the commands that follow."""
         self.events += 1
         events = event if isinstance(event, list) else [event]
         for x in events:
             if type(x) is e.NodeJoined and x.node not in self.nodes:
                 self.nodes[x.node] = replace(x)  # another one, if it was here before
-        if self.driver_fails:
-            self.driver_fails = False
-            lose_driver(self, events)
-            return
         for command in self.hear(events):
             if self.keep:
                 self.commands.append((self.now, command))
@@ -143,32 +126,16 @@ class World(Cluster):
 
     def hear(self, events: Sequence[e.Event]) -> list[c.Command]:
         made, self.arriving = self.arriving, []
-        if self.wire is not None:
-            made = made + self.wire.taken(events)
         commands = self.scheduler.handle(events[0] if len(events) == 1 else events, self.now)
         for x in made:
             self.accept(x)
-        if self.wire is not None:
-            self.wire.agrees(events)
         if self.watched:
             self.witness.hears(events, commands)
         return commands
 
     def carry_out(self, command: c.Command) -> None:
-        """Do what the driver says, or send it on its way."""
         if self.watched and isinstance(command, c.StartWorker):
             self.witness.starts(command)
-        if self.wire is None or not self.wire.carries(command):
-            self.do(command)
-
-    def do(self, command: c.Command, again: bool = False) -> None:
-        """``again``: it may have been done before."""
-        if again and isinstance(command, c.Release):
-            command = c.Release(tuple(t for t in command.tasks if t in self.data))
-        elif again and isinstance(command, c.Quarantine) and command.task in self.given_up:
-            return
-        elif again and isinstance(command, c.SetUpNode) and command.node not in self.nodes:
-            return  # it was lost with the driver, which will hear of it
         _DO[type(command)](self, command)
 
     def accept(self, made: Made) -> None:
@@ -210,7 +177,6 @@ class World(Cluster):
             self.losses.released(t)
 
     def quarantine(self, x: c.Quarantine) -> None:
-        self.given_up.add(x.task)
         self.quarantined.append((x.step, part(self.data[x.data], x.start, x.stop)))
 
     def pull(self, x: c.Pull) -> None:
@@ -227,11 +193,11 @@ class World(Cluster):
                 tuple([e.Output(i, world.source_bytes, world.items, -1, world.items > 1) for i, _ in tasks])
             )
 
-        self.post(10, gave)
+        self.after(10, gave)
 
     def solve(self, x: c.Solve) -> None:
         plan = solve(x.problem)
-        self.post(_PLAN_US * len(x.problem.sites) * len(x.problem.loads), e.Solved(x.number, plan))
+        self.after(_PLAN_US * len(x.problem.sites) * len(x.problem.loads), e.Solved(x.number, plan))
 
     def abort(self, x: c.Abort) -> None:
         self.aborted = x.reason
