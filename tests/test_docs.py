@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.backends.local.config import LocalConfig
+from gristmill.backends.local.local_config import LocalConfig
 from gristmill.cli.main import main
 from gristmill.scheduling.simulator import simulate
 from gristmill.stages.core import ProcessingStage

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gristmill.backends.capabilities import EXECUTORS, FEATURES, LimitedExecutor, No, check, table
-from gristmill.backends.local.config import ConfigError
+from gristmill.backends.local.local_config import ConfigError
 from gristmill.backends.ray_data import RayDataExecutor
 from gristmill.backends.ray_data.config import RayDataConfig
 from gristmill.backends.xenna import XennaExecutor

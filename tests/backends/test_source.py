@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gristmill.backends.engine.source import Source, ThreadedSource, source_of
+from gristmill.backends.engine.source import TaskSource, ThreadedSource, source_of
 from gristmill.errors import PipelineFailed
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import Task
@@ -107,6 +107,6 @@ def test_the_end_and_the_error_come_with_the_next_answer():
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_what_cannot_block_needs_no_thread(kind):
     source = source_of(kind([Numbers(), Numbers()]), 2)
-    assert type(source) is Source and source.fileno() is None
+    assert type(source) is TaskSource and source.fileno() is None
     source.ask(5)
     assert source.answer(lambda label, task: label) == (["0", "1"], False)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gristmill.backends.local.config import ConfigError, LocalConfig
+from gristmill.backends.local.local_config import ConfigError, LocalConfig
 from gristmill.errors import PipelineFailed, PlanError
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.function_definitions import processing_stage

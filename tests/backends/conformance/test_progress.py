@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.backends.engine.config import ConfigError
+from gristmill.backends.engine.executor_config import ConfigError
 from gristmill.backends.ray_data import RayDataExecutor
 from gristmill.backends.xenna import XennaExecutor
 from gristmill.pipeline import Pipeline

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from gristmill.backends.ray import reservations
+from gristmill.backends.ray.background_calls import BackgroundCalls
 from gristmill.backends.ray.cluster import NodeWatch, nodes_of
-from gristmill.backends.ray.crew import RayNode
-from gristmill.backends.ray.errands import Errands
 from gristmill.backends.ray.mailbox import Mailbox
 from gristmill.backends.ray.reservations import Reservations
+from gristmill.backends.ray.workers import RayNode
 
 pytestmark = pytest.mark.timeout(600)
 SAFETY_S = 300.0
@@ -28,7 +28,7 @@ class Desk:
     ray: Any
     node: RayNode
     reservations: Reservations
-    errands: Errands
+    background_calls: BackgroundCalls
     mailbox: Mailbox
     lines: list[str] = field(default_factory=list)
 
@@ -45,17 +45,17 @@ def desk(cluster: Any) -> Iterator[Desk]:
     import ray
 
     lines: list[str] = []
-    errands, mailbox = Errands(), Mailbox()
+    background_calls, mailbox = BackgroundCalls(), Mailbox()
     watch = NodeWatch(ray, lambda nodes: None)
-    made = Reservations(ray, errands, mailbox, watch.await_group, lines.append)
+    made = Reservations(ray, background_calls, mailbox, watch.await_group, lines.append)
     node = RayNode(0, max(nodes_of(ray), key=lambda node: node.free_cpus).ident, None)
-    yield Desk(ray, node, made, errands, mailbox, lines)
+    yield Desk(ray, node, made, background_calls, mailbox, lines)
     node.left = True
     watch.close()
-    errands.do("give back", lambda: [ray.util.remove_placement_group(group) for group in node.reservations])
-    errands.close()
+    background_calls.do("give back", lambda: [ray.util.remove_placement_group(group) for group in node.reservations])
+    background_calls.close()
     mailbox.close()
-    assert errands.reports() == []
+    assert background_calls.reports() == []
 
 
 def test_a_reservation_that_is_granted_is_not_reported(desk: Desk) -> None:
@@ -110,7 +110,7 @@ def test_cpus_that_others_have_taken_are_reported_until_they_are_reserved(
 
 
 def test_a_call_to_ray_that_fails_is_reported(desk: Desk) -> None:
-    desk.errands.do("end a worker", lambda: desk.ray.kill("not an actor"))
-    desk.until(lambda: bool(desk.errands._reports))
-    (line,) = desk.errands.reports()
+    desk.background_calls.do("end a worker", lambda: desk.ray.kill("not an actor"))
+    desk.until(lambda: bool(desk.background_calls._reports))
+    (line,) = desk.background_calls.reports()
     assert line.startswith("Ray could not end a worker: ")

@@ -12,7 +12,7 @@ from gristmill.backends.base import Plan, RunRecord, StepStats
 from gristmill.backends.bridge.clerk import News
 from gristmill.backends.bridge.progress import ProgressLines
 from gristmill.backends.bridge.reports import GivenUp, Report
-from gristmill.backends.engine.account import Account, failure_of
+from gristmill.backends.engine.account import RunAccount, failure_of
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import unpack
 from gristmill.errors import PipelineError
@@ -37,7 +37,7 @@ class Books:
         self.ledger = plan.ledger
         if self.ledger is not None:
             self.ledger.ignore_failures = ignore_failures
-        self.account = Account(plan)
+        self.account = RunAccount(plan)
         n = len(plan.steps)
         self.tasks_in = [0] * n
         self.tasks_ended = [0] * n

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from gristmill.backends.engine.config import ConfigError
+from gristmill.backends.engine.executor_config import ConfigError
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from gristmill.scheduling.state import State, StepRec
 _KEPT_FAILURES = 1000
 
 
-class Account:
+class RunAccount:
     """Collects what workers report and joins it with what the scheduler knows.
 
     Workers count for every stage what finished attempts did. The scheduler counts tasks of each step exactly once;

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gristmill.backends.base import Plan, RunRecord
-from gristmill.backends.engine.account import Account, failure_of
+from gristmill.backends.engine.account import RunAccount, failure_of
 from gristmill.backends.engine.failure_lines import FailureLines
 from gristmill.backends.engine.interrupts import Interrupts
 from gristmill.backends.engine.names import LocalNames
@@ -17,8 +17,8 @@ from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import pack, unpack
 from gristmill.backends.engine.planning import Planning
 from gristmill.backends.engine.protocol import ToWorker
-from gristmill.backends.engine.reports import Crewman, Reports, Store
-from gristmill.backends.engine.source import Source
+from gristmill.backends.engine.reports import PayloadStore, Reports, WorkerHandle
+from gristmill.backends.engine.source import TaskSource
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
 from gristmill.metrics.progress import InputProgress
@@ -44,10 +44,10 @@ class Driver(ABC):
         plan: Plan,
         scheduler: Scheduler,
         reports: Reports,
-        store: Store,
-        source: Source,
+        store: PayloadStore,
+        source: TaskSource,
         outputs: KeptOutputs,
-        account: Account,
+        account: RunAccount,
         view: View,
         local: LocalNames,
         interrupts: Interrupts,
@@ -88,7 +88,7 @@ class Driver(ABC):
     # What a backend provides ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def member(self, worker: int) -> Crewman | None:
+    def find_worker(self, worker: int) -> WorkerHandle | None:
         """A worker that is there."""
 
     @abstractmethod
@@ -206,7 +206,7 @@ class Driver(ABC):
     # Commands ---------------------------------------------------------------------------------------------------
 
     def _dispatch(self, x: c.Dispatch) -> None:
-        w = self.member(x.worker)
+        w = self.find_worker(x.worker)
         if w is None:
             return
         put = self.store.input_for
@@ -218,7 +218,7 @@ class Driver(ABC):
         w.outbox.append((ToWorker.RUN, x.step, x.tasks[0], inputs))
 
     def _resume(self, x: c.Resume) -> None:
-        w = self.member(x.worker)
+        w = self.find_worker(x.worker)
         if w is not None:
             w.outbox.append((ToWorker.RESUME, x.unit))
 
@@ -234,7 +234,7 @@ class Driver(ABC):
 
     def _cancel(self, x: c.Cancel) -> None:
         self.reports.running.pop((x.worker, x.unit), None)
-        w = self.member(x.worker)
+        w = self.find_worker(x.worker)
         if w is not None:
             w.outbox.append((ToWorker.CANCEL, x.unit))
 
@@ -250,7 +250,7 @@ class Driver(ABC):
         self.failure_lines.say(name, text, time.monotonic())
 
     def _set_aside(self, x: c.Quarantine, label: str, stage: str) -> None:
-        """Account for documents of a task that is given up."""
+        """RunAccount for documents of a task that is given up."""
         assert self.plan.ledger is not None
         if self._failed[0] != x.data:  # parts of one task come one after the other
             try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gristmill.backends.base import Plan
-from gristmill.backends.engine.account import Account
+from gristmill.backends.engine.account import RunAccount
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.protocol import FromWorker, Message
 from gristmill.ledger.run import UnderWay
@@ -35,7 +35,7 @@ class Mean:
         return max(0.0, self.total / self.count) if self.count else 0.0
 
 
-class Crewman(Protocol):
+class WorkerHandle(Protocol):
     """What the driver knows of any worker, from the order to start it until its end is known."""
 
     id: int
@@ -49,7 +49,7 @@ class Crewman(Protocol):
     """What it is to be told."""
 
 
-class Store(ABC):
+class PayloadStore(ABC):
     """Where the data of each live task is."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Reports(ABC):
     """Makes events of what workers say. How it is heard is up to the backend."""
 
     def __init__(
-        self, plan: Plan, state: State, store: Store, outputs: KeptOutputs, account: Account, view: View
+        self, plan: Plan, state: State, store: PayloadStore, outputs: KeptOutputs, account: RunAccount, view: View
     ) -> None:
         self.plan = plan
         self.ledger = plan.ledger
@@ -136,7 +136,7 @@ class Reports(ABC):
         self.next_task += 1
         return self.next_task - 1
 
-    def take(self, w: Crewman, message: Message) -> None:
+    def take(self, w: WorkerHandle, message: Message) -> None:
         kind = message[0]
         if kind == FromWorker.PROGRESS:
             if self.ledger is not None:
@@ -192,12 +192,12 @@ class Reports(ABC):
         elif kind == FromWorker.BROKEN:
             self.broken = self.broken or message[1]
 
-    def forget_progress(self, w: Crewman) -> None:
+    def forget_progress(self, w: WorkerHandle) -> None:
         """The unit of a worker was reported, or the worker is gone: what it told of its progress is out of date."""
         if self.ledger is not None:
             self.ledger.under_way.pop(w.id, None)
 
-    def since(self, w: Crewman) -> float:
+    def since(self, w: WorkerHandle) -> float:
         """Seconds since a worker was told to start or stop, or since it could."""
         return self.now() / 1e6 - max(self.loaded_s, (w.ordered_ns - self.begun) / 1e9)
 
@@ -210,7 +210,7 @@ class Reports(ABC):
             del of_data[split]
         of_data[unit] = (stage, detail, counts)
 
-    def _take_outputs(self, w: Crewman, step: int, outputs: list[Any]) -> tuple[e.Output, ...]:
+    def _take_outputs(self, w: WorkerHandle, step: int, outputs: list[Any]) -> tuple[e.Output, ...]:
         made = []
         last = step == len(self.plan.steps) - 1
         if last and outputs:

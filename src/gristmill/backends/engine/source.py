@@ -23,7 +23,7 @@ _END = object()
 T = TypeVar("T")
 
 
-class Source:
+class TaskSource:
     """Takes tasks from a list as they are wanted, and remembers how that failed.
 
     One order at a time: after `ask`, `answer` gives what has come once it is `due`.
@@ -84,7 +84,7 @@ class Source:
         """Take nothing more."""
 
 
-class ThreadedSource(Source):
+class ThreadedSource(TaskSource):
     """Takes tasks from an iterator that may block, in a thread that never runs ahead of what was asked for.
 
     The thread ends with the source, or, if the iterator has control and blocks, as soon as it gives it back.
@@ -184,6 +184,6 @@ class ThreadedSource(Source):
                 os.write(self._write, b"\0")
 
 
-def source_of(tasks: Iterable[Task[Any]], total: int | None) -> Source:
+def source_of(tasks: Iterable[Task[Any]], total: int | None) -> TaskSource:
     """The source for an iterable: only a list or a tuple is sure not to block."""
-    return (Source if isinstance(tasks, list | tuple) else ThreadedSource)(tasks, total)
+    return (TaskSource if isinstance(tasks, list | tuple) else ThreadedSource)(tasks, total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gristmill.backends.base import Plan, Step
-from gristmill.backends.engine.config import EngineConfig
+from gristmill.backends.engine.executor_config import EngineConfig
 from gristmill.backends.step_runner import overrides
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling.config import UNIT

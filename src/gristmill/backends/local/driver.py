@@ -6,13 +6,13 @@ import os
 import signal
 
 from gristmill.backends.base import Plan
-from gristmill.backends.engine.account import Account
+from gristmill.backends.engine.account import RunAccount
 from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Driver
 from gristmill.backends.engine.interrupts import Interrupts
 from gristmill.backends.engine.memory import MemoryWatch
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.source import Source
+from gristmill.backends.engine.source import TaskSource
 from gristmill.backends.local.processes import Processes, WorkerProcess
 from gristmill.backends.local.reports import LocalReports
 from gristmill.backends.local.store import LocalStore
@@ -36,14 +36,14 @@ class LocalDriver(Driver):
         processes: Processes,
         node: e.NodeJoined,
         devices: tuple[str, ...],
-        source: Source,
+        source: TaskSource,
         store: LocalStore,
         outputs: KeptOutputs,
         view: View,
         local: LocalNames,
         interrupts: Interrupts,
     ) -> None:
-        account = Account(plan)
+        account = RunAccount(plan)
         self.talk = LocalReports(plan, scheduler.state, processes, store, outputs, account, view, node.memory)
         super().__init__(plan, scheduler, self.talk, store, source, outputs, account, view, local, interrupts)
         self.processes = processes
@@ -60,7 +60,7 @@ class LocalDriver(Driver):
         super().close()
         self.arenas.close()
 
-    def member(self, worker: int) -> WorkerProcess | None:
+    def find_worker(self, worker: int) -> WorkerProcess | None:
         return self.processes.workers.get(worker)
 
     def start_worker(self, x: c.StartWorker) -> None:

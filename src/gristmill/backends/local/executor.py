@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gristmill.backends.base import Executor, Plan, RunRecord
-from gristmill.backends.local.config import LocalConfig
+from gristmill.backends.local.local_config import LocalConfig
 from gristmill.backends.local.processes import Processes
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import Task

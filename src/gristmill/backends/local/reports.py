@@ -9,12 +9,12 @@ import time
 from collections import Counter
 
 from gristmill.backends.base import Plan
-from gristmill.backends.engine.account import Account
+from gristmill.backends.engine.account import RunAccount
 from gristmill.backends.engine.memory import OomKills
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.protocol import ToWorker, read_mark
 from gristmill.backends.engine.reports import Reports
-from gristmill.backends.engine.source import Source
+from gristmill.backends.engine.source import TaskSource
 from gristmill.backends.local.printing import Printer
 from gristmill.backends.local.processes import Processes, WorkerProcess, describe_code, describe_exit
 from gristmill.backends.local.protocol import CUT_OFF, CUT_OFF_STATUS, FromSupervisor
@@ -41,7 +41,7 @@ class LocalReports(Reports):
         processes: Processes,
         store: LocalStore,
         outputs: KeptOutputs,
-        account: Account,
+        account: RunAccount,
         view: View,
         memory_limit: int,
     ) -> None:
@@ -101,7 +101,7 @@ class LocalReports(Reports):
 
         self._selector.register(w.channel, _READ, ready)
 
-    def watch_source(self, source: Source) -> None:
+    def watch_source(self, source: TaskSource) -> None:
         fd = source.fileno()
         if fd is not None:
             self._selector.register(fd, _READ, lambda mask: source.woken())

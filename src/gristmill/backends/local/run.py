@@ -17,9 +17,9 @@ from gristmill.backends.engine.source import source_of
 from gristmill.backends.engine.specs import scheduler_config_of, specs_of
 from gristmill.backends.engine.worker import Limits
 from gristmill.backends.local.arena import INLINE_BYTES_ON_DISK
-from gristmill.backends.local.config import LocalConfig
 from gristmill.backends.local.descriptors import many_descriptors
 from gristmill.backends.local.driver import LocalDriver
+from gristmill.backends.local.local_config import LocalConfig
 from gristmill.backends.local.processes import Processes
 from gristmill.backends.local.store import LocalStore
 from gristmill.errors import PlanError

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from gristmill.backends.engine.payload import size_of
-from gristmill.backends.engine.reports import Store
+from gristmill.backends.engine.reports import PayloadStore
 from gristmill.backends.engine.worker import Limits
 from gristmill.backends.local.arena import ArenaWriter, new_arena, punch, read_arena
 from gristmill.backends.local.processes import Processes, WorkerProcess
@@ -15,7 +15,7 @@ _SOURCE = -1
 """The arena of payloads that the driver itself wrote."""
 
 
-class Ref:
+class ArenaRef:
     """Where the data of a task is."""
 
     __slots__ = ("arena", "label", "length", "offset", "payload")
@@ -28,12 +28,12 @@ class Ref:
         self.label = label
 
 
-class LocalStore(Store):
+class LocalStore(PayloadStore):
     """Knows what lies where, and lets go of it. An arena outlives its worker while something in it is live."""
 
     def __init__(self, processes: Processes, limits: Limits) -> None:
         self.processes = processes
-        self.refs: dict[int, Ref] = {}
+        self.refs: dict[int, ArenaRef] = {}
         self.arena_bytes = 0
         """Bytes of live payloads in arenas."""
         self._limits = limits
@@ -48,18 +48,18 @@ class LocalStore(Store):
         """Keep a payload of the driver's own; its size."""
         size = size_of(parts)
         if size <= self._limits.inline:
-            self.refs[task] = Ref(b"".join(parts), _SOURCE, 0, size, label)
+            self.refs[task] = ArenaRef(b"".join(parts), _SOURCE, 0, size, label)
             return size
         if self._source is None:
             self._source = ArenaWriter(new_arena(self.processes.on_disk), self._limits.retain)
         offset, length = self._source.write(parts)
-        self.refs[task] = Ref(None, _SOURCE, offset, length, label)
+        self.refs[task] = ArenaRef(None, _SOURCE, offset, length, label)
         self.arena_bytes += length
         return length
 
     def add(self, task: int, label: str, w: WorkerProcess, payload: bytes | None, offset: int, length: int) -> bool:
         """Note a payload that a worker made; it cannot be lost, for it outlives its worker."""
-        self.refs[task] = Ref(payload, w.id, offset, length, label)
+        self.refs[task] = ArenaRef(payload, w.id, offset, length, label)
         if payload is None:
             self._live[w.id] = self._live.get(w.id, 0) + 1
             self.arena_bytes += length

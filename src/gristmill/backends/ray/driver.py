@@ -9,24 +9,24 @@ import time
 from typing import Any
 
 from gristmill.backends.base import Plan, RunRecord
-from gristmill.backends.engine.account import Account
+from gristmill.backends.engine.account import RunAccount
 from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Driver
 from gristmill.backends.engine.interrupts import Interrupts
 from gristmill.backends.engine.machine import LOGICAL_GPU_BYTES
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.protocol import FromWorker
-from gristmill.backends.engine.source import Source
+from gristmill.backends.engine.source import TaskSource
 from gristmill.backends.engine.worker import Limits, Setting
 from gristmill.backends.ray.agent import NodeAgent, NodeFacts
+from gristmill.backends.ray.background_calls import in_one_line
 from gristmill.backends.ray.cluster import NodeState, NodeWatch, nodes_of
-from gristmill.backends.ray.config import RayConfig
-from gristmill.backends.ray.crew import RayMember, RayNode
-from gristmill.backends.ray.errands import in_one_line
+from gristmill.backends.ray.ray_config import RayConfig
 from gristmill.backends.ray.reports import RayReports
 from gristmill.backends.ray.reservations import Reservations
 from gristmill.backends.ray.store import RayStore
 from gristmill.backends.ray.worker import INTERRUPT, SLOTS, WorkerActor, set_up_node
+from gristmill.backends.ray.workers import RayNode, RayWorkerHandle
 from gristmill.core import loss
 from gristmill.core.loss import LossWatch
 from gristmill.errors import PipelineError
@@ -64,14 +64,14 @@ class RayDriver(Driver):
         scheduler: Scheduler,
         steps: bytes,
         limits: Limits,
-        source: Source,
+        source: TaskSource,
         store: RayStore,
         outputs: KeptOutputs,
         view: View,
         local: LocalNames,
         interrupts: Interrupts,
     ) -> None:
-        account = Account(plan)
+        account = RunAccount(plan)
         self.talk = RayReports(ray, plan, scheduler.state, store, outputs, account, view)
         super().__init__(plan, scheduler, self.talk, store, source, outputs, account, view, local, interrupts)
         self.ray = ray
@@ -93,7 +93,7 @@ class RayDriver(Driver):
         self._is_lost = threading.Event()
         self._reservations = Reservations(
             ray,
-            self.talk.errands,
+            self.talk.background_calls,
             self.talk.mailbox,
             lambda group, tell: self._watch.await_group(group, tell),
             view.message,
@@ -121,8 +121,8 @@ class RayDriver(Driver):
                 self.talk.end(w.actor)
             for node in self.talk.nodes.values():
                 self.talk.leave(node)
-        self.talk.errands.close(wait=not self._is_lost.is_set())
-        self._report_errands()
+        self.talk.background_calls.close(wait=not self._is_lost.is_set())
+        self._report_failed_calls()
         super().close()
 
     def _cluster_lost(self) -> None:
@@ -261,7 +261,7 @@ class RayDriver(Driver):
             scheduling_strategy=self._strategy(node.ident, soft=False),
         ).remote(setting, node.facts.notes)
         take = actor.take.options(num_returns=2)
-        w = RayMember(x.worker, step, x.node, slot, actor, take, time.perf_counter_ns())
+        w = RayWorkerHandle(x.worker, step, x.node, slot, actor, take, time.perf_counter_ns())
         w.gpu, w.gpus = gpus, x.gpus
         self.talk.workers[x.worker] = w
         self._first_worker = True
@@ -269,13 +269,13 @@ class RayDriver(Driver):
         begun = actor.begin.remote(self._steps, self._path, self.limits)
         self.talk.mailbox.when(begun, lambda answer, error: self._begun(w, answer, error))
 
-    def _is_there(self, w: RayMember, pid: int | None, error: BaseException | None) -> None:
+    def _is_there(self, w: RayWorkerHandle, pid: int | None, error: BaseException | None) -> None:
         if pid is not None:
             w.pid = pid
         elif error is not None:
             self.talk.died(w, error)
 
-    def _begun(self, w: RayMember, answer: Any, error: BaseException | None) -> None:
+    def _begun(self, w: RayWorkerHandle, answer: Any, error: BaseException | None) -> None:
         if error is not None:
             self.talk.died(w, error)
             return
@@ -307,7 +307,7 @@ class RayDriver(Driver):
         self.reports.send()
         self.talk.mailbox.when(w.actor.leave.remote(), lambda said, error: self._left(w, said, error))
 
-    def _left(self, w: RayMember, said: Any, error: BaseException | None) -> None:
+    def _left(self, w: RayWorkerHandle, said: Any, error: BaseException | None) -> None:
         if error is not None:
             self.talk.died(w, error)
         elif w.id in self.talk.workers:
@@ -318,17 +318,17 @@ class RayDriver(Driver):
         if w is not None:
             self.talk.died(w, None)
 
-    def member(self, worker: int) -> RayMember | None:
+    def find_worker(self, worker: int) -> RayWorkerHandle | None:
         return self.talk.workers.get(worker)
 
     # Memory and time --------------------------------------------------------------------------------------------
 
-    def _report_errands(self) -> None:
-        for line in self.talk.errands.reports():
+    def _report_failed_calls(self) -> None:
+        for line in self.talk.background_calls.reports():
             self.view.message(line)
 
     def look(self, now: float) -> float:
-        self._report_errands()
+        self._report_failed_calls()
         self._reservations.look(now)
         for node in self.talk.nodes.values():
             if node.facts is not None and not node.looking:

@@ -17,8 +17,8 @@ from gristmill.backends.engine.source import source_of
 from gristmill.backends.engine.specs import scheduler_config_of, specs_of
 from gristmill.backends.engine.worker import Limits
 from gristmill.backends.ray.cluster import NodeState, nodes_of
-from gristmill.backends.ray.config import RayConfig
 from gristmill.backends.ray.driver import RayDriver
+from gristmill.backends.ray.ray_config import RayConfig
 from gristmill.backends.ray.store import RayStore
 from gristmill.core.connection import connected, environment, import_ray
 from gristmill.errors import PlanError

@@ -7,15 +7,15 @@ from contextlib import ExitStack
 from typing import Any
 
 from gristmill.backends.base import Plan
-from gristmill.backends.engine.account import Account
+from gristmill.backends.engine.account import RunAccount
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.protocol import FromWorker, Message, ToWorker
 from gristmill.backends.engine.reports import Reports
 from gristmill.backends.ray.agent import LastMark
-from gristmill.backends.ray.crew import Call, RayMember, RayNode
-from gristmill.backends.ray.errands import Errands
+from gristmill.backends.ray.background_calls import BackgroundCalls
 from gristmill.backends.ray.mailbox import Mailbox
 from gristmill.backends.ray.store import RayStore
+from gristmill.backends.ray.workers import Call, RayNode, RayWorkerHandle
 from gristmill.metrics.view import View
 from gristmill.scheduling import events as e
 from gristmill.scheduling.state import State
@@ -35,15 +35,15 @@ class RayReports(Reports):
         state: State,
         store: RayStore,
         outputs: KeptOutputs,
-        account: Account,
+        account: RunAccount,
         view: View,
     ) -> None:
         super().__init__(plan, state, store, outputs, account, view)
         self.ray = ray
         self.objects = store
         self.mailbox = Mailbox()
-        self.errands = Errands()
-        self.workers: dict[int, RayMember] = {}
+        self.background_calls = BackgroundCalls()
+        self.workers: dict[int, RayWorkerHandle] = {}
         self.nodes: dict[int, RayNode] = {}
         self.lost_at: dict[str, float] = {}
         """When nodes were given up that Ray may still show."""
@@ -81,7 +81,7 @@ class RayReports(Reports):
             room -= cost
         return batches
 
-    def _call(self, w: RayMember, messages: list[Message]) -> None:
+    def _call(self, w: RayWorkerHandle, messages: list[Message]) -> None:
         """Send messages as one call; objects travel as its arguments, so that they are fetched ahead."""
         given: dict[int, int] = {}
         refs: list[Any] = []
@@ -101,7 +101,7 @@ class RayReports(Reports):
         reply, call.bulk = w.take.remote(told, *refs)
         self.mailbox.when(reply, lambda said, error: self._answered(w, call, said, error))
 
-    def _answered(self, w: RayMember, call: Call, said: Any, error: BaseException | None) -> None:
+    def _answered(self, w: RayWorkerHandle, call: Call, said: Any, error: BaseException | None) -> None:
         """Take in answers in the order of the calls: one whose arguments are lost fails before its turn."""
         call.said, call.error = said, error
         while w.calls and w.calls[0].is_answered and w.id in self.workers and not w.dead:
@@ -112,7 +112,7 @@ class RayReports(Reports):
             elif self._fetch(w, call):
                 self.hear(w, call.said, call.bulk)
 
-    def _fetch(self, w: RayMember, call: Call) -> bool:
+    def _fetch(self, w: RayWorkerHandle, call: Call) -> bool:
         """Get payloads that are wanted here. If they are gone, the worker is given up and they are made again."""
         last = len(self.plan.steps) - 1
         made = (FromWorker.FINISHED, FromWorker.EMITTED)
@@ -128,7 +128,7 @@ class RayReports(Reports):
                 return False
         return True
 
-    def hear(self, w: RayMember, said: list[Message], bulk: Any) -> None:
+    def hear(self, w: RayWorkerHandle, said: list[Message], bulk: Any) -> None:
         """Take in what a reply says."""
         w.bulk_ref, w.bulk = bulk, None
         for message in said:
@@ -140,7 +140,7 @@ class RayReports(Reports):
             self.gone(w)
             self.events.append(e.WorkerLeft(w.id))
 
-    def _failed(self, w: RayMember, error: BaseException, messages: list[Message]) -> None:
+    def _failed(self, w: RayWorkerHandle, error: BaseException, messages: list[Message]) -> None:
         """A call did not come back."""
         errors = self.ray.exceptions
         reason = getattr(error, "cause", None) if isinstance(error, errors.RayTaskError) else error
@@ -151,7 +151,7 @@ class RayReports(Reports):
         else:
             self._crashed(w, error, messages)
 
-    def _crashed(self, w: RayMember, error: BaseException, messages: list[Message]) -> None:
+    def _crashed(self, w: RayWorkerHandle, error: BaseException, messages: list[Message]) -> None:
         """A call raised outside of any stage, for lack of memory perhaps. Its first unit is suspected."""
         unit = next((m[2] for m in messages if m[0] == ToWorker.RUN), None)
         step = self.running.get((w.id, unit)) if unit is not None else None
@@ -160,7 +160,7 @@ class RayReports(Reports):
         self.gone(w)
         self.events.append(e.WorkerDied(w.id, e.Death.CRASHED, unit, None, detail))
 
-    def _inputs_lost(self, w: RayMember, messages: list[Message], named: str) -> None:
+    def _inputs_lost(self, w: RayWorkerHandle, messages: list[Message], named: str) -> None:
         """An argument of a call is gone, so nothing of it was done."""
         bulks = {x[3] for m in messages if m[0] == ToWorker.RUN for x in m[3] if x[3] is not None}
         gone = {bulk for bulk in bulks if bulk.ref.hex() == named or self.objects.is_lost(bulk)} or bulks
@@ -175,7 +175,7 @@ class RayReports(Reports):
 
     # The end of workers -----------------------------------------------------------------------------------------
 
-    def gone(self, w: RayMember) -> None:
+    def gone(self, w: RayWorkerHandle) -> None:
         """Forget a worker."""
         self.workers.pop(w.id, None)
         node = self.nodes.get(w.node)
@@ -187,7 +187,7 @@ class RayReports(Reports):
 
     def end(self, actor: Any) -> None:
         """Have an actor killed."""
-        self.errands.do("end an actor of the run", lambda: self.ray.kill(actor, no_restart=True))
+        self.background_calls.do("end an actor of the run", lambda: self.ray.kill(actor, no_restart=True))
 
     def leave(self, node: RayNode) -> None:
         """Give back what the run has on a node, which may be gone."""
@@ -199,9 +199,9 @@ class RayReports(Reports):
                 for group in node.reservations:
                     all_of_them.callback(self.ray.util.remove_placement_group, group)
 
-        self.errands.do(f"give back the CPUs that were reserved on node {node.index}", give_back)
+        self.background_calls.do(f"give back the CPUs that were reserved on node {node.index}", give_back)
 
-    def died(self, w: RayMember, error: BaseException | None) -> None:
+    def died(self, w: RayWorkerHandle, error: BaseException | None) -> None:
         """A worker is dead: find out how."""
         if w.dead or w.id not in self.workers:
             return
@@ -215,7 +215,7 @@ class RayReports(Reports):
         answer = node.agent.last_mark.remote(w.id, w.slot)
         self.mailbox.when(answer, lambda mark, failure: self.bury(w, None if failure else mark, error))
 
-    def bury(self, w: RayMember, mark: LastMark | None, error: BaseException | None) -> None:
+    def bury(self, w: RayWorkerHandle, mark: LastMark | None, error: BaseException | None) -> None:
         """Tell how a worker died; without a mark its node did not answer."""
         if w.id not in self.workers:
             return

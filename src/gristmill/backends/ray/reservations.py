@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gristmill.backends.ray.crew import RayNode
-from gristmill.backends.ray.errands import Errands, in_one_line
+from gristmill.backends.ray.background_calls import BackgroundCalls, in_one_line
 from gristmill.backends.ray.mailbox import Mailbox
+from gristmill.backends.ray.workers import RayNode
 
 _NODE_LABEL = "ray.io/node-id"
 _ATTEMPTS = 5
@@ -46,9 +46,11 @@ class Reservations:
     for again; until it is granted the run works without it, so other jobs may be given the same CPUs.
     """
 
-    def __init__(self, ray: Any, errands: Errands, mailbox: Mailbox, watch: Await, report: Callable[[str], None]):
+    def __init__(
+        self, ray: Any, background_calls: BackgroundCalls, mailbox: Mailbox, watch: Await, report: Callable[[str], None]
+    ):
         self._ray = ray
-        self._errands = errands
+        self._background_calls = background_calls
         self._mailbox = mailbox
         self._watch = watch
         self._report = report
@@ -99,7 +101,7 @@ class Reservations:
         def failed(error: Exception) -> None:
             self._mailbox.post(settled, in_one_line(error))
 
-        self._errands.do("reserve CPUs", reserve, failed)
+        self._background_calls.do("reserve CPUs", reserve, failed)
 
     def _granted(self, request: _Request) -> None:
         self._open.remove(request)

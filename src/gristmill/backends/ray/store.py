@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from gristmill.backends.engine.payload import size_of
-from gristmill.backends.engine.reports import Store
-from gristmill.backends.ray.crew import RayMember
+from gristmill.backends.engine.reports import PayloadStore
 from gristmill.backends.ray.payload import to_bytes
+from gristmill.backends.ray.workers import RayWorkerHandle
 
 
 class Bulk:
@@ -29,7 +29,7 @@ class Bulk:
         return [task for task, at in self.tasks.items() if at == index]
 
 
-class Ref:
+class StoreRef:
     """Where the data of a task is."""
 
     __slots__ = ("bulk", "index", "label", "length", "payload")
@@ -44,11 +44,11 @@ class Ref:
         self.index = index
 
 
-class RayStore(Store):
+class RayStore(PayloadStore):
     """Holds references, not data. Objects belong to the driver, so they outlive the worker that made them."""
 
     def __init__(self, ray: Any, inline: int) -> None:
-        self.refs: dict[int, Ref] = {}
+        self.refs: dict[int, StoreRef] = {}
         self._ray = ray
         self._inline = inline
         self._on_node: dict[int, set[Bulk]] = {}
@@ -59,15 +59,15 @@ class RayStore(Store):
     def put(self, task: int, label: str, parts: list[Any]) -> int:
         length = size_of(parts)
         if length <= self._inline:
-            self.refs[task] = Ref(label, length, b"".join(parts))
+            self.refs[task] = StoreRef(label, length, b"".join(parts))
             return length
         arrays = [np.frombuffer(part, np.uint8) for part in parts if len(part)]
         self._note(task, label, length, Bulk(self._ray.put([arrays]), -1), 0)
         return length
 
-    def add(self, task: int, label: str, w: RayMember, payload: bytes | None, offset: int, length: int) -> bool:
+    def add(self, task: int, label: str, w: RayWorkerHandle, payload: bytes | None, offset: int, length: int) -> bool:
         if payload is not None:
-            self.refs[task] = Ref(label, length, payload)
+            self.refs[task] = StoreRef(label, length, payload)
             return False
         if w.bulk is None:
             w.bulk = Bulk(w.bulk_ref, w.node)
@@ -77,9 +77,9 @@ class RayStore(Store):
 
     def _note(self, task: int, label: str, length: int, bulk: Bulk, index: int) -> None:
         bulk.tasks[task] = index
-        self.refs[task] = Ref(label, length, None, bulk, index)
+        self.refs[task] = StoreRef(label, length, None, bulk, index)
 
-    def take(self, w: RayMember, offset: int, length: int, wanted: bool) -> bytearray | None:
+    def take(self, w: RayWorkerHandle, offset: int, length: int, wanted: bool) -> bytearray | None:
         return to_bytes(w.payloads[offset]) if wanted and w.payloads is not None else None
 
     def payload(self, task: int) -> bytes | bytearray:
@@ -106,7 +106,7 @@ class RayStore(Store):
         return bulk.node >= 0 and bulk not in self._on_node.get(bulk.node, ())
 
     def input_for(
-        self, w: RayMember, task: int, data: int, start: int, stop: int, skip: int, wanted: tuple[int, ...]
+        self, w: RayWorkerHandle, task: int, data: int, start: int, stop: int, skip: int, wanted: tuple[int, ...]
     ) -> tuple[Any, ...]:
         """A task as a worker is told of it. In place of a payload in the store stands its object."""
         ref = self.refs[data]

@@ -16,13 +16,13 @@ _PAUSE_S = 0.5
 Failed = Callable[[Exception], None]
 
 
-class Errands:
+class BackgroundCalls:
     """Makes calls one after the other. A call that fails is reported: to its caller, or else with `reports`."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[str, Callable[[], Any], Failed | None] | None] = queue.SimpleQueue()
         self._reports: deque[str] = deque()
-        self._thread = threading.Thread(target=self._work, name="gristmill-errands", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="gristmill-background_calls", daemon=True)
         self._thread.start()
 
     def do(self, what: str, call: Callable[[], Any], failed: Failed | None = None) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gristmill.backends.engine import machine
-from gristmill.backends.engine.config import ConfigError, EngineConfig, size
+from gristmill.backends.engine.executor_config import ConfigError, EngineConfig, size
 
 __all__ = ["ConfigError", "LocalConfig"]
 

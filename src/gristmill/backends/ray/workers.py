@@ -28,7 +28,7 @@ class Call:
 
 
 @dataclass(eq=False)
-class RayMember:
+class RayWorkerHandle:
     """A worker, from the order to start it until its end is known."""
 
     id: int

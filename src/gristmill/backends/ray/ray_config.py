@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gristmill.backends.engine.config import ConfigError, EngineConfig, number, size
+from gristmill.backends.engine.executor_config import ConfigError, EngineConfig, number, size
 from gristmill.core.loss import TIMEOUT_S
 
 _STORE_SHARE = 0.4
