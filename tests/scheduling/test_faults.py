@@ -30,7 +30,7 @@ LOAD = {
         {"slow_workers": 0.5},
         {"slow_tasks": 0.2, "slow_factor": 10},
         {"setup_failures": 0.1},
-        Faults(kill_every_s=5, slow_tasks=0.2, node_loss_every_s=40),
+        Faults(kill_every_s=6, slow_tasks=0.2, node_loss_every_s=40),
     ],
 )
 def test_a_run_with_faults_ends_the_same_way_each_time(faults: Any) -> None:
