@@ -202,7 +202,7 @@ def test_what_is_kept_twice_is_kept_by_both(records, first, second):
     assert once.data.to_pylist() == wanted and batch.data.to_pylist() == records
 
 
-def test_no_row_is_copied_before_somebody_looks(big):
+def test_no_row_is_copied_before_data_is_read(big):
     kept = big.keep([i % 3 > 0 for i in range(20_000)])
     table, chosen = kept.selection()
     assert table is big.data and len(chosen) == kept.num_items == 13_333

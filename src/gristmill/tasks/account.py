@@ -1,4 +1,4 @@
-"""What a stage did to the documents of a batch, as it tells the engine."""
+"""The report of a stage to the engine on the documents of one batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Dropped:
-    """Documents that a stage let go, as they were then."""
+    """Documents that a stage dropped, as they were at that point."""
 
     table: pa.Table
     reasons: Sequence[str]
@@ -24,7 +24,7 @@ class Dropped:
 
     @property
     def rows(self) -> pa.Table:
-        """The documents: copied when they are asked for, which not everybody does."""
+        """The documents. They are copied at the first access."""
         from gristmill.tasks.document import rows_of
 
         if self.places is not None:
@@ -41,14 +41,14 @@ class BadRecord:
     """The byte where it begins, or the row where bytes mean nothing."""
     reason: str
     raw: bytes = b""
-    """What it says, cut if it is long."""
+    """Its bytes, cut if there are many."""
     is_failure: bool = False
     """Whether a stage failed on it, so that another attempt may succeed. A malformed record stays malformed."""
 
 
 @dataclass
 class Written:
-    """A file that a writer has put in place."""
+    """A file that a writer has written."""
 
     name: str
     """Relative to the writer's folder."""
@@ -68,11 +68,11 @@ class Account:
     read: Counter[str] = field(default_factory=Counter)
     """Records taken from each source file, bad ones among them."""
     bytes_read: int = 0
-    """Of a block that is read in several batches: bytes of its files, as they lie there, since the batch before."""
+    """Bytes of the files, as stored, read since the batch before; only for a block that becomes several batches."""
     bad: list[BadRecord] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     made: int = 0
-    """Documents more than came in: a splitter's parts but the first."""
+    """Documents added: a splitter's parts but the first."""
     merged: int = 0
     """Documents that went into others: a joiner's parts but the first."""
     counters: Counter[str] = field(default_factory=Counter)

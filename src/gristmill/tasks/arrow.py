@@ -1,4 +1,4 @@
-"""Between what users hold (Arrow, pandas) and the table in a `DocumentBatch`."""
+"""Conversions between Arrow and pandas data and the table in a `DocumentBatch`."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def number_array(values: Any, there: Any = None) -> pa.Array:
 
 
 def numbers_of(column: pa.Array | pa.ChunkedArray) -> Any:
-    """A column of numbers without nulls as an array of NumPy that nobody writes to, without pandas."""
+    """A column of numbers without nulls as a read-only array of NumPy, without pandas."""
     import numpy as np
 
     array = one_array(column)
@@ -222,7 +222,7 @@ def string_array(values: Sequence[str]) -> pa.Array:
 
 
 def utf8(values: Sequence[str]) -> tuple[Any, bytes]:
-    """Where each text begins and the last one ends, as integers of NumPy, and all of them one behind the other."""
+    """The offset of each text and of the end, as integers of NumPy, and the texts joined."""
     import numpy as np
 
     encoded = [value.encode() for value in values]
@@ -249,13 +249,3 @@ def compact(table: pa.Table) -> pa.Table:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return pa.ipc.open_stream(sink.getvalue()).read_all()
-
-
-def compact_state(state: Any, without: tuple[str, ...]) -> Any:
-    """A part of an object's pickled state with its table compacted, and without some of it."""
-    if not isinstance(state, dict):
-        return state
-    state = {key: value for key, value in state.items() if key not in without}
-    if isinstance(state.get("data"), pa.Table):
-        state["data"] = compact(state["data"])
-    return state

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Self
 
 from gristmill.tasks.account import Dropped
-from gristmill.tasks.task import PASSING, Task
+from gristmill.tasks.task import Task
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
 ID = "_gristmill_id"
-"""The hidden column of a document's identity: ``<source file>#<byte offset or row>``."""
+"""The hidden column of a document's id: ``<source file>#<byte offset or row>``."""
 RAW = "_gristmill_raw"
 """The hidden column of the line that a document was read from."""
 HIDDEN = (ID, RAW)
@@ -34,46 +35,50 @@ class DocumentBatch(Task[Any]):
         batch.data = frame[frame.text != "a"]
     """
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "data":
-            from gristmill.tasks import arrow
+    _table: Any = field(init=False, repr=False, compare=False)
+    _rows: Any = field(default=None, init=False, repr=False, compare=False)
+    """The rows of the table that `keep` has left; None: all. They are copied only when ``data`` is asked for."""
+    _cache: dict[Any, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
-            value = arrow.as_table(value)
-            self.__dict__.pop("_cache", None)
-            self.__dict__.pop("_selected", None)
-        super().__setattr__(name, value)
+    _transient = ("_account", "_cache", "_rows")
 
-    def __getattribute__(self, name: str) -> Any:
-        # Rows that `keep` has let go leave the table when somebody looks at it: to copy what is left is slow.
-        if name == "data" and "_selected" in (own := object.__getattribute__(self, "__dict__")):
-            table, rows = own.pop("_selected")
-            own["data"] = rows_of(table, rows)
-        return object.__getattribute__(self, name)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(vars(cls).get("data"), MemberDescriptorType):
+            del cls.data  # the slot that @dataclass(slots=True) makes of each field would hide the property
+
+    @property  # type: ignore[misc]  # the field of `Task` as a property
+    def data(self) -> Any:
+        if self._rows is not None:
+            self._table, self._rows = rows_of(self._table, self._rows), None
+        return self._table
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        from gristmill.tasks import arrow
+
+        self._table, self._rows, self._cache = arrow.as_table(data), None, None
 
     def selection(self) -> tuple[pa.Table, Any]:
         """A table and the rows of it, in order, that are the documents; None for the rows if they are all.
 
-        The same as ``data``, but that no row is copied.
+        The same as ``data``, without a copy of rows.
         """
-        found: tuple[pa.Table, Any] | None = self.__dict__.get("_selected")
-        return found if found is not None else (self.data, None)
+        return self._table, self._rows
 
     def _with_selection(self, table: pa.Table, rows: Any) -> Self:
         clone = self._with_data(table)
-        if rows is not None and "data" in clone.__dict__:
-            clone.__dict__["_selected"] = (table, rows)
-        elif rows is not None:  # a subclass that keeps it elsewhere
-            clone.data = rows_of(table, rows)
+        clone._rows = rows
         return clone
 
     def __getstate__(self) -> object:
         from gristmill.tasks import arrow
 
-        _ = self.data  # without the rows that are gone
-        state = super().__getstate__()
-        if isinstance(state, tuple):  # a subclass with slots: (dict or None, slots)
-            return tuple(arrow.compact_state(part, PASSING) for part in state)
-        return arrow.compact_state(state, PASSING)
+        changes = {**dict.fromkeys(self._transient), "_table": arrow.compact(self.data)}
+        state: Any = super().__getstate__()
+        if isinstance(state, tuple):  # a subclass with slots: (dict or None, slots), where ``data`` still has a name
+            return tuple(part and {k: changes.get(k, v) for k, v in part.items() if k != "data"} for part in state)
+        return {key: changes.get(key, value) for key, value in state.items()}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.task_id!r}, {self.num_items} rows, columns={self.columns})"
@@ -91,7 +96,7 @@ class DocumentBatch(Task[Any]):
 
     @property
     def has_ids(self) -> bool:
-        """Whether its documents have the column of their identity."""
+        """Whether its documents have the column of their ids."""
         return ID in self.selection()[0].column_names
 
     def get_columns(self) -> list[str]:
@@ -122,12 +127,13 @@ class DocumentBatch(Task[Any]):
 
     @property
     def cache(self) -> dict[Any, Any]:
-        """What was computed of ``data`` and may be wanted again in this worker; gone when ``data`` is set.
+        """Values computed from ``data`` that this worker may need again; empty once ``data`` is set.
 
-        Values have ``select(mask)``, by which `keep` takes them along.
+        Values have ``select(mask)``, which `keep` calls for the batch that it returns.
         """
-        cache: dict[Any, Any] = self.__dict__.setdefault("_cache", {})
-        return cache
+        if self._cache is None:
+            self._cache = {}
+        return self._cache
 
     def keep(
         self, mask: Any, reason: str | Sequence[str] = "unspecified", scores: Sequence[float | None] | None = None
@@ -150,8 +156,7 @@ class DocumentBatch(Task[Any]):
         if rows is None and lost:
             rows = np.arange(table.num_rows)
         kept = self._with_selection(table, rows[mask] if lost else rows)
-        if account is not None:
-            kept.__dict__["_account"] = account
+        kept.account = account
         kept.cache.update({key: value.select(mask) if lost else value for key, value in self.cache.items()})
         if lost:
             reasons = [reason] * lost if isinstance(reason, str) else list(reason)

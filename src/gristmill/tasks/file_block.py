@@ -43,11 +43,11 @@ class FileRange:
     start: int = 0
     """The first byte, or the first row group of a Parquet file."""
     stop: int = -1
-    """The byte, or row group, behind the last; -1: the end of the file."""
+    """The byte, or row group, after the last; -1: the end of the file."""
     limit: int = -1
     """How many records are taken at most; -1: all."""
     stamp: FileStamp | None = field(default=None, repr=False, compare=False)
-    """What the file was like when the range was planned; None: it may change."""
+    """The state of the file when the range was planned; None: it may change."""
     key: int = field(default=0, repr=False, compare=False)
     """Identifies the file where documents are sampled, wherever the input lies."""
     batch_bytes: int = field(default=0, repr=False, compare=False)
@@ -63,13 +63,13 @@ class FileRange:
 
     @property
     def location(self) -> str:
-        """What the file is opened by."""
+        """The path or URL that opens the file."""
         return self.url or self.path
 
 
 @dataclass
 class FileBlock(Task[list[FileRange]]):
-    """What one task reads. Its id is its number among all blocks of the input, also when others are done already."""
+    """The input of one task of a reader. Its id is its number among all blocks, those that are done included."""
 
     data: list[FileRange] = field(default_factory=list)
     documents: int | None = None

@@ -1,4 +1,4 @@
-"""A batch of documents that was put aside in the middle of a pipeline."""
+"""A batch of documents that was stored at a barrier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gristmill.tasks.task import Task
 
 @dataclass
 class SpoolBlock(Task[str]):
-    """What one task reads behind a cut: the name of a part. Its id is its number among all parts."""
+    """The input of one task after a barrier: the name of a part. Its id is its number among all parts."""
 
     data: str = ""
     files: list[str] = field(default_factory=list)

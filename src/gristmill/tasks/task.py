@@ -10,16 +10,13 @@ from gristmill.tasks.account import Account
 
 T = TypeVar("T")
 
-PASSING = ("_account", "_cache", "_selected")
-"""What a task object carries within a worker only: neither pickled nor copied."""
-
 
 @dataclass
 class Task(Generic[T]):
     """One batch of data with a stable id.
 
-    A subclass need define nothing; it may narrow ``data``, add fields with defaults, and say how many items it
-    holds (``num_items``) and how it is cut (``slice``).
+    A subclass need define nothing. It may narrow ``data``, add fields with defaults, say how many items it holds
+    (``num_items``) and how it is split (``slice``).
 
         @dataclass
         class Numbers(Task[list]):
@@ -35,20 +32,27 @@ class Task(Generic[T]):
     task_id: str = ""
     """Given by the engine: ``0``, ``1``, ... at the source, ``<parent>.<n>`` where a stage fans out."""
     _metadata: dict[str, Any] = field(default_factory=dict)
+    _account: Account | None = field(default=None, init=False, repr=False, compare=False)
+
     named: ClassVar[bool] = False
-    """Whether the id is given by who makes the task, not by its place among the initial tasks."""
+    """Whether the task keeps the id that it was made with, instead of its place among the initial tasks."""
+    _transient: ClassVar[tuple[str, ...]] = ("_account",)
+    """Fields that stay in the worker: they are neither copied nor pickled."""
 
     @property
     def account(self) -> Account:
-        """What the stage that returns this task has to say about documents; the engine takes it off."""
-        account = self.__dict__.get("_account")
-        if account is None:
-            account = self.__dict__["_account"] = Account()
-        return account
+        """What the stage that returns this task reports about documents. The engine takes it from the task."""
+        if self._account is None:
+            self._account = Account()
+        return self._account
+
+    @account.setter
+    def account(self, account: Account | None) -> None:
+        self._account = account
 
     def take_account(self) -> Account | None:
-        """The account, if there is one, which is then gone from the task."""
-        account: Account | None = self.__dict__.pop("_account", None)
+        """Return the account and remove it from the task; None if there is none."""
+        account, self._account = self._account, None
         return account
 
     @property
@@ -61,9 +65,9 @@ class Task(Generic[T]):
         return True
 
     def slice(self, start: int, stop: int) -> Self | None:
-        """A task of the items ``start`` up to ``stop``, with the same id; None if the task cannot be cut.
+        """A task of the items ``start`` up to ``stop``, with the same id; None if the task cannot be split.
 
-        The engine cuts a failing task in halves to find the item at fault. Slices that cover all items must hold
+        The engine splits a failing task in halves to find the item at fault. Slices that cover all items must hold
         all the data, each item once.
         """
         return None
@@ -71,9 +75,11 @@ class Task(Generic[T]):
     def _with_data(self, data: T) -> Self:
         """A shallow copy that holds ``data``; the metadata is a dict of its own."""
         clone = object.__new__(type(self))
-        clone.__dict__.update({k: v for k, v in self.__dict__.items() if k not in PASSING})
-        for f in dataclasses.fields(self):  # those of a subclass with slots are not in __dict__
-            if f.name != "data":
+        vars(clone).update(vars(self))
+        for f in dataclasses.fields(self):  # those of a subclass with slots are not in its dict
+            if f.name in self._transient:
+                object.__setattr__(clone, f.name, None)
+            elif f.name != "data":
                 object.__setattr__(clone, f.name, getattr(self, f.name))
         clone.data = data
         clone._metadata = dict(self._metadata)

@@ -168,7 +168,7 @@ class Records:
         batch = DocumentBatch(data=table)
         order = {path: n for n, path in enumerate(self.account.read)}
         self.account.bad.sort(key=lambda record: (order[record.file], record.position))
-        batch.__dict__["_account"] = self.account
+        batch.account = self.account
         self._start()
         return batch
 

@@ -175,7 +175,7 @@ class RowGroups:
                 field = pa.field(name, pa.large_string(), metadata=ABSENT)
                 table = table.set_column(where, field, pa.nulls(table.num_rows, pa.large_string()))
         batch = DocumentBatch(data=table.combine_chunks())
-        batch.__dict__["_account"] = self.account
+        batch.account = self.account
         self.account = Account()
         return batch
 
