@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from gristmill.scheduling.config import UNIT, StepSpec
 from gristmill.scheduling.placement import Room
 from gristmill.scheduling.planning import Hand, Load, Plan, Problem, Site, solve
+from gristmill.scheduling.settings import UNIT, StepSpec
 
 GB = 1 << 30
 

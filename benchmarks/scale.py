@@ -15,9 +15,9 @@ import time
 from typing import Any
 
 from gristmill.scheduling import commands as c
-from gristmill.scheduling.config import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.scheduler import Scheduler
+from gristmill.scheduling.settings import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.simulator.model import SECOND, StepModel
 from gristmill.scheduling.simulator.world import World
 

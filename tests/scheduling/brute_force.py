@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from gristmill.scheduling.config import UNIT, StepSpec
 from gristmill.scheduling.placement import Placement, Room, gpu_share
 from gristmill.scheduling.planning import Problem, Site
+from gristmill.scheduling.settings import UNIT, StepSpec
 
 Outcome = tuple[tuple[int, ...], tuple[int, ...], int, int]
 """Tasks done and workers of each step, CPUs left, workers who leave."""

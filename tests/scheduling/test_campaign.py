@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.scheduling import crew
+from gristmill.scheduling import workers
 from gristmill.scheduling.simulator import shrink
 from gristmill.scheduling.simulator.campaign import failures, main, new_seeds, read_seeds
 from gristmill.scheduling.simulator.scenario import Scenario, random_scenario
@@ -78,8 +78,8 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
         w.suspended.clear()
         lost(s, w, cause, running, detail)
 
-    lost = crew.units_lost
-    monkeypatch.setattr(crew, "units_lost", forgetful)
+    lost = workers.units_lost
+    monkeypatch.setattr(workers, "units_lost", forgetful)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gristmill.scheduling.config import UNIT, Prior
 from gristmill.scheduling.estimates import ServiceEstimate
+from gristmill.scheduling.settings import UNIT, Prior
 
 
 def fed(*times: int, batch: int = 1, prior: Prior | None = None) -> ServiceEstimate:

@@ -11,8 +11,8 @@ from script import Script
 from gristmill.scheduling import StepSpec, look, moves, scheduler, turns, waiting
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.planning import Load, Plan
+from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.back_and_forth import BackAndForth
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
 from gristmill.scheduling.simulator.scenario import random_scenario

@@ -12,8 +12,8 @@ from script import Script
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.lineage import in_use
 from gristmill.scheduling.log import RecordingScheduler, replay
+from gristmill.scheduling.lost_data.lineage import in_use
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
 from gristmill.scheduling.simulator.scenario import play, random_scenario

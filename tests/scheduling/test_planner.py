@@ -11,9 +11,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gristmill.scheduling import StepSpec
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.planning import FOREVER, Hand, Load, Plan, Problem, SharedLoad, Site, finish_us, solve
+from gristmill.scheduling.settings import UNIT
 
 GB = 1 << 30
 AT_LAST = 1 << 45

@@ -11,9 +11,9 @@ from script import Script
 from gristmill.scheduling import StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.crew import drain
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
 from gristmill.scheduling.simulator.world import World
+from gristmill.scheduling.workers import drain
 
 
 def gpu_steps(*names: str) -> list[StepSpec]:

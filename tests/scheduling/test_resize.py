@@ -8,8 +8,8 @@ from script import Script
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.placement import Room
+from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
 from gristmill.scheduling.simulator.world import World

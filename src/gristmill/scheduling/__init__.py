@@ -4,7 +4,7 @@ Nothing here does IO (but for reading the profile or load that a user names), re
 another part of gristmill. Time is integer microseconds, memory integer bytes, CPUs and GPUs are integer millionths.
 """
 
-from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.scheduler import Scheduler
+from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 
 __all__ = ["Scheduler", "SchedulerConfig", "StepSpec"]

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from math import isqrt
 
-from gristmill.scheduling.config import UNIT, Prior
+from gristmill.scheduling.settings import UNIT, Prior
 
 _WINDOW = 64
 _RECENT = 16

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.lineage_check import check_lineage
 from gristmill.scheduling.liveness import stall
+from gristmill.scheduling.lost_data.invariants import check_lineage
 from gristmill.scheduling.placement import usable
+from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import State, TaskState, WorkerState
-from gristmill.scheduling.turns import staying
+from gristmill.scheduling.time_sharing import staying
 
 
 def check(s: State) -> None:

@@ -13,13 +13,13 @@ this in three steps, each only if the one before changed nothing (`unlock`):
 
 from __future__ import annotations
 
-from gristmill.scheduling import crew
+from gristmill.scheduling import workers
+from gristmill.scheduling.balance import look
 from gristmill.scheduling.credit import has_room
-from gristmill.scheduling.feed import feed, may_run
-from gristmill.scheduling.look import look
+from gristmill.scheduling.dispatch import feed, may_run
 from gristmill.scheduling.placement import misfit
 from gristmill.scheduling.state import State, StepRec, WorkerState
-from gristmill.scheduling.turns import make_way
+from gristmill.scheduling.time_sharing import make_way
 
 
 def under_way(s: State) -> bool:
@@ -37,7 +37,7 @@ def under_way(s: State) -> bool:
 
 def unlock(s: State) -> None:
     """Ensure progress. Call it when no unit runs although tasks are left."""
-    if crew.unlock(s):
+    if workers.unlock(s):
         _hand_out(s)
     if not under_way(s) and s.unlocked_at != s.evidence:
         s.unlocked_at = s.evidence
@@ -49,7 +49,7 @@ def unlock(s: State) -> None:
 
 def _hand_out(s: State) -> None:
     feed(s)
-    crew.start_shared(s)
+    workers.start_shared(s)
 
 
 def stall(s: State) -> str:

@@ -15,11 +15,11 @@ from typing import Any, TextIO
 
 from gristmill.scheduling import events as _events
 from gristmill.scheduling.commands import Command, Solve
-from gristmill.scheduling.config import Prior, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import Death, Event, Output
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.planning import Plan
 from gristmill.scheduling.scheduler import Scheduler
+from gristmill.scheduling.settings import Prior, SchedulerConfig, StepSpec
 
 FORMAT = 2
 """Number of the log format. A log of another format is refused: its events may have other names or fields."""

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gristmill.scheduling.credit import suspect_may_start
-from gristmill.scheduling.crew import drain, start
-from gristmill.scheduling.feed import is_set_up
+from gristmill.scheduling.dispatch import is_set_up
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.planning import Plan, Problem
 from gristmill.scheduling.reasons import explain
 from gristmill.scheduling.standing import Place
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.workers import drain, start
 
 
 def room_was_made(s: State) -> None:

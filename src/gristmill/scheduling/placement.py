@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gristmill.scheduling.config import UNIT, StepSpec
+from gristmill.scheduling.settings import UNIT, StepSpec
 
 
 @dataclass(frozen=True, slots=True)

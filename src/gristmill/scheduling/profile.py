@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gristmill.scheduling.config import UNIT, Prior, StepSpec
 from gristmill.scheduling.files import read_json
+from gristmill.scheduling.settings import UNIT, Prior, StepSpec
 from gristmill.scheduling.state import StepRec
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from gristmill.scheduling.commands import Cancel, Quarantine, Release
 from gristmill.scheduling.credit import hold, update_headroom
+from gristmill.scheduling.dispatch import count_suspects, update_depth, update_hunger
 from gristmill.scheduling.estimates import ServiceEstimate
 from gristmill.scheduling.events import Output, SourceGave, UnitEmitted, UnitFinished
-from gristmill.scheduling.feed import count_suspects, update_depth, update_hunger
-from gristmill.scheduling.lineage import consumed, end_rebuild, note_held, record
+from gristmill.scheduling.lost_data.lineage import consumed, end_rebuild, note_held, record
 from gristmill.scheduling.state import IllegalTransition, Move, State, StepRec, TaskRec, TaskState, Unit, WorkerRec
 
 DRIFT = 8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.planning import FOREVER, Load, Plan, Problem
+from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import State, StepRec, WorkerState
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gristmill.scheduling import crew
-from gristmill.scheduling.blame import unit_failed
+from gristmill.scheduling import workers
+from gristmill.scheduling.balance import (
+    is_due,
+    look,
+    next_turn,
+    solved,
+)
 from gristmill.scheduling.commands import Command, Finish, SetUpNode
-from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.credit import update_headroom
+from gristmill.scheduling.dispatch import feed, update_depth
 from gristmill.scheduling.events import (
     DataLost,
     Death,
@@ -35,24 +40,19 @@ from gristmill.scheduling.events import (
     WorkerLeft,
     WorkerReady,
 )
-from gristmill.scheduling.feed import feed, update_depth
+from gristmill.scheduling.failures import unit_failed
 from gristmill.scheduling.invariants import check, check_progress
 from gristmill.scheduling.liveness import unlock
-from gristmill.scheduling.look import (
-    is_due,
-    look,
-    next_turn,
-    solved,
-)
+from gristmill.scheduling.lost_data.events import data_lost, inputs_lost, rebuild_emitted, rebuild_finished
+from gristmill.scheduling.lost_data.recovery import fetch_deferred
 from gristmill.scheduling.moves import room_was_made
 from gristmill.scheduling.placement import Room, misfit
 from gristmill.scheduling.progress import emitted, finished, pull_answered, source_gave
-from gristmill.scheduling.rebuild import data_lost, inputs_lost, rebuild_emitted, rebuild_finished
+from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 from gristmill.scheduling.snapshot import Snapshot
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec
 from gristmill.scheduling.summary import snapshot
-from gristmill.scheduling.turns import refresh_for_suspects, turn_due
-from gristmill.scheduling.waiting import fetch_deferred
+from gristmill.scheduling.time_sharing import refresh_for_suspects, turn_due
 
 
 class Scheduler:
@@ -92,7 +92,7 @@ class Scheduler:
         if is_due(s):
             look(s)
         feed(s)
-        crew.start_shared(s)
+        workers.start_shared(s)
         if s.dedicated_suspects and not s.stopping:
             refresh_for_suspects(s)
         if s.running == 0 and s.tasks and not s.stopping:
@@ -144,7 +144,7 @@ def _node_lost(s: State, e: NodeLost) -> None:
     if s.nodes.pop(e.node, None) is None:
         return
     for w in [w for w in s.workers.values() if w.node == e.node]:
-        crew.died(s, w, WorkerDied(w.id, Death.NODE_LOST))
+        workers.died(s, w, WorkerDied(w.id, Death.NODE_LOST))
     s.evidence += 1
     s.look_wanted = "a node was lost"
 
@@ -169,7 +169,7 @@ def _node_set_up(s: State, e: NodeSetUp) -> None:
 def _node_setup_failed(s: State, e: NodeSetupFailed) -> None:
     if e.node not in s.nodes:
         return
-    crew.stop_run(s, f"setup_on_node of '{s.steps[e.step].spec.name}' failed:\n{e.error}")
+    workers.stop_run(s, f"setup_on_node of '{s.steps[e.step].spec.name}' failed:\n{e.error}")
 
 
 def _source_sized(s: State, e: SourceSized) -> None:
@@ -186,12 +186,12 @@ def _source_ended(s: State, e: SourceEnded) -> None:
 
 
 def _tick(s: State, e: Tick) -> None:
-    crew.kill_overdue(s)
-    crew.recycle(s)
+    workers.kill_overdue(s)
+    workers.recycle(s)
 
 
 def _interrupted(s: State, e: Interrupted) -> None:
-    crew.stop_run(s, "")
+    workers.stop_run(s, "")
 
 
 def _unit_event(handler: Callable[[State, WorkerRec, Any], None]) -> Callable[[State, WorkerRec, Any], None]:
@@ -204,7 +204,7 @@ def _unit_event(handler: Callable[[State, WorkerRec, Any], None]) -> Callable[[S
             _REBUILD_EVENTS[type(e)](s, w, e)
         else:
             handler(s, w, e)
-        crew.stop_if_drained(s, w)
+        workers.stop_if_drained(s, w)
 
     return handle
 
@@ -214,11 +214,11 @@ _WORKER_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
     UnitEmitted: _unit_event(emitted),
     UnitFailed: _unit_event(unit_failed),
     InputsLost: _unit_event(inputs_lost),
-    WorkerReady: crew.ready,
-    StepSetUp: crew.step_set_up,
-    SetupFailed: crew.setup_failed,
-    WorkerDied: crew.died,
-    WorkerLeft: crew.gone,
+    WorkerReady: workers.ready,
+    StepSetUp: workers.step_set_up,
+    SetupFailed: workers.setup_failed,
+    WorkerDied: workers.died,
+    WorkerLeft: workers.gone,
 }
 
 _REBUILD_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
@@ -262,7 +262,7 @@ def _finish_if_done(s: State) -> None:
         return
     s.stopping = True
     if s.workers:
-        crew.stop_all(s)
+        workers.stop_all(s)
     else:
         s.finished = True
         s.out.append(Finish())

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from gristmill.scheduling.commands import Command
-from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
 from gristmill.scheduling.events import Death
-from gristmill.scheduling.piece import Piece, Rebuild
+from gristmill.scheduling.lost_data.records import Piece, Rebuild
 from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.planning.problem import Problem
+from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 from gristmill.scheduling.snapshot import Decision
 from gristmill.scheduling.standing import Standing
 

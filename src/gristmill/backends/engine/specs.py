@@ -6,8 +6,8 @@ from gristmill.backends.base import Plan, Step
 from gristmill.backends.engine.executor_config import EngineConfig
 from gristmill.backends.step_runner import overrides
 from gristmill.scheduling import SchedulerConfig, StepSpec
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.profile import Profile
+from gristmill.scheduling.settings import UNIT
 
 _GB = 2**30
 

@@ -20,7 +20,7 @@ from gristmill.metrics.view import View
 from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.settings import UNIT
 
 _EXIT_S = 10.0
 """How long a worker that has closed its connection may take to exit."""

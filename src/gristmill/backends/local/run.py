@@ -25,10 +25,10 @@ from gristmill.backends.local.store import LocalStore
 from gristmill.errors import PlanError
 from gristmill.metrics.view import view_for
 from gristmill.scheduling import Scheduler
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
 from gristmill.scheduling.scheduler import misfits
+from gristmill.scheduling.settings import UNIT
 from gristmill.tasks import EmptyTask, Task
 
 

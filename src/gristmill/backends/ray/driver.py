@@ -35,7 +35,7 @@ from gristmill.metrics.view import View
 from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.settings import UNIT
 
 _LOOK_S = 0.5
 _START_S = 60.0

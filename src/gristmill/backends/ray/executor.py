@@ -24,10 +24,10 @@ from gristmill.core.connection import connected, environment, import_ray
 from gristmill.errors import PlanError
 from gristmill.metrics.view import view_for
 from gristmill.scheduling import Scheduler
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
 from gristmill.scheduling.scheduler import misfits
+from gristmill.scheduling.settings import UNIT
 from gristmill.tasks import EmptyTask, Task
 
 _PREFETCH_US = 60_000

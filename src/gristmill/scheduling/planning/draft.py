@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.planning.frame import AT_LAST, Frame, Way
 from gristmill.scheduling.planning.packing import FOREVER, Crew, Group, fitting, less, put
+from gristmill.scheduling.settings import UNIT
 
 _FILL = 3
 """Steps that run ahead grow by this power of a half at a time."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.placement import Room, gpu_share
 from gristmill.scheduling.planning.packing import FOREVER, Crew, Group, Seat, fitting
 from gristmill.scheduling.planning.prices import WHOLE, costs, total
 from gristmill.scheduling.planning.problem import Load, Problem
+from gristmill.scheduling.settings import UNIT
 
 AT_LAST = 1 << 50
 """A moment by which any worker has done everything."""

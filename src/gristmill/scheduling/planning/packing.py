@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
-from gristmill.scheduling.config import UNIT, StepSpec
 from gristmill.scheduling.placement import Placement, Room, gpu_share
+from gristmill.scheduling.settings import UNIT, StepSpec
 
 FOREVER = 1 << 60
 _WITHOUT_END = 1 << 12

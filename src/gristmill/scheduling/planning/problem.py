@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gristmill.scheduling.config import StepSpec
 from gristmill.scheduling.placement import Placement, Room
+from gristmill.scheduling.settings import StepSpec
 
 
 @dataclass(frozen=True, slots=True)

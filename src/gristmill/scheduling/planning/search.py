@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.placement import Placement, Room, gpu_share
 from gristmill.scheduling.planning.draft import Draft
 from gristmill.scheduling.planning.frame import Frame
 from gristmill.scheduling.planning.packing import Group, less
+from gristmill.scheduling.settings import UNIT
 
 _Here = tuple[tuple[int, int, int, int, int], ...]
 """Who is on a GPU: load, delay, share, seat if on other GPUs too, number."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.planning.draft import Draft, repacked
 from gristmill.scheduling.planning.frame import AT_LAST, Frame, Way
 from gristmill.scheduling.planning.packing import FOREVER, Crew
 from gristmill.scheduling.planning.problem import Load, Plan, Problem
 from gristmill.scheduling.planning.search import Effort, Search
+from gristmill.scheduling.settings import UNIT
 
 _GRAIN = 10
 """T is found to this power of a half."""

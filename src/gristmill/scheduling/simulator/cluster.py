@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.config import StepSpec
+from gristmill.scheduling.settings import StepSpec
 from gristmill.scheduling.simulator.chance import mix, uniform
 from gristmill.scheduling.simulator.model import SECOND, Data, Job, Made, StepModel, VirtualWorker
 from gristmill.scheduling.simulator.truth import outputs_of, service_key, source_key

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gristmill.scheduling import events as e
-from gristmill.scheduling.lineage import in_use
+from gristmill.scheduling.lost_data.lineage import in_use
 from gristmill.scheduling.simulator.chance import mix, uniform
 from gristmill.scheduling.simulator.model import SECOND, Data, Job
 

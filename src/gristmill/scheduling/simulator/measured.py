@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, sqrt
 
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import NodeJoined
+from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.loads import GB, Load, NodeModel, StageModel
 from gristmill.scheduling.state import State, StepRec
 

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from gristmill.scheduling.commands import Input
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.events import NodeJoined
+from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.chance import lognormal, mix, uniform
 
 SECOND = 1_000_000

@@ -6,9 +6,9 @@ import random
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
-from gristmill.scheduling.config import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.placement import misfit
+from gristmill.scheduling.settings import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import SECOND, StepModel
 from gristmill.scheduling.simulator.world import World

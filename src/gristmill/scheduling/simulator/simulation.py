@@ -9,11 +9,11 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from gristmill.scheduling.config import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
 from gristmill.scheduling.profile import Profile, StageProfile
 from gristmill.scheduling.scheduler import misfits
+from gristmill.scheduling.settings import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.simulator.chance import mix, uniform
 from gristmill.scheduling.simulator.faults import Faults, bad_tasks, read_faults
 from gristmill.scheduling.simulator.loads import GB, Load, LoadError, read_load

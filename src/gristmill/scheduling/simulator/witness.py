@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.placement import Placement
+from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.model import Job, VirtualWorker
 from gristmill.scheduling.state import TaskState, WorkerState
 

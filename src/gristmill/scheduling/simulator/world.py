@@ -10,9 +10,9 @@ from typing import Any
 
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.config import SchedulerConfig, StepSpec
 from gristmill.scheduling.planning import solve
 from gristmill.scheduling.scheduler import Scheduler
+from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 from gristmill.scheduling.simulator.back_and_forth import BackAndForth
 from gristmill.scheduling.simulator.cluster import Cluster, part
 from gristmill.scheduling.simulator.faults import Faults, Injector

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from gristmill.scheduling.commands import Solve
-from gristmill.scheduling.config import UNIT
-from gristmill.scheduling.crew import drain
+from gristmill.scheduling.dispatch import is_set_up, may_run
 from gristmill.scheduling.events import Solved
-from gristmill.scheduling.feed import is_set_up, may_run
 from gristmill.scheduling.moves import apply, keep_promises
 from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.planning import Hand, Load, Plan, Problem, SharedLoad, Site, solve
+from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerState
-from gristmill.scheduling.turns import least_missed, take_turns
+from gristmill.scheduling.time_sharing import least_missed, take_turns
+from gristmill.scheduling.workers import drain
 
 _GUESS_US = UNIT
 _LEAST_WAIT_US = 2 * UNIT

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gristmill.scheduling.commands import Dispatch, Input, Pull, Resume
-from gristmill.scheduling.config import UNIT
 from gristmill.scheduling.credit import admit, has_room, predicted
-from gristmill.scheduling.piece import Rebuild
+from gristmill.scheduling.lost_data.records import Rebuild
+from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import Move, NodeRec, State, StepRec, TaskState, Unit, WorkerRec, WorkerState
 
 LONG_US = 250_000

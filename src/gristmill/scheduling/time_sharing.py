@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gristmill.scheduling.credit import has_room, may_resume, suspect_may_start
-from gristmill.scheduling.crew import drain, put_back_suspended, start, stop_if_drained
-from gristmill.scheduling.feed import is_set_up, may_run
+from gristmill.scheduling.dispatch import is_set_up, may_run
 from gristmill.scheduling.placement import Placement, Room
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.workers import drain, put_back_suspended, start, stop_if_drained
 
 
 def staying(step: StepRec) -> list[WorkerRec]:

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from gristmill.scheduling.commands import Release
 from gristmill.scheduling.credit import hold
+from gristmill.scheduling.dispatch import count_suspects
 from gristmill.scheduling.events import Output
-from gristmill.scheduling.feed import count_suspects
-from gristmill.scheduling.lineage import end_rebuild, settle
-from gristmill.scheduling.piece import Piece, Rebuild
+from gristmill.scheduling.lost_data.lineage import end_rebuild, settle
+from gristmill.scheduling.lost_data.records import Piece, Rebuild
 from gristmill.scheduling.progress import give_up
 from gristmill.scheduling.state import Move, State, StepRec, TaskRec, TaskState, Unit
 

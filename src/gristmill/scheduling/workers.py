@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.blame import units_lost
 from gristmill.scheduling.commands import Abort, Cancel, KillWorker, StartWorker, StopWorker
-from gristmill.scheduling.config import UNIT
+from gristmill.scheduling.dispatch import can_host, free_for_shared, may_run, shared_wanted, update_hunger
 from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDied, WorkerLeft, WorkerReady
-from gristmill.scheduling.feed import can_host, free_for_shared, may_run, shared_wanted, update_hunger
+from gristmill.scheduling.failures import units_lost
+from gristmill.scheduling.lost_data.recovery import requeue_unblamed
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, unassign
+from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
-from gristmill.scheduling.waiting import requeue_unblamed
 
 
 def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -> WorkerRec:

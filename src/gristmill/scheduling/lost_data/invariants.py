@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gristmill.scheduling.piece import Piece
+from gristmill.scheduling.lost_data.records import Piece
+from gristmill.scheduling.lost_data.recovery import waits_for
 from gristmill.scheduling.state import State, TaskState
-from gristmill.scheduling.waiting import waits_for
 
 
 def check_lineage(s: State) -> None:

@@ -14,11 +14,11 @@
 
 from __future__ import annotations
 
+from gristmill.scheduling.dispatch import update_hunger
 from gristmill.scheduling.events import Death, UnitFailed
-from gristmill.scheduling.feed import update_hunger
+from gristmill.scheduling.lost_data.recovery import abandon, first_line, requeue
 from gristmill.scheduling.progress import give_up, take_head, unassign
 from gristmill.scheduling.state import Move, SlicedTask, State, StepRec, TaskRec, Unit, WorkerRec
-from gristmill.scheduling.waiting import abandon, first_line, requeue
 
 _BAD_AT_ONCE = 8
 _BAD_SLICES = 64

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from gristmill.scheduling.dispatch import count_suspects, update_hunger
 from gristmill.scheduling.events import DataLost, InputsLost, UnitEmitted, UnitFinished
-from gristmill.scheduling.feed import count_suspects, update_hunger
-from gristmill.scheduling.lineage import end_rebuild
-from gristmill.scheduling.piece import Piece
+from gristmill.scheduling.lost_data.lineage import end_rebuild
+from gristmill.scheduling.lost_data.records import Piece
+from gristmill.scheduling.lost_data.recovery import arrive, forget, requeue, requeue_unblamed, stall, want
 from gristmill.scheduling.progress import take_head
 from gristmill.scheduling.state import IllegalTransition, Move, State, StepRec, Unit, WorkerRec
-from gristmill.scheduling.waiting import arrive, forget, requeue, requeue_unblamed, stall, want
 
 
 def data_lost(s: State, e: DataLost) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from gristmill.scheduling.commands import Release
 from gristmill.scheduling.events import Output
-from gristmill.scheduling.piece import Piece
+from gristmill.scheduling.lost_data.records import Piece
 from gristmill.scheduling.state import State, StepRec, TaskRec, Unit
 
 
