@@ -25,11 +25,14 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from bound import bound_s, limit_s, steady_bound_s
+from bound.drawn import drawn
+from random_loads import random_load
+
 from gristmill.metrics import format as fmt
 from gristmill.metrics.chart import means
-from gristmill.scheduling.simulator import SimulationResult, read_loads, simulate
+from gristmill.scheduling.simulator import SimulationResult, profile_of, read_loads, simulate
 from gristmill.scheduling.simulator.loads import Load
-from gristmill.scheduling.simulator.random_loads import random_load
 
 LOADS = Path(__file__).parent / "rig" / "loads.json"
 XENNA = {"xenna_default_180s": "180 s", "xenna_10s": "10 s", "xenna_saturation_aware": "saturation"}
@@ -75,11 +78,10 @@ def play(job: tuple[Load, int, bool, bool]) -> Run:
     load, seed, profile, with_steady = job
     known: dict[str, Any] = {}
     if profile:
-        from gristmill.scheduling.simulator import profile_of
-
         known["profile"] = profile_of(load, seed, error=PROFILE_ERROR)
     result = simulate(load, seed, **known)
     steady = _steady_bound_s(load) if with_steady else 0.0
+    truth = drawn(load, seed)
     at = _bottleneck(load, result)
     stage, end = result.stages[at], result.makespan_s
     crew = means(stage.timeline, end, 100)
@@ -93,8 +95,8 @@ def play(job: tuple[Load, int, bool, bool]) -> Run:
         makespan_s=end,
         of_optimum=result.share_of_optimum,
         of_steady=steady / end if math.isfinite(steady) else 0.0,
-        of_bound=result.share_of_bound,
-        of_limit=result.limit_s / end,
+        of_bound=bound_s(truth) / end if end else 0.0,
+        of_limit=limit_s(truth) / end if end else 0.0,
         started=result.workers_started,
         lost_s=result.work_lost_s,
         failed=result.tasks_failed,
@@ -112,8 +114,6 @@ def play(job: tuple[Load, int, bool, bool]) -> Run:
 
 @lru_cache
 def _steady_bound_s(load: Load) -> float:
-    from gristmill.scheduling.simulator.bound import steady_bound_s
-
     return steady_bound_s(load)
 
 

@@ -98,13 +98,6 @@ def figures(result: SimulationResult, width: int, glyphs: chart.ChartGlyphs) -> 
             if result.share_of_optimum
             else "",
         ),
-        (
-            "share of bound",
-            _known(result.share_of_bound),
-            f"of {fmt.duration(result.bound_s)} for a planner that knows all times in advance"
-            if result.share_of_bound
-            else "",
-        ),
         ("workers started", f"{result.workers_started:,}", ""),
         ("work lost", fmt.duration(result.work_lost_s), ""),
         ("peak queue", fmt.size(peak), f"{_share(peak / budget)} of the budget of {fmt.size(budget)}"),
@@ -146,14 +139,13 @@ def stage_table(result: SimulationResult, width: int, glyphs: chart.ChartGlyphs)
 
 def overview(results: Sequence[SimulationResult], width: int, glyphs: chart.ChartGlyphs) -> list[str]:
     """One line for each load."""
-    rows = [["load", "makespan", "optimum", "bound", "started", "lost", "peak"]]
+    rows = [["load", "makespan", "optimum", "started", "lost", "peak"]]
     for result in results:
         rows.append(
             [
                 fmt.clean(result.load),
                 fmt.duration(result.makespan_s),
                 _known(result.share_of_optimum, "-"),
-                _known(result.share_of_bound, "-"),
                 fmt.count(result.workers_started),
                 fmt.duration(result.work_lost_s),
                 _share(result.peak_queue_bytes / result.budget_bytes),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from gristmill.scheduling.simulator import bound
 from gristmill.scheduling.simulator.loads import Load
+from gristmill.scheduling.simulator.optimum import ideal_s
 from gristmill.scheduling.snapshot import Decision
 
-_LAZY = ("ideal_s", "share_of_optimum", "bound_s", "share_of_bound", "limit_s", "share_of_limit")
+_LAZY = ("ideal_s", "share_of_optimum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,44 +55,16 @@ class SimulationResult:
     decisions: tuple[Decision, ...]
     stated: Load = field(repr=False)
     """What was simulated."""
-    draw: Callable[[], Load] = field(repr=False, compare=False)
-    """Makes of it what the seed drew."""
-
-    @cached_property
-    def drawn(self) -> Load:
-        """What was simulated, with the mean times, their spread and the fan-outs that the seed drew."""
-        return self.draw()
 
     @cached_property
     def ideal_s(self) -> float:
         """Inputs divided by the best steady throughput; neither fill nor setups are in it."""
-        return self.stated.ideal_s or bound.ideal_s(self.stated)
+        return self.stated.ideal_s or ideal_s(self.stated)
 
     @property
     def share_of_optimum(self) -> float:
-        return self._share(self.ideal_s)
-
-    def _share(self, of: float) -> float:
-        """Nothing was delivered, by chance or because the run was stopped: that is no share of anything."""
-        return of / self.makespan_s if self.makespan_s else 0.0
-
-    @cached_property
-    def bound_s(self) -> float:
-        """What a planner that knows all true times can reach; setups, fill and drain paid."""
-        return bound.bound_s(self.drawn)
-
-    @property
-    def share_of_bound(self) -> float:
-        return self._share(self.bound_s)
-
-    @cached_property
-    def limit_s(self) -> float:
-        """What no schedule can beat."""
-        return bound.limit_s(self.drawn)
-
-    @property
-    def share_of_limit(self) -> float:
-        return self._share(self.limit_s)
+        """0 if nothing was delivered."""
+        return self.ideal_s / self.makespan_s if self.makespan_s else 0.0
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.keys():

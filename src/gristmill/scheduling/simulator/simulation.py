@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from gristmill.scheduling.simulator.faults import Faults, bad_tasks, read_faults
 from gristmill.scheduling.simulator.loads import GB, Load, LoadError, read_load
 from gristmill.scheduling.simulator.model import SECOND, StepModel
 from gristmill.scheduling.simulator.result import SimulationResult, StageResult
-from gristmill.scheduling.simulator.truth import realised
 from gristmill.scheduling.simulator.world import World
 
 _MB = 1 << 20
@@ -77,7 +75,7 @@ def make_world(load: Load, seed: int, profile: Profile | None = None, faults: Fa
     steps = step_specs(load)
     if profile is not None:
         steps = profile.apply(steps)
-    models = _models(load)
+    models = step_models(load)
     bad = faults.poison or faults.raising or faults.hanging
     if bad:
         models = bad_tasks(faults, models, load.inputs, seed)
@@ -122,7 +120,7 @@ def step_specs(load: Load) -> list[StepSpec]:
     ]
 
 
-def _models(load: Load) -> list[StepModel]:
+def step_models(load: Load) -> list[StepModel]:
     kinds = {_kind(node): node for node in load.nodes}
     return [
         StepModel(
@@ -181,5 +179,4 @@ def _result(load: Load, seed: int, world: World) -> SimulationResult:
         ),
         decisions=tuple(s.decisions),
         stated=load,
-        draw=partial(realised, load, world.models, seed),
     )

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gristmill.scheduling.simulator.bound.job import EPS, Job, Plan, Stage
+from bound.job import Job
+from gristmill.scheduling.simulator.optimum import EPS, Staffing, Stage
 
 _Curve = list[tuple[float, float]]
 """Tasks by time, cumulative and piecewise linear; two points at one time are a jump."""
@@ -18,7 +19,7 @@ _Curve = list[tuple[float, float]]
 class Run:
     """What became of a schedule: plans, each with the time from which it holds."""
 
-    plans: tuple[tuple[float, Plan], ...]
+    plans: tuple[tuple[float, Staffing], ...]
     ends: tuple[float, ...]
     worked: tuple[_Curve, ...]
     readies: tuple[float, ...]
@@ -39,7 +40,7 @@ class Run:
         return len(stages) - len(ends), max(ends) + 1e-4 * sum(ends) / len(ends) if ends else 0.0
 
 
-def play(job: Job, plans: tuple[tuple[float, Plan], ...]) -> Run:
+def play(job: Job, plans: tuple[tuple[float, Staffing], ...]) -> Run:
     arrivals: _Curve = [(0.0, job.stages[0].tasks)]
     ends, worked, readies = [], [], []
     for i, stage in enumerate(job.stages):
@@ -57,7 +58,7 @@ def play(job: Job, plans: tuple[tuple[float, Plan], ...]) -> Run:
 
 
 def _staffing(
-    stage: Stage, i: int, plans: Sequence[tuple[float, Plan]]
+    stage: Stage, i: int, plans: Sequence[tuple[float, Staffing]]
 ) -> tuple[list[tuple[float, float, int]], float]:
     """From when on which speed and how many workers are ready; and when those at the end are ready on average."""
     moves: list[tuple[float, float, int]] = []

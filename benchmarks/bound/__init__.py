@@ -1,8 +1,8 @@
 """How short a load's makespan could be, so that a scheduler's makespan can be judged.
 
-Three figures, from the roughest to the most careful:
+Besides `ideal_s` of `gristmill.scheduling.simulator.optimum` (all inputs at the best steady throughput; filling, setups
+and the drain cost nothing):
 
-- :func:`ideal_s`: all inputs at the best steady throughput; filling, setups and the drain cost nothing.
 - :func:`limit_s`: no schedule takes less, because some resource or some stage would need more time than there is.
 - :func:`bound_s`: the shortest makespan that a planner who knows the mean times finds in a fluid model, in which
   setups, filling and the drain are paid and plans may change. :func:`steady_bound_s` keeps one plan to the end.
@@ -15,41 +15,13 @@ from __future__ import annotations
 
 import math
 
-from gristmill.scheduling.simulator.bound.fluid import Run, play
-from gristmill.scheduling.simulator.bound.job import Job
-from gristmill.scheduling.simulator.bound.limits import may_last, smallest, throughput
-from gristmill.scheduling.simulator.bound.search import best_schedule, steady_plan
+from bound.fluid import Run, play
+from bound.job import Job, work_left
+from bound.limits import may_last
+from bound.search import best_schedule, steady_plan
+from bound.tails import longest_rest_s
 from gristmill.scheduling.simulator.loads import Load
-from gristmill.scheduling.simulator.tails import longest_rest_s
-
-
-def optima(load: Load) -> list[tuple[float, float]]:
-    """Inputs and the best steady throughput in inputs/s of each phase; a change of a stage's mean starts a new one.
-
-    Exact where nodes are equal and the packing is easy (one node, or GPU shares that divide one another). Workers are
-    packed by first fit in a few orders, so with nodes of many kinds or awkward shares the figure may be a little low.
-    """
-    job = Job.of(load)
-    per_input = [stage.tasks / load.inputs for stage in job.stages]
-    cuts = {first / x for stage, x in zip(job.stages, per_input, strict=True) for first, _ in stage.paces}
-    starts = sorted(cut for cut in cuts | {0.0} if cut < load.inputs)
-    phases = []
-    for start, end in zip(starts, [*starts[1:], float(load.inputs)], strict=True):
-        middle = (start + end) / 2
-        needs = [x * stage.mean_at(middle * x) for stage, x in zip(job.stages, per_input, strict=True)]
-        phases.append((end - start, throughput(job, needs)))
-    return phases
-
-
-def optimum(load: Load) -> float:
-    """The best steady throughput in inputs/s with whole workers; over all phases if stages change their means."""
-    phases = optima(load)
-    return phases[0][1] if len(phases) == 1 else load.inputs / ideal_s(load)
-
-
-def ideal_s(load: Load) -> float:
-    """The makespan at the best steady throughput of each phase; infinite if not every stage finds a place."""
-    return sum(inputs / rate if rate else math.inf for inputs, rate in optima(load))
+from gristmill.scheduling.simulator.optimum import smallest
 
 
 def limit_s(load: Load) -> float:
@@ -98,7 +70,7 @@ def _drained(job: Job, run: Run) -> float:
     for i, stage in enumerate(job.stages):
         first = max(job.arrivals[i], stage.setup_s)
         mean = stage.mean_at(stage.tasks) / max(stage.speeds)
-        under_way = max(1, math.ceil(stage.work() / max(stage.speeds) / max(run.ends[i] - first, mean)))
+        under_way = max(1, math.ceil(work_left(stage) / max(stage.speeds) / max(run.ends[i] - first, mean)))
         rest = mean * (1 + stage.cv * stage.cv) / 2
         late = longest_rest_s(mean, stage.cv, under_way) - max(mean, rest)
         finish = max(finish, run.ends[i] + late + job.drains[i])

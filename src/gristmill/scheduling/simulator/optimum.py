@@ -1,29 +1,29 @@
-"""A load with equal nodes taken together, and what fits on them."""
+"""The best steady throughput of a load: equal nodes are taken together, and workers are packed on them by first fit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Self
 
 from gristmill.scheduling.simulator.loads import GB, Load, NodeModel, StageModel
 
 EPS = 1e-9
-_QUICKEST_SETUP = 0.9
-"""A setup is uniform within 10 % of its mean."""
 _MOST = 100_000
 """Workers of a stage that needs nothing."""
 _NO_PLACE = 1e9
 """Share of a GPU that none has."""
-Plan = tuple[tuple[int, ...], ...]
+Staffing = tuple[tuple[int, ...], ...]
 """Workers by stage and kind of node."""
 _Node = tuple[float, float, tuple[float, ...]]
 """What is free on a node: CPUs, bytes, and the share of each GPU."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class NodeKind:
     """Equal nodes."""
 
     count: int
@@ -50,45 +50,22 @@ class Stage:
     """Speeds of all workers that fit if no other stage has any."""
     cv: float = 0.0
 
-    @property
-    def quickest_s(self) -> float:
-        return min(mean for _, mean in self.paces) / max(self.speeds)
-
     def mean_at(self, done: float) -> float:
         return next(mean for first, mean in reversed(self.paces) if first <= done)
 
-    def work(self, done: float = 0.0) -> float:
-        """Seconds at speed 1 that are left after so many tasks."""
-        ends = [*(first for first, _ in self.paces[1:]), self.tasks]
-        return sum(
-            max(0.0, min(end, self.tasks) - max(first, done)) * mean
-            for (first, mean), end in zip(self.paces, ends, strict=True)
-        )
 
-
-@dataclass(eq=False, slots=True)
-class Job:
+@dataclass(eq=False)
+class Packing:
     """A load with equal nodes taken together; stages that get no tasks are left out."""
 
-    kinds: tuple[_Kind, ...]
+    kinds: tuple[NodeKind, ...]
     stages: tuple[Stage, ...]
-    arrivals: tuple[float, ...] = ()
-    """When each stage can have its first task, and a worker for it."""
-    drains: tuple[float, ...] = ()
-    """What the last task still needs when it leaves the stage."""
-    effort: int = 0
-    """How many stages were computed in the search so far."""
-    packed: dict[tuple[int, tuple[int, ...]], bool] = field(default_factory=dict)
-
-    @property
-    def last_arrival(self) -> float:
-        return max(a + s.quickest_s + d for a, s, d in zip(self.arrivals, self.stages, self.drains, strict=True))
 
     @classmethod
     @lru_cache(maxsize=8)
-    def of(cls, load: Load) -> Job:
+    def of(cls, load: Load) -> Self:
         models = list(dict.fromkeys(load.nodes))
-        kinds = tuple(_Kind(load.nodes.count(m), m.cpus, m.memory, m.gpus) for m in models)
+        kinds = tuple(NodeKind(load.nodes.count(m), m.cpus, m.memory, m.gpus) for m in models)
         stages: list[Stage] = []
         tasks = float(load.inputs)
         for i, model in enumerate(load.stages):
@@ -122,10 +99,7 @@ class Job:
                 capacity, left = capacity + n * speeds[k], left - n
             stages.append(replace(stage, speeds=speeds, capacity=capacity))
             tasks *= model.outputs_per_input
-        job = cls(kinds, tuple(stages))
-        if all(stage.capacity for stage in stages):
-            job.arrivals, job.drains = _windows(stages)
-        return job
+        return cls(kinds, tuple(stages))
 
 
 def _share(model: StageModel, node: NodeModel) -> float:
@@ -136,18 +110,7 @@ def _share(model: StageModel, node: NodeModel) -> float:
     return max(model.gpus, by_memory) if by_memory <= 1 else _NO_PLACE
 
 
-def _windows(stages: Sequence[Stage]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    arrivals, drains, at = [], [], 0.0
-    for stage in stages:
-        at = max(at, stage.setup_s * _QUICKEST_SETUP)
-        arrivals.append(at)
-        at += stage.quickest_s
-    for i in range(len(stages)):
-        drains.append(sum(stage.quickest_s for stage in stages[i + 1 :]))
-    return tuple(arrivals), tuple(drains)
-
-
-def _empty(kind: _Kind) -> _Node:
+def _empty(kind: NodeKind) -> _Node:
     return kind.cpus, kind.memory, (1.0,) * kind.gpus
 
 
@@ -184,10 +147,10 @@ def _with(node: _Node, stage: Stage, k: int, n: int) -> _Node:
     return cpus - n * stage.cpus, memory - n * stage.memory, gpus
 
 
-class _Room:
+class KindCapacity:
     """Nodes of one kind on which workers are placed; nodes in the same state are one entry."""
 
-    def __init__(self, kind: _Kind, k: int) -> None:
+    def __init__(self, kind: NodeKind, k: int) -> None:
         self.k = k
         self.nodes: list[tuple[int, _Node]] = [(kind.count, _empty(kind))]
 
@@ -218,56 +181,30 @@ class _Room:
         return placed
 
 
-def _orders(job: Job) -> Iterator[tuple[list[int], bool]]:
+def orders(packing: Packing) -> Iterator[tuple[list[int], bool]]:
     """In which orders stages are placed, and whether their workers are spread."""
-    stages = job.stages
+    stages = packing.stages
     by_gpu = sorted(range(len(stages)), key=lambda i: (-max(stages[i].shares), -stages[i].cpus, -stages[i].memory))
     yield by_gpu, False
-    if sum(kind.count for kind in job.kinds) > 1:
+    if sum(kind.count for kind in packing.kinds) > 1:
         by_cpu = sorted(range(len(stages)), key=lambda i: (-stages[i].cpus, -max(stages[i].shares)))
         yield by_gpu, True
         yield by_cpu, False
         yield by_cpu, True
 
 
-def can_hold(job: Job, plan: Plan) -> bool:
-    if any(sum(row) > stage.most for row, stage in zip(plan, job.stages, strict=True)):
-        return False
-    return all(_kind_fits(job, k, tuple(row[k] for row in plan)) for k in range(len(job.kinds)))
-
-
-def _kind_fits(job: Job, k: int, counts: tuple[int, ...]) -> bool:
-    known = job.packed.get((k, counts))
-    if known is None:
-        kind = job.kinds[k]
-        pairs = list(zip(counts, job.stages, strict=True))
-        known = (
-            sum(n * stage.cpus for n, stage in pairs) <= kind.count * kind.cpus + EPS
-            and sum(n * stage.shares[k] for n, stage in pairs) <= kind.count * kind.gpus + EPS
-            and sum(n * stage.memory for n, stage in pairs) <= kind.count * kind.memory * (1 + EPS)
-            and any(_packs(job, k, counts, order, spread) for order, spread in _orders(job))
-        )
-        job.packed[k, counts] = known
-    return known
-
-
-def _packs(job: Job, k: int, counts: tuple[int, ...], order: list[int], spread: bool) -> bool:
-    room = _Room(job.kinds[k], k)
-    return all(room.place(job.stages[i], counts[i], spread) == counts[i] for i in order if counts[i])
-
-
-def staffed(job: Job, wants: Sequence[float], have: Plan | None = None) -> Plan | None:
+def staffed(packing: Packing, wants: Sequence[float], have: Staffing | None = None) -> Staffing | None:
     """Workers whose speeds add up to what each stage wants, those that there are first; None if they do not fit."""
-    if any(want > stage.capacity + EPS for want, stage in zip(wants, job.stages, strict=True)):
+    if any(want > stage.capacity + EPS for want, stage in zip(wants, packing.stages, strict=True)):
         return None
-    for order, spread in _orders(job):
-        rooms = [_Room(kind, k) for k, kind in enumerate(job.kinds)]
-        plan = [[0] * len(rooms) for _ in job.stages]
+    for order, spread in orders(packing):
+        rooms = [KindCapacity(kind, k) for k, kind in enumerate(packing.kinds)]
+        plan = [[0] * len(rooms) for _ in packing.stages]
         for i in order:
-            stage, left, heads = job.stages[i], wants[i], job.stages[i].most
+            stage, left, heads = packing.stages[i], wants[i], packing.stages[i].most
             # A stage without a GPU leaves the nodes that have some to the others while it can.
             kinds = sorted(
-                range(len(rooms)), key=lambda k: (stage.shares[k] == 0 and job.kinds[k].gpus > 0, -stage.speeds[k])
+                range(len(rooms)), key=lambda k: (stage.shares[k] == 0 and packing.kinds[k].gpus > 0, -stage.speeds[k])
             )
             tries = [(k, have[i][k]) for k in kinds if have and have[i][k]] + [(k, heads) for k in kinds]
             for k, most in tries:
@@ -281,3 +218,64 @@ def staffed(job: Job, wants: Sequence[float], have: Plan | None = None) -> Plan 
         else:
             return tuple(map(tuple, plan))
     return None
+
+
+def throughput(packing: Packing, needs: Sequence[float]) -> float:
+    """The best throughput if each unit takes a stage so many seconds at speed 1."""
+
+    def holds(rate: float) -> bool:
+        return staffed(packing, [rate * need * (1 - EPS) for need in needs]) is not None
+
+    high = min(stage.capacity / need for stage, need in zip(packing.stages, needs, strict=True))
+    if not high or holds(high):
+        return high
+    if len({speed for stage in packing.stages for speed in stage.speeds if speed}) == 1:
+        # All workers are alike, so the optimum is that of some stage with a whole number of workers.
+        speed = max(packing.stages[0].speeds)
+        rates = {
+            n * speed / need
+            for s, need in zip(packing.stages, needs, strict=True)
+            for n in range(1, round(s.capacity / speed) + 1)
+        }
+        ordered = sorted(rate for rate in rates if rate <= high)
+        at = bisect_left(ordered, True, key=lambda rate: not holds(rate))
+        return ordered[at - 1] if at else 0.0
+    period = smallest(lambda seconds: holds(1 / seconds), 1 / high, 1e6 / high, 1e-7)
+    return 1 / period if holds(1 / period) else 0.0
+
+
+def smallest(holds: Callable[[float], bool], low: float, high: float, precision: float) -> float:
+    """The smallest number from which on something holds; it is taken to hold at ``high``."""
+    while high - low > precision * high:
+        middle = math.sqrt(low * high) if low > 0 and high > 4 * low else (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def optima(load: Load) -> list[tuple[float, float]]:
+    """Inputs and the best steady throughput in inputs/s of each phase; a change of a stage's mean starts a new one.
+
+    Exact where nodes are equal and the packing is easy (one node, or GPU shares that divide one another). Workers are
+    packed by first fit in a few orders, so with nodes of many kinds or awkward shares the figure may be a little low.
+    """
+    packing = Packing.of(load)
+    per_input = [stage.tasks / load.inputs for stage in packing.stages]
+    cuts = {first / x for stage, x in zip(packing.stages, per_input, strict=True) for first, _ in stage.paces}
+    starts = sorted(cut for cut in cuts | {0.0} if cut < load.inputs)
+    phases = []
+    for start, end in zip(starts, [*starts[1:], float(load.inputs)], strict=True):
+        middle = (start + end) / 2
+        needs = [x * stage.mean_at(middle * x) for stage, x in zip(packing.stages, per_input, strict=True)]
+        phases.append((end - start, throughput(packing, needs)))
+    return phases
+
+
+def optimum(load: Load) -> float:
+    """The best steady throughput in inputs/s with whole workers; over all phases if stages change their means."""
+    phases = optima(load)
+    return phases[0][1] if len(phases) == 1 else load.inputs / ideal_s(load)
+
+
+def ideal_s(load: Load) -> float:
+    """The makespan at the best steady throughput of each phase; infinite if not every stage finds a place."""
+    return sum(inputs / rate if rate else math.inf for inputs, rate in optima(load))

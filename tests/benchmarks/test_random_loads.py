@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Sequence
 
 import pytest
+from random_loads import MAX_TASKS, random_load
 
-from gristmill.scheduling.simulator import bound, simulate
+from gristmill.scheduling.simulator import simulate
 from gristmill.scheduling.simulator.loads import Load, NodeModel, StageModel
-from gristmill.scheduling.simulator.random_loads import MAX_TASKS, random_load
+from gristmill.scheduling.simulator.optimum import ideal_s
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_all_stages_can_have_a_worker_at_the_same_time(loads):
 
 
 def test_the_ideal_is_five_minutes_to_an_hour(loads):
-    ideals = {load.name: bound.ideal_s(load) for load in loads}
+    ideals = {load.name: ideal_s(load) for load in loads}
     assert {name: ideal for name, ideal in ideals.items() if not 300 <= ideal <= 3600} == {}
 
 

@@ -7,9 +7,10 @@ import random
 from dataclasses import replace
 
 import pytest
+from bound import bound_s, limit_s, steady_bound_s
 
-from gristmill.scheduling.simulator.bound import bound_s, ideal_s, limit_s, optima, optimum, steady_bound_s
 from gristmill.scheduling.simulator.loads import Change, Load, NodeModel, StageModel, parse_nodes
+from gristmill.scheduling.simulator.optimum import ideal_s, optima, optimum
 
 
 def stage(name: str, mean_s: float, setup_s: float = 0.0, outputs: float = 1.0, cpus: float = 1, gpus: float = 0):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from gristmill.scheduling.simulator.bound.fluid import Run, play, time_of, value_at
-from gristmill.scheduling.simulator.bound.job import EPS, Job, Plan, can_hold, staffed
-from gristmill.scheduling.simulator.bound.limits import smallest
+from bound.fluid import Run, play, time_of, value_at
+from bound.job import Job, can_hold, work_left
+from gristmill.scheduling.simulator.optimum import EPS, Staffing, smallest, staffed
 
 _NEAR = 1.0005
 """How near to the limit a search ends."""
@@ -15,15 +15,17 @@ _STARTS = 2
 """How many of the first schedules are improved."""
 _EFFORT = 8000
 """How many stages a search computes, so that it is a matter of seconds and no machine's speed changes the result."""
-_Score = Callable[[Plan], float]
+_Score = Callable[[Staffing], float]
 _Front = Callable[[Sequence[int]], Sequence[int]]
 """Of the stages that have not ended, those that get workers."""
 
 
-def _quickest(job: Job, work: Sequence[float], have: Plan | None, waits: Sequence[float], late: float) -> Plan | None:
+def _quickest(
+    job: Job, work: Sequence[float], have: Staffing | None, waits: Sequence[float], late: float
+) -> Staffing | None:
     """The plan that does what is left soonest, if each stage could work all the time; ``late`` is surely enough."""
 
-    def staff(end: float) -> Plan | None:
+    def staff(end: float) -> Staffing | None:
         wants = []
         for i, (stage, left) in enumerate(zip(job.stages, work, strict=True)):
             if left <= 0:
@@ -51,7 +53,7 @@ def _quickest(job: Job, work: Sequence[float], have: Plan | None, waits: Sequenc
     return staff(smallest(lambda end: staff(end) is not None, low, high, 2e-3))
 
 
-def _fill(job: Job, plan: Plan, work: Sequence[float], waits: Sequence[float]) -> Plan:
+def _fill(job: Job, plan: Staffing, work: Sequence[float], waits: Sequence[float]) -> Staffing:
     """Use the room that is left for the stages that would end last, where they last longer than a setup."""
     rows = [list(row) for row in plan]
     open_ = {(i, k) for i, s in enumerate(job.stages) for k, v in enumerate(s.speeds) if v and work[i] > 0}
@@ -77,11 +79,11 @@ def _fill(job: Job, plan: Plan, work: Sequence[float], waits: Sequence[float]) -
     return tuple(map(tuple, rows))
 
 
-def _moves(job: Job, plan: Plan, live: Sequence[int]) -> Iterator[Plan]:
+def _moves(job: Job, plan: Staffing, live: Sequence[int]) -> Iterator[Staffing]:
     """Plans a few workers away: some of one stage in the place of some of another, or in free room."""
     spots = [(i, k) for i in live for k, speed in enumerate(job.stages[i].speeds) if speed]
 
-    def changed(*changes: tuple[tuple[int, int], int]) -> Plan | None:
+    def changed(*changes: tuple[tuple[int, int], int]) -> Staffing | None:
         rows = [list(row) for row in plan]
         for (i, k), by in changes:
             rows[i][k] += by
@@ -110,7 +112,7 @@ def _moves(job: Job, plan: Plan, live: Sequence[int]) -> Iterator[Plan]:
                 break
 
 
-def _climb(job: Job, plan: Plan, live: Sequence[int], score: _Score, stop: int, near: float = 0.0) -> Plan:
+def _climb(job: Job, plan: Staffing, live: Sequence[int], score: _Score, stop: int, near: float = 0.0) -> Staffing:
     """Take any move that helps until none does, the effort is used up or it is near enough."""
     best, seen = score(plan), {plan}
     improved = True
@@ -129,7 +131,9 @@ def _climb(job: Job, plan: Plan, live: Sequence[int], score: _Score, stop: int, 
     return plan
 
 
-def _plan_anew(job: Job, work: Sequence[float], have: Plan | None, waits: Sequence[float], late: float) -> Plan | None:
+def _plan_anew(
+    job: Job, work: Sequence[float], have: Staffing | None, waits: Sequence[float], late: float
+) -> Staffing | None:
     """The quickest plan; stages at the end that have no workers wait if not all fit beside one another."""
     left = list(work)
     while any(left):
@@ -141,9 +145,9 @@ def _plan_anew(job: Job, work: Sequence[float], have: Plan | None, waits: Sequen
     return None
 
 
-def _start(job: Job, front: _Front) -> Plan | None:
+def _start(job: Job, front: _Front) -> Staffing | None:
     active = front(range(len(job.stages)))
-    work = [stage.work() if i in active else 0.0 for i, stage in enumerate(job.stages)]
+    work = [work_left(stage) if i in active else 0.0 for i, stage in enumerate(job.stages)]
     waits = [max(stage.setup_s, at) for stage, at in zip(job.stages, job.arrivals, strict=True)]
     plan = _plan_anew(job, work, None, waits, _ample(job))
     return (
@@ -154,12 +158,12 @@ def _start(job: Job, front: _Front) -> Plan | None:
 def _ample(job: Job) -> float:
     """Time enough for one worker of each stage, one after the other."""
     return sum(
-        stage.setup_s + at + drain + stage.work() / min(speed for speed in stage.speeds if speed)
+        stage.setup_s + at + drain + work_left(stage) / min(speed for speed in stage.speeds if speed)
         for stage, at, drain in zip(job.stages, job.arrivals, job.drains, strict=True)
     )
 
 
-def steady_plan(job: Job) -> Plan | None:
+def steady_plan(job: Job) -> Staffing | None:
     if not all(stage.capacity for stage in job.stages):
         return None
     plan = _start(job, _all)
@@ -207,11 +211,11 @@ def _roll_out(job: Job, run: Run, front: _Front) -> Run:
         run = min(runs, key=lambda r: r.rank(active))
 
 
-def _replans(job: Job, run: Run, now: float, active: Sequence[int]) -> list[Plan]:
+def _replans(job: Job, run: Run, now: float, active: Sequence[int]) -> list[Staffing]:
     """What may be better from now on: the room that became free given away, or everything planned anew."""
     # Its last tasks keep a stage's workers until they are through.
     work = [
-        max(stage.work(value_at(worked, now)), stage.paces[-1][1]) if i in active else 0.0
+        max(work_left(stage, value_at(worked, now)), stage.paces[-1][1]) if i in active else 0.0
         for i, (stage, worked) in enumerate(zip(job.stages, run.worked, strict=True))
     ]
     live = tuple(row if w > 0 else (0,) * len(row) for row, w in zip(run.plans[-1][1], work, strict=True))
@@ -226,7 +230,7 @@ def _replans(job: Job, run: Run, now: float, active: Sequence[int]) -> list[Plan
     return [plan for plan in dict.fromkeys(plans) if plan != run.plans[-1][1]]
 
 
-def _keep(job: Job, plan: Plan, have: Plan) -> Plan:
+def _keep(job: Job, plan: Staffing, have: Staffing) -> Staffing:
     """A plan with the workers that there are kept where they are in nobody's way."""
     for i, row in enumerate(have):
         for k, n in enumerate(row):
@@ -256,10 +260,10 @@ def _improve(job: Job, best: Run, front: _Front, stop: int, near: float) -> Run:
     while nth < len(best.plans) and best.finish > near:
         before, (at, plan) = best.plans[:nth], best.plans[nth]
 
-        def go_on(plan: Plan, before: tuple[tuple[float, Plan], ...] = before, at: float = at) -> Run:
+        def go_on(plan: Staffing, before: tuple[tuple[float, Staffing], ...] = before, at: float = at) -> Run:
             return _roll_out(job, play(job, (*before, (at, plan))), front)
 
-        def score(plan: Plan, go_on: Callable[[Plan], Run] = go_on) -> float:
+        def score(plan: Staffing, go_on: Callable[[Staffing], Run] = go_on) -> float:
             return go_on(plan).score
 
         share = (stop - job.effort) // 2
