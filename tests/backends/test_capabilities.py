@@ -16,10 +16,10 @@ import pytest
 from gristmill.backends.capabilities import EXECUTORS, FEATURES, LimitedExecutor, No, check, table
 from gristmill.backends.local.local_config import ConfigError
 from gristmill.backends.ray_data import RayDataExecutor
-from gristmill.backends.ray_data.config import RayDataConfig
+from gristmill.backends.ray_data.ray_data_config import RayDataConfig
 from gristmill.backends.xenna import XennaExecutor
-from gristmill.backends.xenna.config import XennaConfig
 from gristmill.backends.xenna.executor import SPEC_FIELDS
+from gristmill.backends.xenna.xenna_config import XennaConfig
 from gristmill.errors import PlanError
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
@@ -144,7 +144,7 @@ def test_options_of_xenna_are_checked():
 @pytest.mark.parametrize(
     "spec, words",
     [
-        ({"slots": 2}, "'slots'.*can say only.*slots_per_actor"),
+        ({"slots": 2}, "'slots'.*can have only.*slots_per_actor"),
         ({"ignore_failures": True}, "'ignore_failures'.*handled by gristmill"),
         ("fast", "returns a dict"),
     ],

@@ -1,4 +1,4 @@
-"""A step in a process of Ray's: what is run there before and after work, and how often."""
+"""A step in a Ray process: setup and teardown, and how often they run."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 import pytest
 
 from gristmill.backends.base import Plan, Step
-from gristmill.backends.bridge.clerk import Clerk
-from gristmill.backends.bridge.process import RemoteClerk, StepProcess, StoppedError
+from gristmill.backends.bridge.collector import Collector
+from gristmill.backends.bridge.process import RemoteCollector, StepProcess, StepWork, StoppedError
 from gristmill.backends.engine.names import LocalNames, pickle_steps
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.tasks import Task
 
 calls: list[str] = []
-"""What was called. Stages are pickled on their way, this module is not."""
+"""The hooks that were called. Stages are pickled on their way, this module is not."""
 
 
-class InPlace(RemoteClerk):
-    """A clerk in this process, without Ray in between."""
+class InPlace(RemoteCollector):
+    """A collector in this process, called without Ray."""
 
-    def __init__(self, clerk: Clerk, name: str) -> None:
+    def __init__(self, collector: Collector, name: str) -> None:
         super().__init__(name)
-        self.clerk = clerk
+        self.collector = collector
 
     def call(self, method: str, *arguments: Any) -> Any:
-        return getattr(self.clerk, method)(*arguments)
+        return getattr(self.collector, method)(*arguments)
 
 
 class Stage(ProcessingStage[Task, Task]):
@@ -66,32 +66,32 @@ def fresh() -> None:
     calls.clear()
 
 
-def process_of(stage: Stage, tmp_path: Any) -> tuple[StepProcess, Clerk]:
+def process_of(stage: Stage, tmp_path: Any) -> tuple[StepProcess, Collector]:
     local = LocalNames()
-    local.close()  # what this module has is found by its name here
-    clerk = Clerk(pickle_steps(Plan("p", (Step((stage,)),)), local), [1])
-    return StepProcess(InPlace(clerk, f"test-{tmp_path.name}"), 0, 1), clerk
+    local.close()  # classes of this module are found by name here
+    collector = Collector(pickle_steps(Plan("p", (Step((stage,)),)), local), [1])
+    return StepProcess(StepWork(InPlace(collector, f"test-{tmp_path.name}"), 0, 1)), collector
 
 
 def test_a_process_is_prepared_set_up_and_torn_down_once(tmp_path):
-    process, clerk = process_of(Stage(), tmp_path)
+    process, collector = process_of(Stage(), tmp_path)
     process.prepare()
     process.set_up(WORKER)
     process.tear_down()
     process.tear_down()
     assert calls == ["preload", "setup", "teardown"]
-    news = clerk.news()
-    assert (news.setups, news.teardowns, news.open_workers) == ([0], [0], 0)
+    update = collector.take_update()
+    assert (update.setups, update.teardowns, update.open_workers) == ([0], [0], 0)
 
 
-def test_processes_of_a_node_set_it_up_once_and_the_others_wait(tmp_path):
-    process, clerk = process_of(Stage(), tmp_path)
-    others = [StepProcess(process.clerk, 0, 1) for _ in range(3)]
+def test_one_process_of_a_node_sets_it_up_and_the_others_wait(tmp_path):
+    process, collector = process_of(Stage(), tmp_path)
+    others = [StepProcess(process.work) for _ in range(3)]
     done: list[bool] = []
 
     def work(x: StepProcess) -> None:
         x.set_up_node("here", WORKER)
-        done.append(clerk.is_node_set_up(0, "here"))
+        done.append(collector.is_node_set_up(0, "here"))
 
     threads = [threading.Thread(target=work, args=(x,)) for x in (process, *others)]
     for thread in threads:
@@ -104,27 +104,27 @@ def test_processes_of_a_node_set_it_up_once_and_the_others_wait(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["preload", "node", "setup"])
-def test_what_fails_before_any_work_stops_the_run_with_its_reason(tmp_path, what):
-    process, clerk = process_of(Stage(what), tmp_path)
+def test_a_failure_before_any_task_stops_the_run_with_its_reason(tmp_path, what):
+    process, collector = process_of(Stage(what), tmp_path)
     with pytest.raises(StoppedError):
         process.prepare()
         process.set_up_node("here", WORKER)
         process.set_up(WORKER)
-    assert f"OSError: {what} is broken" in clerk.news().fatal
-    assert not list(Path(tempfile.gettempdir()).glob(f"{process.clerk.name}-*"))
-    assert not clerk.begin_setup(0, "w")
+    assert f"OSError: {what} is broken" in collector.take_update().fatal
+    assert not list(Path(tempfile.gettempdir()).glob(f"{process.collector.name}-*"))
+    assert not collector.begin_setup(0, "w")
 
 
-def test_a_teardown_that_fails_is_told(tmp_path):
-    process, clerk = process_of(Stage("teardown"), tmp_path)
+def test_a_teardown_that_fails_is_reported(tmp_path):
+    process, collector = process_of(Stage("teardown"), tmp_path)
     process.set_up(WORKER)
     process.tear_down()
-    assert clerk.news().messages == ["teardown of 'Stage': OSError: teardown is broken"]
+    assert collector.take_update().messages == ["teardown of 'Stage': OSError: teardown is broken"]
 
 
-def test_a_worker_that_comes_too_late_does_not_set_up(tmp_path):
-    process, clerk = process_of(Stage(), tmp_path)
-    clerk.close()
+def test_a_worker_that_starts_after_the_run_does_not_set_up(tmp_path):
+    process, collector = process_of(Stage(), tmp_path)
+    collector.close()
     with pytest.raises(StoppedError, match="over"):
         process.set_up(WORKER)
     assert not calls

@@ -1,4 +1,4 @@
-"""A batch of tasks in a worker of somebody else's scheduler: what it reports, and what is run again counts once."""
+"""A unit of tasks in a worker of another scheduler: its reports, and that work which is repeated counts once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gristmill.backends.bridge.clerk import Clerk, Standing
-from gristmill.backends.bridge.reports import Report
-from gristmill.backends.bridge.unit import StepBench, StoppedError
+from gristmill.backends.bridge.collector import Collector, TaskStatus
+from gristmill.backends.bridge.reports import PackedTask, Report
+from gristmill.backends.bridge.unit import StoppedError, UnitRunner
 from gristmill.backends.engine.payload import pack, unpack
 from gristmill.backends.step_runner import Documents, Interrupt, StepRunner
 from gristmill.stages.core import ProcessingStage
@@ -24,16 +24,16 @@ class Number(Task[int]):
     data: int = 0
 
 
-def packed(*numbers: int) -> list[tuple[str, bytes]]:
-    return [(str(n), b"".join(pack(Number(data=n)))) for n in numbers]
+def packed(*numbers: int) -> list[PackedTask]:
+    return [PackedTask(str(n), b"".join(pack(Number(data=n)))) for n in numbers]
 
 
-def bench(stage: ProcessingStage[Any, Any], clerk: Clerk, attempts: int = 2) -> StepBench:
-    return StepBench(StepRunner([stage]), 0, attempts, clerk)
+def units(stage: ProcessingStage[Any, Any], collector: Collector, attempts: int = 2) -> UnitRunner:
+    return UnitRunner(StepRunner([stage]), 0, attempts, collector)
 
 
-def clerk_for(attempts: int = 2) -> Clerk:
-    return Clerk(b"", [attempts])
+def collector_for(attempts: int = 2) -> Collector:
+    return Collector(b"", [attempts])
 
 
 def labels(made: Any) -> list[str]:
@@ -70,31 +70,31 @@ class PickyBatch(Picky):
         return list(tasks)
 
 
-def test_what_a_task_becomes_is_reported_before_it_goes_on():
-    clerk = clerk_for()
-    made = bench(Triple(), clerk).run(packed(1))
-    assert not clerk.news().reports
+def test_outputs_are_reported_before_they_are_passed_on():
+    collector = collector_for()
+    made = units(Triple(), collector).run(packed(1))
+    assert not collector.take_update().reports
     first = next(made)
-    (report,) = clerk.news().reports
+    (report,) = collector.take_update().reports
     assert first.label == "1.0" and report.labels == ("1",) and report.ended
-    assert report.made == (("1.0", 1), ("1.1", 1), ("1.2", 1))
+    assert report.outputs == ("1.0", "1.1", "1.2")
     assert [unpack(x.payload).data for x in made] == [11, 12]
 
 
-def test_what_is_run_again_is_made_again_and_not_reported_twice():
-    clerk = clerk_for()
-    first = list(bench(Triple(), clerk).run(packed(1)))
-    clerk.news()
-    again = list(bench(Triple(), clerk).run(packed(1)))
+def test_a_repeated_task_makes_its_outputs_again_and_does_not_report_them_twice():
+    collector = collector_for()
+    first = list(units(Triple(), collector).run(packed(1)))
+    collector.take_update()
+    again = list(units(Triple(), collector).run(packed(1)))
     assert labels(again) == labels(first) == ["1.0", "1.1", "1.2"]
-    assert not clerk.news().reports
+    assert not collector.take_update().reports
 
 
 def test_a_task_that_raises_is_tried_again_and_given_up_alone():
-    clerk, stage = clerk_for(), Picky(2)
-    assert labels(bench(stage, clerk, attempts=3).run(packed(1, 2, 3))) == ["1", "3"]
+    collector, stage = collector_for(), Picky(2)
+    assert labels(units(stage, collector, attempts=3).run(packed(1, 2, 3))) == ["1", "3"]
     assert stage.calls == [[1], [2], [2], [2], [3]]
-    reports = clerk.news().reports
+    reports = collector.take_update().reports
     assert [r.lost for r in reports] == [False, True, False]
     (given_up,) = reports[1].given_up
     assert (given_up.label, given_up.error) == ("2", "ValueError: not 2")
@@ -102,13 +102,13 @@ def test_a_task_that_raises_is_tried_again_and_given_up_alone():
 
 
 def test_a_batch_that_raises_is_halved_down_to_the_task_at_fault():
-    clerk, stage = clerk_for(), PickyBatch(3)
-    assert labels(bench(stage, clerk).run(packed(1, 2, 3, 4))) == ["1", "2", "4"]
+    collector, stage = collector_for(), PickyBatch(3)
+    assert labels(units(stage, collector).run(packed(1, 2, 3, 4))) == ["1", "2", "4"]
     assert stage.calls == [[1, 2, 3, 4], [1, 2], [3, 4], [3], [3], [4]]
-    assert [r.labels for r in clerk.news().reports] == [("1", "2"), ("3",), ("4",)]
+    assert [r.labels for r in collector.take_update().reports] == [("1", "2"), ("3",), ("4",)]
 
 
-def test_a_task_of_many_items_is_cut_to_find_the_bad_one():
+def test_a_task_of_many_items_is_split_to_find_the_bad_one():
     class Strict(ProcessingStage[DocumentBatch, DocumentBatch]):
         def process(self, task: DocumentBatch) -> DocumentBatch:
             assert "bad" not in task.data["text"].to_pylist()
@@ -117,23 +117,23 @@ def test_a_task_of_many_items_is_cut_to_find_the_bad_one():
     texts = [f"t{i}" for i in range(10)]
     texts[6] = "bad"
     batch = DocumentBatch(data=pa.table({"text": texts}))
-    clerk = clerk_for()
-    made = list(bench(Strict(), clerk).run([("0", b"".join(pack(batch)))]))
+    collector = collector_for()
+    made = list(units(Strict(), collector).run([PackedTask("0", b"".join(pack(batch)))]))
     assert [t for x in made for t in unpack(x.payload).data["text"].to_pylist()] == texts[:6] + texts[7:]
-    reports = clerk.news().reports
+    reports = collector.take_update().reports
     assert [(x.start, x.stop, x.items) for r in reports for x in r.given_up] == [(6, 7, 1)]
     assert reports[-1].ended and not reports[-1].lost and not any(r.ended for r in reports[:-1])
 
 
-def test_a_task_that_is_bad_throughout_is_not_searched_to_its_end():
+def test_a_task_whose_items_are_all_bad_is_not_searched_to_its_end():
     class Never(ProcessingStage[DocumentBatch, DocumentBatch]):
         def process(self, task: DocumentBatch) -> DocumentBatch:
             raise ValueError
 
     batch = DocumentBatch(data=pa.table({"text": ["x"] * 1000}))
-    clerk = clerk_for()
-    assert not list(bench(Never(), clerk).run([("0", b"".join(pack(batch)))]))
-    (report,) = clerk.news().reports
+    collector = collector_for()
+    assert not list(units(Never(), collector).run([PackedTask("0", b"".join(pack(batch)))]))
+    (report,) = collector.take_update().reports
     assert sum(x.items for x in report.given_up) == 1000 and len(report.given_up) < 50 and report.lost
 
 
@@ -148,18 +148,18 @@ def test_a_stage_that_loses_the_ids_ends_the_run_without_another_attempt():
             return DocumentBatch(data=task.data.select(["text"]))
 
     batch = DocumentBatch(data=pa.table({"text": ["x"] * 8, "_gristmill_id": [f"a#{i}" for i in range(8)]}))
-    clerk = clerk_for()
+    collector = collector_for()
     runner = StepRunner((Forgetful(),), None, Documents(0, True, None))
     with pytest.raises(StoppedError, match="'forgetful' returned documents without the column"):
-        list(StepBench(runner, 0, 3, clerk).run([("0", b"".join(pack(batch)))]))
-    assert calls == [8] and "'forgetful' returned documents" in clerk.news().fatal
+        list(UnitRunner(runner, 0, 3, collector).run([PackedTask("0", b"".join(pack(batch)))]))
+    assert calls == [8] and "'forgetful' returned documents" in collector.take_update().fatal
 
 
-def test_a_batch_is_reported_before_it_goes_on():
-    clerk = clerk_for()
-    made = bench(PickyBatch(), clerk).run(packed(1, 2))
+def test_a_batch_is_reported_before_it_is_passed_on():
+    collector = collector_for()
+    made = units(PickyBatch(), collector).run(packed(1, 2))
     next(made)
-    (report,) = clerk.news().reports
+    (report,) = collector.take_update().reports
     assert report.labels == ("1", "2") and report.ended
 
 
@@ -175,10 +175,10 @@ def test_an_item_that_fails_once_is_tried_again_like_a_task():
             return task
 
     batch = DocumentBatch(data=pa.table({"text": ["a", "b", "c", "bad"]}))
-    clerk = clerk_for()
-    made = list(bench(Flaky(), clerk).run([("0", b"".join(pack(batch)))]))
+    collector = collector_for()
+    made = list(units(Flaky(), collector).run([PackedTask("0", b"".join(pack(batch)))]))
     assert [t for x in made for t in unpack(x.payload).data["text"].to_pylist()] == ["a", "b", "c", "bad"]
-    assert not any(r.given_up for r in clerk.news().reports)
+    assert not any(r.given_up for r in collector.take_update().reports)
 
 
 # Deaths ---------------------------------------------------------------------------------------------------------
@@ -201,40 +201,40 @@ class DeadlyBatch(Deadly):
         return [self.process(task) for task in tasks]
 
 
-def until_death(stage: ProcessingStage[Any, Any], clerk: Clerk, *numbers: int) -> list[str]:
-    """What a worker makes of tasks before it dies of one. An `Interrupt` is caught by nobody, like a death."""
+def until_death(stage: ProcessingStage[Any, Any], collector: Collector, *numbers: int) -> list[str]:
+    """The outputs of a worker before a task kills it. No stage code catches an `Interrupt`, so it acts like a death."""
     made: list[str] = []
     with contextlib.suppress(Interrupt):
-        for x in bench(stage, clerk).run(packed(*numbers)):
+        for x in units(stage, collector).run(packed(*numbers)):
             made.append(x.label)
     return made
 
 
-def test_a_task_whose_worker_dies_is_given_up_when_that_has_happened_often_enough():
-    clerk = clerk_for(attempts=2)
-    assert until_death(Deadly(7), clerk, 7) == []
-    assert until_death(Deadly(7), clerk, 7) == []
-    assert not clerk.news().reports
-    assert until_death(Deadly(7), clerk, 7) == []
-    news = clerk.news()
-    (report,) = news.reports
+def test_a_task_is_given_up_when_as_many_workers_died_as_it_has_attempts():
+    collector = collector_for(attempts=2)
+    assert until_death(Deadly(7), collector, 7) == []
+    assert until_death(Deadly(7), collector, 7) == []
+    assert not collector.take_update().reports
+    assert until_death(Deadly(7), collector, 7) == []
+    update = collector.take_update()
+    (report,) = update.reports
     assert report.lost and "died 2 times" in report.given_up[0].error
-    assert news.deaths == 2
+    assert update.deaths == 2
 
 
-def test_a_death_in_a_batch_costs_one_task_and_the_others_are_made_each_time():
-    clerk = clerk_for(attempts=2)
+def test_a_death_in_a_batch_loses_one_task_and_the_others_are_made_each_time():
+    collector = collector_for(attempts=2)
     for _ in range(3):
-        until_death(DeadlyBatch(7), clerk, 5, 6, 7, 8)
-    made = until_death(DeadlyBatch(7), clerk, 5, 6, 7, 8)
+        until_death(DeadlyBatch(7), collector, 5, 6, 7, 8)
+    made = until_death(DeadlyBatch(7), collector, 5, 6, 7, 8)
     assert sorted(made) == ["5", "6", "8"]
-    ended = [label for r in clerk.news().reports if r.ended for label in r.labels]
+    ended = [label for r in collector.take_update().reports if r.ended for label in r.labels]
     assert sorted(ended) == ["5", "6", "7", "8"]
-    assert sorted(until_death(DeadlyBatch(7), clerk, 5, 6, 7, 8)) == ["5", "6", "8"]
-    assert not clerk.news().reports
+    assert sorted(until_death(DeadlyBatch(7), collector, 5, 6, 7, 8)) == ["5", "6", "8"]
+    assert not collector.take_update().reports
 
 
-def test_a_stream_that_is_cut_short_goes_on_where_its_reports_ended(monkeypatch):
+def test_a_stream_that_was_interrupted_resumes_after_its_last_report(monkeypatch):
     monkeypatch.setattr("gristmill.backends.bridge.unit._CHUNK_OUTPUTS", 2)
     dies_at = [5]
 
@@ -245,60 +245,60 @@ def test_a_stream_that_is_cut_short_goes_on_where_its_reports_ended(monkeypatch)
                     raise Interrupt
                 yield Number(data=i)
 
-    clerk = clerk_for()
-    assert until_death(Long(), clerk, 1) == ["1.0", "1.1", "1.2", "1.3"]
+    collector = collector_for()
+    assert until_death(Long(), collector, 1) == ["1.0", "1.1", "1.2", "1.3"]
     dies_at[0] = -1
-    assert until_death(Long(), clerk, 1) == [f"1.{i}" for i in range(7)]
-    reports = clerk.news().reports
-    assert [label for r in reports for label, _ in r.made] == [f"1.{i}" for i in range(7)]
+    assert until_death(Long(), collector, 1) == [f"1.{i}" for i in range(7)]
+    reports = collector.take_update().reports
+    assert [label for r in reports for label in r.outputs] == [f"1.{i}" for i in range(7)]
     assert sum(r.counts[0][3] for r in reports) == 7
     assert [r.ended for r in reports] == [False, False, False, True]
 
 
-def test_a_worker_that_was_taken_for_dead_and_lives_is_not_heard_twice():
-    clerk = clerk_for()
-    clerk.begin(0, ["1"])
-    part = Report(0, ("1",), 0, (("1.0", 1), ("1.1", 1)), [(1, 1, 0, 2, 2, 0, 5)], {}, 5, False)
-    clerk.report(part)
-    clerk.report(part)
-    assert clerk.news().reports == [part]
+def test_a_report_that_is_sent_twice_counts_once():
+    collector = collector_for()
+    collector.begin(0, ["1"])
+    part = Report(0, ("1",), 0, ("1.0", "1.1"), [(1, 1, 0, 2, 2, 0, 5)], {}, 5, False)
+    collector.report(part)
+    collector.report(part)
+    assert collector.take_update().reports == [part]
 
 
-@pytest.mark.parametrize("standing", [Standing.NEW, Standing.SUSPECT])
-def test_what_the_clerk_says_of_a_task(standing):
-    clerk = clerk_for()
-    if standing is Standing.SUSPECT:
-        clerk.begin(0, ["a"])
-    assert clerk.begin(0, ["a"]) == [(standing, 0)]
+@pytest.mark.parametrize("status", [TaskStatus.NEW, TaskStatus.SUSPECT])
+def test_the_status_of_a_task(status):
+    collector = collector_for()
+    if status is TaskStatus.SUSPECT:
+        collector.begin(0, ["a"])
+    assert collector.begin(0, ["a"]) == [(status, 0)]
 
 
 def test_no_worker_sets_up_when_the_run_is_over():
-    clerk = clerk_for()
-    assert clerk.begin_setup(0, "a")
-    clerk.close()
-    assert not clerk.begin_setup(0, "b")
+    collector = collector_for()
+    assert collector.begin_setup(0, "a")
+    collector.close()
+    assert not collector.begin_setup(0, "b")
 
 
 def test_workers_that_die_in_their_setup_end_the_run():
-    clerk = clerk_for()
-    assert [clerk.begin_setup(0, "a") for _ in range(4)] == [True, True, True, False]
-    assert "3 workers died in setup()" in clerk.news().fatal
+    collector = collector_for()
+    assert [collector.begin_setup(0, "a") for _ in range(4)] == [True, True, True, False]
+    assert "3 workers died in setup()" in collector.take_update().fatal
 
 
-def test_workers_that_set_up_at_the_same_time_are_not_taken_for_dead():
-    clerk = clerk_for()
-    assert all(clerk.begin_setup(0, f"worker {n}") for n in range(20))
+def test_workers_that_set_up_at_the_same_time_do_not_count_as_dead():
+    collector = collector_for()
+    assert all(collector.begin_setup(0, f"worker {n}") for n in range(20))
     for n in range(20):
-        clerk.set_up(0, f"worker {n}")
-    assert clerk.begin_setup(0, "worker 0")
-    assert not clerk.news().fatal
+        collector.set_up(0, f"worker {n}")
+    assert collector.begin_setup(0, "worker 0")
+    assert not collector.take_update().fatal
 
 
-def test_a_worker_that_starts_again_under_its_name_is_one_worker():
-    clerk = clerk_for()
+def test_a_worker_that_restarts_under_its_name_is_one_worker():
+    collector = collector_for()
     for _ in range(2):
-        clerk.set_up(0, "actor")
-    clerk.torn_down("actor", ["teardown of 'x': oops"])
-    news = clerk.news()
-    assert (news.setups, news.teardowns, news.open_workers) == ([0, 0], [0], 0)
-    assert news.messages == ["teardown of 'x': oops"]
+        collector.set_up(0, "actor")
+    collector.torn_down("actor", ["teardown of 'x': oops"])
+    update = collector.take_update()
+    assert (update.setups, update.teardowns, update.open_workers) == ([0, 0], [0], 0)
+    assert update.messages == ["teardown of 'x': oops"]

@@ -57,7 +57,7 @@ class Watched(io.StringIO):
 def test_blocks_and_documents_are_reported_while_others_are_open(
     ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On Ray Data; Xenna has the same books."""
+    """On Ray Data; Xenna has the same accounts."""
     (tmp_path / "in").mkdir()
     for name in "ab":
         lines = [json.dumps({"id": f"{name}{i}", "text": "some words"}) + "\n" for i in range(30)]

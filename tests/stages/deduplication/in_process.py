@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from gristmill.backends.base import Executor, Plan, RunRecord
-from gristmill.backends.bridge.books import Books
-from gristmill.backends.bridge.clerk import Clerk
-from gristmill.backends.bridge.initial import packed
-from gristmill.backends.bridge.unit import StepBench
+from gristmill.backends.bridge.accounts import RunAccounts
+from gristmill.backends.bridge.collector import Collector
+from gristmill.backends.bridge.initial import pack_initial
+from gristmill.backends.bridge.unit import UnitRunner
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.step_runner import StepRunner
@@ -37,12 +37,12 @@ class InProcess(Executor):
 
     def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
         self.plans.append(plan)
-        books = Books(plan, self.ignore_failures)
-        clerk = Clerk(b"", [1] * len(plan.steps))
+        accounts = RunAccounts(plan, self.ignore_failures)
+        collector = Collector(b"", [1] * len(plan.steps))
         outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
         local = LocalNames()
         try:
-            tasks = [(task.label, task.payload) for task in packed(initial_tasks, books, local)]
+            tasks = list(pack_initial(initial_tasks, accounts, local))
             for number, (step, documents) in enumerate(zip(plan.steps, plan.documents(), strict=True)):
                 if not tasks:
                     break
@@ -50,16 +50,15 @@ class InProcess(Executor):
                 for stage in runner.stages:
                     stage.preload()
                 runner.setup(WorkerMetadata("0", "here", 1.0))
-                clerk.set_up(number, str(number))
-                made = [x for task in tasks for x in StepBench(runner, number, 1, clerk).run([task])]
-                tasks = [(x.label, x.payload) for x in made]
-                clerk.torn_down(str(number), [error.error for error in runner.teardown()])
-                books.take(clerk.news())
+                collector.set_up(number, str(number))
+                tasks = [x for task in tasks for x in UnitRunner(runner, number, 1, collector).run([task])]
+                collector.torn_down(str(number), [error.error for error in runner.teardown()])
+                accounts.add(collector.take_update())
             for label, payload in tasks if outputs.wanted else ():
                 outputs.add(label, payload)
-            if left := clerk.running():
+            if left := collector.running():
                 raise PipelineError(f"tasks that did not end: {left}")
-            return books.record(outputs)
+            return accounts.record(outputs)
         finally:
-            books.close()
+            accounts.close()
             local.close()

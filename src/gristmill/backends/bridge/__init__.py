@@ -1,5 +1,5 @@
-"""What executors on other people's schedulers share: the clerk who keeps count, and how a batch of tasks is run.
+"""What the executors on other schedulers share: the collector, which counts each result once, and how a unit is run.
 
-Ray Data and Xenna decide what runs where. Of gristmill they get a step as a function from packed tasks to packed tasks
-that never raises because of a task; what a step did is told to the clerk, and by the clerk to the driver's books.
+Ray Data and Xenna decide what runs where. They see a step as a function from packed tasks to packed tasks that never
+raises because of a task. Workers report to the collector, and the driver copies its updates into the run's accounts.
 """

@@ -1,9 +1,8 @@
-"""The Ray cluster that a bridge runs on: joined, or started for the run and stopped with it."""
+"""What a bridge needs of a Ray cluster: a node for the collector, and capacity for each step."""
 
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,36 +10,37 @@ from types import ModuleType
 from typing import Any
 
 from gristmill.backends.base import Plan, Step
-from gristmill.backends.bridge.clerk import Clerk
-from gristmill.backends.bridge.process import NAMESPACE, RemoteClerk
+from gristmill.backends.bridge.collector import Collector
+from gristmill.backends.bridge.process import NAMESPACE, RemoteCollector
 from gristmill.backends.engine import machine
 from gristmill.core import loss
 from gristmill.errors import PlanError
+from gristmill.logs import logger
 from gristmill.stages.resources import Resources
 
 _GB = 2**30
 
 
 @contextmanager
-def at_work(ray: ModuleType, stages: bytes, attempts: list[int]) -> Iterator[RemoteClerk]:
-    """A clerk for one run, on the driver's node."""
+def running_collector(ray: ModuleType, stages: bytes, attempts: list[int]) -> Iterator[RemoteCollector]:
+    """Start a collector for one run, on the driver's node."""
     name = f"gristmill-{uuid.uuid4().hex[:12]}"
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
     options = {"name": name, "namespace": NAMESPACE, "num_cpus": 0, "scheduling_strategy": here}
-    actor = ray.remote(Clerk).options(**options).remote(stages, attempts)
+    actor = ray.remote(Collector).options(**options).remote(stages, attempts)
     message = loss.describe(ray.get_runtime_context().gcs_address, loss.TIMEOUT_S)
 
     def lost() -> None:
-        """Ray Data and Xenna wait for the cluster. In a moment Ray ends this process for that reason."""
-        print(f"gristmill: the run is stopped: {message}", file=sys.stderr, flush=True)
+        """Report the loss: Ray Data and Xenna wait for the cluster until Ray ends this process."""
+        logger.error("the run is stopped: %s", message)
 
     pulse = loss.Pulse(ray)
     watch = loss.LossWatch(lambda: pulse.answered_at, loss.TIMEOUT_S, lost)
     try:
         ray.get(actor.running.remote())
-        yield RemoteClerk(name)
+        yield RemoteCollector(name)
     finally:
         watch.close()
         pulse.close()
@@ -55,28 +55,28 @@ def attempts_of(plan: Plan, most: int) -> list[int]:
 
 
 def gpus_of(resources: Resources, gpu_bytes: int) -> float:
-    """The GPUs of a worker: what it asks for, or the share of a GPU that has the memory."""
+    """Return the GPUs of a worker: its request, or the share of a GPU that has the requested memory."""
     if not resources.gpu_memory_gb:
         return resources.gpus
     return round(min(1.0, resources.gpu_memory_gb * _GB / gpu_bytes), 4)
 
 
 def smallest_gpu(ray: ModuleType, plan: Plan, gpu_memory_gb: float | None) -> int:
-    """Bytes of the smallest GPU of the cluster, if a step asks by memory; else 0."""
+    """Return the bytes of the smallest GPU of the cluster if a step asks by memory, else 0."""
     asking = [step for step in plan.steps if step.resources.gpu_memory_gb]
     if not asking:
         return 0
     if gpu_memory_gb:
         return _checked(asking, int(gpu_memory_gb * _GB))
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    look = ray.remote(num_cpus=0, max_retries=2)(_gpu_sizes)
+    measure = ray.remote(num_cpus=0, max_retries=2)(_gpu_sizes)
     nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]
-    asked = [look.options(scheduling_strategy=strategy(node["NodeID"], soft=False)).remote() for node in nodes]
+    asked = [measure.options(scheduling_strategy=strategy(node["NodeID"], soft=False)).remote() for node in nodes]
     sizes = [size for found in ray.get(asked) for size in found]
     if not sizes:
         raise PlanError(
             f"stage {asking[0].stages[0].name!r} asks for gpu_memory_gb, but how much the cluster's GPUs have is not "
-            'known (no nvidia-smi on its GPU nodes): say it with the option "gpu_memory_gb", or ask for gpus.'
+            'known (no nvidia-smi on its GPU nodes): give it as the option "gpu_memory_gb", or ask for gpus.'
         )
     return _checked(asking, min(sizes))
 
@@ -97,7 +97,7 @@ def _checked(asking: list[Step], size: int) -> int:
 
 
 def check_fits(step: Step, gpus: float, nodes: list[dict[str, Any]]) -> None:
-    """Raise `PlanError` unless some node has room for a worker of the step."""
+    """Raise `PlanError` unless some node has the capacity for a worker of the step."""
     wanted = {"CPU": step.resources.cpus, "GPU": gpus, "memory": step.resources.memory_gb * _GB}
     if not any(all(node.get(name, 0.0) >= n for name, n in wanted.items()) for node in nodes):
         most = {name: max((node.get(name, 0.0) for node in nodes), default=0.0) for name in wanted}

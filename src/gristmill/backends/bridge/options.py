@@ -1,40 +1,44 @@
-"""Reading the options of a bridge: a dict of the user's into a dataclass, or an error that helps."""
+"""The options that the bridges share, and checks of options."""
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
-from gristmill.backends.engine.executor_config import ConfigError
-
-T = TypeVar("T")
+from gristmill.backends.bridge.progress import VIEWS
+from gristmill.backends.engine.executor_config import ConfigError, ExecutorConfig
 
 
-def read_options(kind: type[T], who: str, options: Mapping[str, Any] | None) -> T:
-    """``kind`` made of the user's options. A name that it does not know is a `ConfigError`."""
-    if options is not None and not isinstance(options, Mapping):
-        raise ConfigError(f"config is a dict of options, not {options!r}")
-    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
-    for name in options or {}:
-        if name not in names:
-            near = difflib.get_close_matches(str(name), names, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"The options are: {', '.join(names)}."
-            raise ConfigError(f"{who} has no option {name!r}. {hint}")
-    return kind(**(options or {}))
+@dataclass(frozen=True)
+class BridgeConfig(ExecutorConfig):
+    """Options with their defaults."""
+
+    address: str | None = None
+    """Address of the cluster; None is the one this process is connected to, RAY_ADDRESS, or a new one on this host."""
+    ignore_failures: bool = False
+    max_attempts: int = 3
+    gpu_memory_gb: float | None = None
+    """Memory of the smallest GPU, for stages that ask by memory; None measures it."""
+    view: str = "auto"
+    """``auto`` and ``lines`` write a line of progress now and then; ``off`` does not."""
+    logging_interval: float = 60
+    """Seconds between two lines of progress; the first comes after 5 s."""
+
+    def _check(self) -> None:
+        check_flag("ignore_failures", self.ignore_failures)
+        check_choice("view", self.view, VIEWS)
+        check_number("logging_interval", self.logging_interval)
+        if isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int) or self.max_attempts < 1:
+            raise ConfigError(f"max_attempts is a whole number of at least 1, not {self.max_attempts!r}")
+        if self.gpu_memory_gb is not None:
+            check_number("gpu_memory_gb", self.gpu_memory_gb)
 
 
-def check_number(name: str, value: Any, *, above: float = 0.0, most: float = math.inf) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not above < value <= most:
+def check_number(name: str, value: Any, *, most: float = math.inf) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
         limit = f" and at most {most:g}" if most < math.inf else ""
-        raise ConfigError(f"{name} is a number above {above:g}{limit}, not {value!r}")
-
-
-def check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name} is a whole number of at least 1, not {value!r}")
+        raise ConfigError(f"{name} is a number above 0{limit}, not {value!r}")
 
 
 def check_flag(name: str, value: Any) -> None:

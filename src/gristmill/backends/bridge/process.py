@@ -1,4 +1,4 @@
-"""What a Ray process must have to work on a step: the stages, the node's setup, and its own."""
+"""One step in a Ray process: loading its stages, the setup of the node and of the worker, and the teardown."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import os
 import pickle
 import tempfile
 import time
+from dataclasses import dataclass
 from typing import Any
 
-from gristmill.backends.bridge.clerk import Standing
+from gristmill.backends.bridge.collector import CollectorUpdate, TaskStatus
 from gristmill.backends.bridge.reports import Report
-from gristmill.backends.bridge.unit import StepBench, StoppedError
+from gristmill.backends.bridge.unit import StoppedError, UnitRunner
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.threads import limit_threads
 from gristmill.backends.step_runner import Documents, StageError, StepRunner, overrides
@@ -24,8 +25,8 @@ _WAIT_S = 0.1
 Stages = tuple[ProcessingStage[Any, Any], ...]
 
 
-class RemoteClerk:
-    """The clerk of a run, by his name; each call returns when he has taken note."""
+class RemoteCollector:
+    """The collector of a run, found by its actor name. Each call returns when the collector has handled it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,47 +42,63 @@ class RemoteClerk:
             self._actor = ray.get_actor(self.name, namespace=NAMESPACE)
         return ray.get(getattr(self._actor, method).remote(*arguments))
 
-    def begin(self, step: int, labels: list[str]) -> list[tuple[Standing, int]]:
-        found: list[tuple[Standing, int]] = self.call("begin", step, labels)
+    def take_update(self) -> CollectorUpdate:
+        update: CollectorUpdate = self.call("take_update")
+        return update
+
+    def begin(self, step: int, labels: list[str]) -> list[tuple[TaskStatus, int]]:
+        found: list[tuple[TaskStatus, int]] = self.call("begin", step, labels)
         return found
 
     def report(self, report: Report) -> None:
         self.call("report", report)
 
-    def fail(self, words: str) -> None:
-        self.call("fail", words)
+    def fail(self, reason: str) -> None:
+        self.call("fail", reason)
 
 
 _loaded: dict[str, tuple[list[Stages], list[Documents | None]]] = {}
 """The stages of the run that this process works for."""
 
 
-def stages_of(clerk: RemoteClerk) -> tuple[list[Stages], list[Documents | None]]:
-    """The stages of each step, loaded once in a process."""
-    found = _loaded.get(clerk.name)
+def stages_of(collector: RemoteCollector) -> tuple[list[Stages], list[Documents | None]]:
+    """Return the stages of each step, loaded once in a process."""
+    found = _loaded.get(collector.name)
     if found is None:
-        steps, classes, documents = pickle.loads(clerk.call("give_stages"))
+        steps, classes, documents = pickle.loads(collector.call("give_stages"))
         learn_names(classes)
         _loaded.clear()
-        found = _loaded[clerk.name] = (steps, documents)
+        found = _loaded[collector.name] = (steps, documents)
     return found
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """What a process needs to run a step."""
+
+    collector: RemoteCollector
+    step: int
+    attempts: int
+    wanted: bool = True
+    """Whether its outputs are used."""
 
 
 class StepProcess:
     """One step in one process, from its setup to its teardown."""
 
-    def __init__(self, clerk: RemoteClerk, step: int, attempts: int) -> None:
-        steps, documents = stages_of(clerk)
-        self.clerk = clerk
-        self.step = step
-        self.stages = steps[step]
-        self.runner = StepRunner(self.stages, None, documents[step])
-        self.bench = StepBench(self.runner, step, attempts, clerk)
+    def __init__(self, work: StepWork) -> None:
+        steps, documents = stages_of(work.collector)
+        self.work = work
+        self.collector = work.collector
+        self.step = work.step
+        self.stages = steps[work.step]
+        self.runner = StepRunner(self.stages, None, documents[work.step])
+        self.units = UnitRunner(self.runner, work.step, work.attempts, work.collector)
         self.worker = f"{os.getpid()}-{time.monotonic_ns()}"
         self.is_set_up = False
 
     def prepare(self) -> None:
-        """What comes before any work in a process."""
+        """Limit threads and preload the stages, before any task."""
         limit_threads(self.stages[0].resources.cpus)
         try:
             for stage in self.stages:
@@ -90,15 +107,15 @@ class StepProcess:
             self._stop(f"preload of {self.runner.stages[0].name!r} failed: {type(error).__name__}: {error}")
 
     def set_up_node(self, node: str, worker: WorkerMetadata) -> None:
-        """Run `setup_on_node` unless it was run on this node; one process at a time.
+        """Run `setup_on_node` unless it was run on this node, in one process at a time.
 
-        The lock goes with the process that holds it, so one that dies in the middle is replaced by the next.
+        The lock is released when its process ends. If that process dies during setup, the next one runs it.
         """
         if not any(overrides(stage, "setup_on_node") for stage in self.stages):
             return
-        path = os.path.join(tempfile.gettempdir(), f"{self.clerk.name}-{node}-{self.step}.lock")
-        while not self.clerk.call("is_node_set_up", self.step, node):
-            # in a folder for all: a link that another user left there is not followed
+        path = os.path.join(tempfile.gettempdir(), f"{self.collector.name}-{node}-{self.step}.lock")
+        while not self.collector.call("is_node_set_up", self.step, node):
+            # every user can write to this folder: a link that another user left there is not followed
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "w") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,11 +123,11 @@ class StepProcess:
                     time.sleep(_WAIT_S)
                     continue
                 try:
-                    if not self.clerk.call("is_node_set_up", self.step, node):
+                    if not self.collector.call("is_node_set_up", self.step, node):
                         self.run_node_setup(node, worker)
-                        self.clerk.call("node_set_up", self.step, node)
+                        self.collector.call("node_set_up", self.step, node)
                 finally:
-                    with contextlib.suppress(FileNotFoundError):  # another may have been quicker
+                    with contextlib.suppress(FileNotFoundError):  # another process may have removed it
                         os.unlink(path)
 
     def run_node_setup(self, node: str, worker: WorkerMetadata) -> None:
@@ -121,7 +138,7 @@ class StepProcess:
 
     def set_up(self, worker: WorkerMetadata) -> None:
         """Set the stages up, unless the run is over."""
-        if not self.clerk.call("begin_setup", self.step, self.worker):
+        if not self.collector.call("begin_setup", self.step, self.worker):
             raise StoppedError("the run is over")
         try:
             self.runner.setup(worker)
@@ -129,18 +146,18 @@ class StepProcess:
             self.runner.teardown()
             self._stop(f"setup of {self._name(error)} failed: {error.error}\n{error.detail}")
         limit_threads(self.stages[0].resources.cpus)  # the setup may have loaded libraries
-        self.clerk.call("set_up", self.step, self.worker)
+        self.collector.call("set_up", self.step, self.worker)
         self.is_set_up = True
 
     def tear_down(self) -> None:
         if self.is_set_up:
             self.is_set_up = False
             errors = [f"teardown of {self._name(x)}: {x.error}" for x in self.runner.teardown()]
-            self.clerk.call("torn_down", self.worker, errors)
+            self.collector.call("torn_down", self.worker, errors)
 
     def _name(self, error: StageError) -> str:
         return repr(self.stages[error.stage].name)
 
-    def _stop(self, words: str) -> None:
-        self.clerk.call("fail", words.strip())
-        raise StoppedError(words.strip()) from None
+    def _stop(self, reason: str) -> None:
+        self.collector.fail(reason.strip())
+        raise StoppedError(reason.strip()) from None

@@ -1,23 +1,21 @@
-"""What a worker tells the clerk."""
+"""What a worker reports to the collector."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A task that came out of a step."""
+class PackedTask(NamedTuple):
+    """A task between two steps."""
 
     label: str
-    items: int
     payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """A task, or the items ``start`` up to ``stop`` of it, that failed for good."""
+    """A task, or its items ``start`` to ``stop``, that failed in all its attempts."""
 
     label: str
     start: int
@@ -29,23 +27,23 @@ class GivenUp:
     detail: str
     story: tuple[str, ...]
     counts: list[tuple[int, ...]]
-    """Of the last attempt; empty if its worker died."""
+    """The counts of the last attempt; empty if its worker died."""
     payload: bytes | None
     """The task, where documents are accounted for."""
     partly: bool
-    """Whether a part of what it makes has gone on."""
+    """Whether some of its outputs were passed on already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of tasks of a step since the last report on them. The tasks of one report begin and end together."""
+    """What tasks of a step did since their last report. The tasks of one report begin and end together."""
 
     step: int
     labels: tuple[str, ...]
     first: int
     """How many outputs of these tasks were reported before."""
-    made: tuple[tuple[str, int], ...]
-    """Label and items of each new output."""
+    outputs: tuple[str, ...]
+    """The labels of the new outputs."""
     counts: list[tuple[int, ...]]
     entries: dict[int, dict[str, Any]]
     """The account of documents by block."""
@@ -53,4 +51,4 @@ class Report:
     ended: bool
     given_up: tuple[GivenUp, ...] = ()
     lost: bool = False
-    """Nothing of the (only) task got through."""
+    """The (only) task has no outputs, because it failed."""

@@ -1,4 +1,4 @@
-"""Running a batch of tasks of one step so that a bad one costs itself only."""
+"""Running a unit, a batch of tasks of one step, so that a task that fails does not fail the others."""
 
 from __future__ import annotations
 
@@ -6,152 +6,152 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Protocol
 
-from gristmill.backends.bridge.clerk import Standing
-from gristmill.backends.bridge.reports import GivenUp, Made, Report
+from gristmill.backends.bridge.collector import TaskStatus
+from gristmill.backends.bridge.reports import GivenUp, PackedTask, Report
 from gristmill.backends.engine.payload import load_task, pack
 from gristmill.backends.step_runner import StageError, StepRunner, details, one_line, overrides
 from gristmill.tasks import Task
-
-Packed = tuple[str, bytes]
-"""A task on its way: its label and its payload."""
 
 _CHUNK_OUTPUTS = 256
 _CHUNK_BYTES = 16 << 20
 _CHUNK_NS = 200_000_000
 _BAD_AT_ONCE = 8
 _BAD_PARTS = 64
-"""Parts of one task that may fail, without and with others that do not, before the search for bad items ends."""
+"""How many parts of one task may fail before the search for bad items ends: if none, and if some, succeeded."""
 
 
-class ClerkOffice(Protocol):
-    """The clerk as workers see him: calls that return when he has taken note."""
+class CollectorClient(Protocol):
+    """The collector as workers see it: calls that return when it has stored what they report."""
 
-    def begin(self, step: int, labels: list[str]) -> list[tuple[Standing, int]]: ...
+    def begin(self, step: int, labels: list[str]) -> list[tuple[TaskStatus, int]]: ...
     def report(self, report: Report) -> None: ...
-    def fail(self, words: str) -> None: ...
+    def fail(self, reason: str) -> None: ...
 
 
 class StoppedError(RuntimeError):
-    """The run cannot continue; the clerk knows why."""
+    """The run cannot continue; the collector knows why."""
 
 
-class StepBench:
-    """A step in a worker, ready to run batches of its tasks.
+class UnitRunner:
+    """Runs units of one step in a worker.
 
-    What a stage raises is tried again, then narrowed down and given up, with the clerk's knowledge: `run` itself
-    raises nothing because of a task, but `StoppedError` if the code of a stage is wrong. A report precedes the outputs
-    that it speaks of, so what follows from them is never reported first.
+    If a stage raises, the task is tried again, then split, then given up; `run` raises nothing because of a task, but
+    `StoppedError` if the code of a stage is wrong. A report precedes the outputs that it lists, so the results of a
+    later step are never reported first.
     """
 
-    def __init__(self, runner: StepRunner, step: int, attempts: int, clerk: ClerkOffice) -> None:
+    def __init__(self, runner: StepRunner, step: int, attempts: int, collector: CollectorClient) -> None:
         self.runner = runner
         self.step = step
         self.attempts = attempts
-        self.clerk = clerk
+        self.collector = collector
         self._together = len(runner.stages) == 1 and overrides(runner.stages[0], "process_batch")
 
-    def run(self, tasks: Sequence[Packed]) -> Iterator[Made]:
-        """What the tasks become, as it is made."""
+    def run(self, tasks: Sequence[PackedTask]) -> Iterator[PackedTask]:
+        """Yield the outputs of the tasks as they are made."""
         if len(tasks) == 1 or not self._together:
             for task in tasks:
-                yield from self._alone(task)
+                yield from self._run_alone(task)
             return
-        standings = [standing for standing, _ in self.clerk.begin(self.step, [label for label, _ in tasks])]
-        if all(standing is Standing.NEW for standing in standings):
-            yield from self._group(tasks)
+        found = self.collector.begin(self.step, [task.label for task in tasks])
+        with_status = [(task, status) for task, (status, _) in zip(tasks, found, strict=True)]
+        new = [task for task, status in with_status if status is TaskStatus.NEW]
+        if len(new) == len(tasks):
+            yield from self._run_group(tasks)
             return
-        again = [task for task, standing in zip(tasks, standings, strict=True) if standing is Standing.DONE]
-        new = [task for task, standing in zip(tasks, standings, strict=True) if standing is Standing.NEW]
-        for task, standing in zip(tasks, standings, strict=True):
-            if standing not in (Standing.DONE, Standing.NEW):
-                yield from self._alone(task)
-        if again:
-            yield from self._group(again)
+        for task, status in with_status:
+            if status not in (TaskStatus.DONE, TaskStatus.NEW):
+                yield from self._run_alone(task)
+        if done := [task for task, status in with_status if status is TaskStatus.DONE]:
+            yield from self._run_group(done)
         if new:
             yield from self.run(new)
 
     # A group ----------------------------------------------------------------------------------------------------
 
-    def _group(self, tasks: Sequence[Packed]) -> Iterator[Made]:
-        """Run tasks that were begun together; halves if that fails."""
+    def _run_group(self, tasks: Sequence[PackedTask]) -> Iterator[PackedTask]:
+        """Run tasks that were begun together. If that fails, run each half."""
         if len(tasks) == 1:
-            yield from _Attempts(self, tasks[0], 0).run()
+            yield from _TaskAttempts(self, tasks[0], 0).run()
             return
         start = time.perf_counter_ns()
         try:
-            loaded = [_load(task) for task in tasks]
-            made = [self._made(output) for _, output in self.runner.run(loaded)]
+            loaded = [load_task(*task, 0, 0) for task in tasks]
+            outputs = [self.packed(output) for _, output in self.runner.run(loaded)]
         except StageError as error:
             self.check_run_continues(error)
             self.runner.reset_counts()
             middle = len(tasks) // 2
-            yield from self._group(tasks[:middle])
-            yield from self._group(tasks[middle:])
+            yield from self._run_group(tasks[:middle])
+            yield from self._run_group(tasks[middle:])
             return
-        self._tell(tuple(label for label, _ in tasks), 0, made, start, ended=True)
-        yield from made
+        self.report(tuple(task.label for task in tasks), 0, outputs, start, ended=True)
+        yield from outputs
 
     # A task -----------------------------------------------------------------------------------------------------
 
-    def _alone(self, task: Packed) -> Iterator[Made]:
-        label = task[0]
-        standing, reported = self.clerk.begin(self.step, [label])[0]
-        if standing is Standing.GIVEN_UP:
-            words = f"its worker died {self.attempts} times while it ran this task alone"
-            self._give_up_crashed(task, words, reported)
-            return
-        yield from _Attempts(self, task, reported).run()
+    def _run_alone(self, task: PackedTask) -> Iterator[PackedTask]:
+        status, reported = self.collector.begin(self.step, [task.label])[0]
+        if status is TaskStatus.GIVEN_UP:
+            self._give_up_crashed(task, reported)
+        else:
+            yield from _TaskAttempts(self, task, reported).run()
 
-    def _give_up_crashed(self, task: Packed, words: str, reported: int) -> None:
-        label, payload = task
+    def _give_up_crashed(self, task: PackedTask, reported: int) -> None:
+        error = f"its worker died {self.attempts} times while it ran this task alone"
         given_up = GivenUp(
-            label=label,
+            label=task.label,
             start=0,
             stop=0,
             items=_items(task),
             stage=0,
-            error=words,
+            error=error,
             detail="",
-            story=(words, "the task given up"),
+            story=(error, "the task given up"),
             counts=[],
-            payload=payload if self.runner.documents is not None else None,
+            payload=self.kept_payload(task),
             partly=reported > 0,
         )
-        self.clerk.report(Report(self.step, (label,), reported, (), [], {}, 0, True, (given_up,), lost=not reported))
+        report = Report(self.step, (task.label,), reported, (), [], {}, 0, True, (given_up,), lost=not reported)
+        self.collector.report(report)
+
+    def kept_payload(self, task: PackedTask) -> bytes | None:
+        """The payload of a task that is given up, where documents are accounted for."""
+        return task.payload if self.runner.documents is not None else None
 
     def check_run_continues(self, error: StageError) -> None:
         """Raise `StoppedError` after an error that ends the run."""
         if error.ends_run:
-            self.clerk.fail(error.error)
+            self.collector.fail(error.error)
             raise StoppedError(error.error) from None
 
-    # Telling ----------------------------------------------------------------------------------------------------
+    # Reports ----------------------------------------------------------------------------------------------------
 
-    def _made(self, task: Task[Any]) -> Made:
+    def packed(self, task: Task[Any]) -> PackedTask:
+        """Pack an output. Raises `StageError`."""
         try:
-            payload = b"".join(pack(task))
-            return Made(task.task_id, int(task.num_items), payload)
+            return PackedTask(task.task_id, b"".join(pack(task)))
         except Exception as error:  # pickling runs the user's code, on whatever the stage put into the task
-            words = f"what it returned cannot be passed on: {one_line(error)}"
-            raise StageError(len(self.runner.stages) - 1, words, details(error)) from None
+            reason = f"what it returned cannot be passed on: {one_line(error)}"
+            raise StageError(len(self.runner.stages) - 1, reason, details(error)) from None
 
-    def _tell(
+    def report(
         self,
         labels: tuple[str, ...],
         first: int,
-        made: Sequence[Made],
+        outputs: Sequence[PackedTask],
         start: int,
         *,
         ended: bool,
         given_up: Sequence[GivenUp] = (),
         lost: bool = False,
     ) -> None:
-        self.clerk.report(
+        self.collector.report(
             Report(
                 step=self.step,
                 labels=labels,
                 first=first,
-                made=tuple((x.label, x.items) for x in made),
+                outputs=tuple(output.label for output in outputs),
                 counts=self.runner.take_counts(),
                 entries=self.runner.take_entries(),
                 busy_ns=time.perf_counter_ns() - start,
@@ -162,35 +162,34 @@ class StepBench:
         )
 
 
-Trial = Generator[Made, None, tuple[StageError | None, list[str]]]
-"""What is made; at its end the last error, if there was one, and what happened."""
+Trial = Generator[PackedTask, None, tuple[StageError | None, list[str]]]
+"""Yields outputs; returns the last error, if there was one, and the story of the attempts."""
 
 
-class _Attempts:
-    """One task, tried as often as it may be, then in parts.
+class _TaskAttempts:
+    """One task, tried as often as allowed, then in parts.
 
-    Outputs are numbered in the order in which they are made, which is the same each time. Those that were reported
-    before (by an attempt that failed, or by a worker that died) are not reported again.
+    Outputs are numbered in the order in which they are made, which is the same in each attempt. Those that were
+    reported before (by an attempt that failed, or by a worker that died) are not reported again.
     """
 
-    def __init__(self, bench: StepBench, task: Packed, reported: int) -> None:
-        self.bench = bench
+    def __init__(self, unit: UnitRunner, task: PackedTask, reported: int) -> None:
+        self.unit = unit
         self.task = task
-        self.label = task[0]
         self.reported = reported
-        """Outputs that the clerk knows of."""
+        """Outputs that the collector knows."""
         self.passed = 0
-        """Outputs that have gone on from here."""
-        self.rest: list[Made] = []
-        """Made by an attempt that succeeded, and not reported yet."""
+        """Outputs that were passed on from here."""
+        self.rest: list[PackedTask] = []
+        """Outputs of an attempt that succeeded, not reported yet."""
         self.given_up: list[GivenUp] = []
         self.good_parts = 0
         self.start = time.perf_counter_ns()
 
-    def run(self) -> Iterator[Made]:
-        error, story = yield from self._try(0, 0, self.bench.attempts)
+    def run(self) -> Iterator[PackedTask]:
+        error, story = yield from self._try(0, 0, self.unit.attempts)
         if error is not None:
-            yield from self._convict(0, 0, 0, error, story)
+            yield from self._split_or_give_up(0, 0, 0, error, story)
         lost = bool(self.given_up) and not self.good_parts and not self.reported
         yield from self._pass_on(self.rest, ended=True, lost=lost)
 
@@ -204,29 +203,29 @@ class _Attempts:
                 yield from self._attempt(start, stop, base)
                 return None, story
             except StageError as failure:
-                self.bench.check_run_continues(failure)
+                self.unit.check_run_continues(failure)
                 error = failure
                 story.append(f"attempt {attempt} failed: {failure.error}")
         return error, story
 
-    def _attempt(self, start: int, stop: int, base: int) -> Iterator[Made]:
-        bench, runner = self.bench, self.bench.runner
+    def _attempt(self, start: int, stop: int, base: int) -> Iterator[PackedTask]:
+        runner = self.unit.runner
         runner.reset_counts()
         number = base
         self.rest = []
         size, begun = 0, time.perf_counter_ns()
         try:
-            for _, task in runner.run([_load(self.task, start, stop)]):
-                made = bench._made(task)
+            for _, task in runner.run([load_task(*self.task, start, stop)]):
+                output = self.unit.packed(task)
                 number += 1
                 if number <= self.reported:
                     runner.reset_counts()
                     if number > self.passed:
                         self.passed = number
-                        yield made
+                        yield output
                     continue
-                self.rest.append(made)
-                size += len(made.payload)
+                self.rest.append(output)
+                size += len(output.payload)
                 slow = runner.streams and time.perf_counter_ns() - begun > _CHUNK_NS
                 if slow or size > _CHUNK_BYTES or len(self.rest) >= _CHUNK_OUTPUTS:
                     yield from self._pass_on(self.rest)
@@ -235,42 +234,47 @@ class _Attempts:
             self.rest = []
             raise
 
-    def _pass_on(self, made: list[Made], *, ended: bool = False, lost: bool = False) -> Iterator[Made]:
+    def _pass_on(self, outputs: list[PackedTask], *, ended: bool = False, lost: bool = False) -> Iterator[PackedTask]:
         self.rest = []
         given_up = self.given_up if ended else ()
-        first, start = self.reported, self.start
-        self.bench._tell((self.label,), first, made, start, ended=ended, given_up=given_up, lost=lost)
+        self.unit.report(
+            (self.task.label,), self.reported, outputs, self.start, ended=ended, given_up=given_up, lost=lost
+        )
         self.start = time.perf_counter_ns()
-        self.reported += len(made)
+        self.reported += len(outputs)
         self.passed = max(self.passed, self.reported)
-        yield from made
+        yield from outputs
 
     # Parts ------------------------------------------------------------------------------------------------------
 
-    def _convict(self, start: int, stop: int, base: int, error: StageError, story: list[str]) -> Iterator[Made]:
-        """A task or part failed for good: try it in halves if it can be cut, else give it up.
+    def _split_or_give_up(
+        self, start: int, stop: int, base: int, error: StageError, story: list[str]
+    ) -> Iterator[PackedTask]:
+        """Try each half of a task or part whose attempts all failed; give it up if it cannot be split.
 
         ``base`` outputs had been passed on before it was tried.
         """
-        bench = self.bench
         partly = self.passed > base
-        items = 0 if partly else stop - start if stop else self._cuttable()
-        if items > 1 and self._is_worth_cutting():
-            story = [*story, f"its {items} items are tried in halves"]
-            middle = start + items // 2
-            for a, b in ((start, middle), (middle, start + items)):
-                before = self.passed
-                failure, more = yield from self._try(a, b, bench.attempts if b - a == 1 else 1)
-                if failure is None:
-                    self.good_parts += 1
-                    yield from self._pass_on(self.rest)
-                else:
-                    yield from self._convict(a, b, before, failure, [*story, *more])
+        items = 0 if partly else stop - start if stop else self._splittable_items()
+        if items <= 1 or not self._is_worth_splitting():
+            self._give_up(start, stop, error, story, partly)
             return
+        story = [*story, f"its {items} items are tried in halves"]
+        middle = start + items // 2
+        for a, b in ((start, middle), (middle, start + items)):
+            before = self.passed
+            failure, more = yield from self._try(a, b, self.unit.attempts if b - a == 1 else 1)
+            if failure is None:
+                self.good_parts += 1
+                yield from self._pass_on(self.rest)
+            else:
+                yield from self._split_or_give_up(a, b, before, failure, [*story, *more])
+
+    def _give_up(self, start: int, stop: int, error: StageError, story: list[str], partly: bool) -> None:
         what = f"items {start} to {stop - 1}" if stop else "the task"
         self.given_up.append(
             GivenUp(
-                label=self.label,
+                label=self.task.label,
                 start=start,
                 stop=stop,
                 items=stop - start if stop else _items(self.task),
@@ -278,35 +282,30 @@ class _Attempts:
                 error=error.error,
                 detail=error.detail,
                 story=(*story, f"{what} given up"),
-                counts=bench.runner.take_counts(),
-                payload=self.task[1] if bench.runner.documents is not None else None,
+                counts=self.unit.runner.take_counts(),
+                payload=self.unit.kept_payload(self.task),
                 partly=partly,
             )
         )
-        bench.runner.reset_counts()
+        self.unit.runner.reset_counts()
 
-    def _cuttable(self) -> int:
-        """Items of the whole task, if it can be cut."""
-        if not all(stage.split_on_failure for stage in self.bench.runner.stages):
+    def _splittable_items(self) -> int:
+        """Items of the whole task; 0 if it cannot be split."""
+        if not all(stage.split_on_failure for stage in self.unit.runner.stages):
             return 0
         try:
-            task = _load(self.task)
+            task = load_task(*self.task, 0, 0)
             return int(task.num_items) if type(task).slice is not Task.slice else 0
         except Exception:  # num_items may be the user's code, and broken
             return 0
 
-    def _is_worth_cutting(self) -> bool:
+    def _is_worth_splitting(self) -> bool:
         bad = len(self.given_up)
         return bad < _BAD_PARTS and (self.good_parts > 0 or bad < _BAD_AT_ONCE)
 
 
-def _load(packed: Packed, start: int = 0, stop: int = 0) -> Task[Any]:
-    """The task as it was when it came, or a part of it."""
-    return load_task(*packed, start, stop)
-
-
-def _items(packed: Packed) -> int:
+def _items(task: PackedTask) -> int:
     try:
-        return int(_load(packed).num_items)
+        return int(load_task(*task, 0, 0).num_items)
     except Exception:  # num_items may be the user's code, and broken
         return 1

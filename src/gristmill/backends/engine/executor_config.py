@@ -22,15 +22,38 @@ class ConfigError(PipelineError):
 
 
 @dataclass(frozen=True)
-class EngineConfig:
+class ExecutorConfig:
+    """Options of an executor, with their defaults."""
+
+    executor: ClassVar[str] = ""
+    """The executor that has these options."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | None) -> Self:
+        """Check options given by the user. Raises `ConfigError`."""
+        if options is not None and not isinstance(options, Mapping):
+            raise ConfigError(f"config is a dict of options, not {options!r}")
+        names = [f.name for f in fields(cls)]
+        for name in options or {}:
+            if name not in names:
+                near = difflib.get_close_matches(str(name), names, 1)
+                hint = f"Did you mean {near[0]!r}?" if near else f"The options are: {', '.join(names)}."
+                raise ConfigError(f"{cls.executor} has no option {name!r}. {hint}")
+        config = cls(**(options or {}))
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        """Raise `ConfigError` if a value makes no sense."""
+
+
+@dataclass(frozen=True)
+class EngineConfig(ExecutorConfig):
     """Options with their defaults.
 
     Sizes are bytes or text such as ``"8GB"`` or ``"512MB"``, in any case. Units are powers of 1024: "8GB" is "8GiB" and
     is the 8 of ``Resources(memory_gb=8)``.
     """
-
-    executor: ClassVar[str] = ""
-    """Whose options these are."""
 
     execution_mode: str = "streaming"
     autoscale_interval_s: float = 30.0
@@ -53,17 +76,7 @@ class EngineConfig:
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> Self:
-        """Check options given by the user. Raises `ConfigError`."""
-        if options is not None and not isinstance(options, Mapping):
-            raise ConfigError(f"config is a dict of options, not {options!r}")
-        names = [f.name for f in fields(cls)]
-        for name in options or {}:
-            if name not in names:
-                near = difflib.get_close_matches(str(name), names, 1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"The options are: {', '.join(names)}."
-                raise ConfigError(f"{cls.executor} has no option {name!r}. {hint}")
-        config = cls(**(options or {}))
-        config._check()
+        config = super().of(options)
         return config if config.profile is None else replace(config, profile=_profile(config.profile))
 
     def _check(self) -> None:

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
 from gristmill.backends.base import Executor, Plan, RunRecord, Step
-from gristmill.backends.bridge.books import Books, kept_up_to_date, wait_for_teardowns
-from gristmill.backends.bridge.cluster import at_work, attempts_of, check_fits, gpus_of, smallest_gpu
-from gristmill.backends.bridge.initial import packed
-from gristmill.backends.bridge.process import RemoteClerk
+from gristmill.backends.bridge.accounts import RunAccounts, following, wait_for_teardowns
+from gristmill.backends.bridge.cluster import attempts_of, check_fits, gpus_of, running_collector, smallest_gpu
+from gristmill.backends.bridge.initial import pack_initial
+from gristmill.backends.bridge.process import RemoteCollector
 from gristmill.backends.bridge.progress import ProgressLines
-from gristmill.backends.bridge.reports import Made
+from gristmill.backends.bridge.reports import PackedTask
 from gristmill.backends.capabilities import check
 from gristmill.backends.engine.names import LocalNames, pickle_steps
 from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.ray_data.config import RayDataConfig
+from gristmill.backends.ray_data.ray_data_config import RayDataConfig
 from gristmill.backends.step_runner import overrides
 from gristmill.core.connection import connected, import_ray
-from gristmill.errors import PipelineError, PlanError
+from gristmill.errors import PlanError
+from gristmill.logs import logger
 from gristmill.tasks import Task
 
 _TEARDOWN_S = 10.0
 _MANY = 1_000_000
-"""Tasks that a process may run before it is replaced: no limit, but another one for each step. Ray Data fuses tasks
-that ask for the same, and what the planner has kept apart should spread over workers."""
+"""How many tasks a process may run before Ray replaces it: no limit, but a different number for each step. Ray Data
+fuses steps with equal arguments, and steps that the planner keeps apart should spread over workers."""
 _GB = 2**30
 
 
 class RayDataExecutor(Executor):
-    """Runs pipelines as Ray Data datasets, for those who have that.
+    """Runs pipelines as Ray Data datasets, for users of Ray Data.
 
         result = pipeline.run(RayDataExecutor(config={"address": "auto"}))
 
-    Steps with a setup, a teardown or a GPU are actor pools, of ``num_workers()`` or as many as Ray Data finds useful;
+    Steps with a setup, a teardown or a GPU are actor pools, of ``num_workers()`` or as many as Ray Data chooses;
     all others are tasks. The options are those of `RayDataConfig`. What Ray Data cannot do for a pipeline is an error
     or a warning before it starts: see docs/executors.md.
     """
@@ -58,42 +58,43 @@ class RayDataExecutor(Executor):
         ray = import_ray("RayDataExecutor", "ray-data", "ray.data")
         outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
         progress = ProgressLines(self.config.view, self.config.logging_interval)
-        books = Books(plan, self.ignore_failures, progress)
+        accounts = RunAccounts(plan, self.ignore_failures, progress)
         with ExitStack() as stack:
             local = LocalNames()
             stack.callback(local.close)
             stages = pickle_steps(plan, local)
             stack.enter_context(connected(ray, self.config.address))
-            stack.callback(books.close)
+            stack.callback(accounts.close)
             attempts = attempts_of(plan, self.config.max_attempts)
             arguments = _pools(ray, plan, smallest_gpu(ray, plan, self.config.gpu_memory_gb))
-            clerk = stack.enter_context(at_work(ray, stages, attempts))
-            tasks = packed(initial_tasks, books, local)
-            dataset = self._dataset(ray, plan, clerk, tasks, attempts, arguments, outputs.wanted)
+            collector = stack.enter_context(running_collector(ray, stages, attempts))
+            tasks = pack_initial(initial_tasks, accounts, local)
+            dataset = self._dataset(ray, plan, collector, tasks, attempts, arguments, outputs.wanted)
             if dataset is not None:
-                self._run(ray, dataset, clerk, books, outputs)
-            for line in books.messages:
-                print(line, file=sys.stderr)
-            return books.record(outputs)
+                self._run(ray, dataset, collector, accounts, outputs)
+            for message in accounts.messages:
+                logger.warning(message)
+            return accounts.record(outputs)
 
     def _dataset(
         self,
         ray: ModuleType,
         plan: Plan,
-        clerk: RemoteClerk,
-        tasks: Iterable[Made],
+        collector: RemoteCollector,
+        tasks: Iterable[PackedTask],
         attempts: list[int],
         arguments: list[dict[str, Any]],
         wanted: bool,
     ) -> Any:
-        """The plan as a dataset; None if there is nothing to do."""
+        """Return the plan as a dataset; None if there are no tasks."""
         import ray.data
 
+        from gristmill.backends.bridge.process import StepWork
         from gristmill.backends.ray_data.steps import StepActor, StepFunction, table_of
 
         context = ray.data.DataContext.get_current().copy()
-        context.target_max_block_size = 1  # each task is a block: what a step makes of one spreads over workers
-        context.max_errored_blocks = 0  # what is lost is never ignored; failures are dealt with before they get there
+        context.target_max_block_size = 1  # each task is a block: the outputs of a task spread over workers
+        context.max_errored_blocks = 0  # a lost block is never ignored; Ray Data does not see failures of stages
         context.enable_progress_bars = self.config.progress
         refs = [ray.put(table_of(task)) for task in tasks]
         if not refs:
@@ -102,33 +103,26 @@ class RayDataExecutor(Executor):
         with ray.data.DataContext.current(context):
             dataset = ray.data.from_arrow_refs(refs)
             for i, step in enumerate(plan.steps):
-                given = (clerk, i, attempts[i], wanted or i < last)
-                work: dict[str, Any] = {"fn": StepFunction(*given).__call__}
+                work = StepWork(collector, i, attempts[i], wanted or i < last)
+                fn: dict[str, Any] = {"fn": StepFunction(work).__call__}
                 if has_actors(step):
-                    work = {"fn": StepActor, "fn_constructor_args": given}
-                dataset = dataset.map_batches(
-                    **work,
-                    **arguments[i],
-                    batch_size=step.batch_size,
-                    batch_format="pyarrow",
-                )
+                    fn = {"fn": StepActor, "fn_constructor_args": (work,)}
+                dataset = dataset.map_batches(**fn, **arguments[i], batch_size=step.batch_size, batch_format="pyarrow")
         return dataset
 
-    def _run(self, ray: ModuleType, dataset: Any, clerk: RemoteClerk, books: Books, outputs: KeptOutputs) -> None:
-        def ask() -> Any:
-            return clerk.call("news")
-
+    def _run(
+        self, ray: ModuleType, dataset: Any, collector: RemoteCollector, accounts: RunAccounts, outputs: KeptOutputs
+    ) -> None:
         try:
-            with kept_up_to_date(books, ask):
+            with following(accounts, collector.take_update):
                 try:
                     _collect(ray, dataset, outputs)
                 finally:
-                    clerk.call("close")
+                    collector.call("close")
         except Exception as error:  # Ray's errors have no common base that is worth naming
-            reason = books.fatal or f"Ray Data ended it: {type(error).__name__}: {error}"
-            raise PipelineError(f"{books.plan.name!r} was stopped: {reason}") from error
-        books.check_complete()
-        wait_for_teardowns(books, ask, _TEARDOWN_S)
+            raise accounts.stopped(f"Ray Data ended it: {type(error).__name__}: {error}") from error
+        accounts.check_complete()
+        wait_for_teardowns(accounts, collector.take_update, _TEARDOWN_S)
 
 
 def _collect(ray: ModuleType, dataset: Any, outputs: KeptOutputs) -> None:
@@ -142,13 +136,13 @@ def _collect(ray: ModuleType, dataset: Any, outputs: KeptOutputs) -> None:
 
 
 def has_actors(step: Step) -> bool:
-    """Whether a step's workers begin or end with something; or use a GPU, where Ray ends a process after each task."""
+    """Whether a step runs in actors: it has a setup or teardown, or a GPU (Ray ends a GPU process after each task)."""
     hooks = any(overrides(stage, hook) for stage in step.stages for hook in ("setup", "teardown"))
     return hooks or step.resources.requires_gpu
 
 
 def _pools(ray: ModuleType, plan: Plan, gpu_bytes: int) -> list[dict[str, Any]]:
-    """What each step asks of Ray Data. Raises `PlanError` if the cluster has no room."""
+    """Return the arguments of `map_batches` for each step. Raises `PlanError` if the cluster lacks the capacity."""
     from ray.data import ActorPoolStrategy, TaskPoolStrategy
 
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -177,7 +171,7 @@ def _pools(ray: ModuleType, plan: Plan, gpu_bytes: int) -> list[dict[str, Any]]:
         if taken[name] + free[name] > total[name]:
             raise PlanError(
                 f"the actors of all steps need {taken[name]:g} {name}s at once, and tasks {free[name]:g} more, "
-                f"but the Ray cluster has {total[name]:g}: Ray Data would wait for ever. Ask for less, or use "
+                f"but the Ray cluster has {total[name]:g}: Ray Data would wait forever. Ask for less, or use "
                 "RayExecutor, whose steps take turns."
             )
     return pools

@@ -1,71 +1,56 @@
-"""A step as Ray Data sees it: a function, or a class if its workers live longer than a task, over packed tasks."""
+"""A step as Ray Data sees it: a function over packed tasks, or a class if its workers live longer than a task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from gristmill.backends.bridge.process import RemoteClerk, StepProcess
-from gristmill.backends.bridge.reports import Made
-from gristmill.backends.bridge.unit import Packed
+from gristmill.backends.bridge.process import StepProcess, StepWork
+from gristmill.backends.bridge.reports import PackedTask
 from gristmill.stages.core import WorkerMetadata
 
-LABEL, TASK, ITEMS = "label", "task", "items"
-SCHEMA = pa.schema([(LABEL, pa.string()), (TASK, pa.large_binary()), (ITEMS, pa.int64())])
+LABEL, TASK = "label", "task"
+SCHEMA = pa.schema([(LABEL, pa.string()), (TASK, pa.large_binary())])
 
 
-def table_of(task: Made) -> pa.Table:
-    """One task as a table of one row."""
-    columns = {LABEL: [task.label], TASK: pa.array([task.payload], pa.large_binary()), ITEMS: [task.items]}
-    return pa.table(columns, schema=SCHEMA)
+def table_of(task: PackedTask) -> pa.Table:
+    """Return one task as a table of one row."""
+    return pa.table({LABEL: [task.label], TASK: pa.array([task.payload], pa.large_binary())}, schema=SCHEMA)
 
 
-def packed_of(table: pa.Table) -> list[Packed]:
-    """The tasks of a table, which has no columns where Ray Data had nothing to put into it."""
+def packed_of(table: pa.Table) -> list[PackedTask]:
+    """Return the tasks of a table. An empty table of Ray Data's has no columns."""
     if not table.num_rows:
         return []
-    return list(zip(table[LABEL].to_pylist(), table[TASK].to_pylist(), strict=True))
+    return list(map(PackedTask, table[LABEL].to_pylist(), table[TASK].to_pylist()))
 
 
-class _Rows:
-    """From packed tasks to packed tasks, one table for each."""
-
-    def __init__(self, step: StepProcess, wanted: bool) -> None:
-        self.step = step
-        self.wanted = wanted
-
-    def run(self, table: pa.Table) -> Iterator[pa.Table]:
-        made: Iterable[Made] = self.step.bench.run(packed_of(table))
-        for x in made:
-            if self.wanted:
-                yield table_of(x)
+def _run(process: StepProcess, table: pa.Table) -> Iterator[pa.Table]:
+    """Yield one table for each output, if outputs are wanted."""
+    for output in process.units.run(packed_of(table)):
+        if process.work.wanted:
+            yield table_of(output)
 
 
 class StepFunction:
-    """A step without setup or teardown. What it needs is made once in a process and kept."""
+    """A step without setup or teardown. Its process object is made once in each process and kept."""
 
-    def __init__(self, clerk: RemoteClerk, step: int, attempts: int, wanted: bool) -> None:
-        self.clerk = clerk
-        self.step = step
-        self.attempts = attempts
-        self.wanted = wanted
+    def __init__(self, work: StepWork) -> None:
+        self.work = work
 
     def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
-        return _Rows(self._process(), self.wanted).run(table)
+        return _run(self._process(), table)
 
     def _process(self) -> StepProcess:
-        key = (self.clerk.name, self.step)
-        found = _processes.get(key)
+        run = self.work.collector.name
+        found = _processes.get((run, self.work.step))
         if found is None:
-            for old in [x for x in _processes if x[0] != self.clerk.name]:
+            for old in [key for key in _processes if key[0] != run]:
                 del _processes[old]
-            found = StepProcess(self.clerk, self.step, self.attempts)
-            found.prepare()
-            worker = _worker(found)
-            found.set_up_node(worker.node_id, worker)
-            _processes[key] = found
+            found = StepProcess(self.work)
+            _prepare(found)
+            _processes[run, self.work.step] = found
         return found
 
 
@@ -75,29 +60,36 @@ _processes: dict[tuple[str, int], StepProcess] = {}
 class StepActor:
     """A step with a setup or a teardown, in an actor of its own.
 
-    Ray Data drops its last reference to this object when an actor leaves in good order; that is the time to tear down.
+    Ray Data drops its last reference to this object when an actor ends normally, so `__del__` tears down.
     """
 
-    def __init__(self, clerk: RemoteClerk, step: int, attempts: int, wanted: bool) -> None:
-        self.process = StepProcess(clerk, step, attempts)
-        self.process.worker = _actor_id()
-        self.process.prepare()
-        worker = _worker(self.process)
-        self.process.set_up_node(worker.node_id, worker)
-        self.process.set_up(worker)
-        self.rows = _Rows(self.process, wanted)
+    process: StepProcess | None = None
+    """None if the step could not be loaded."""
+
+    def __init__(self, work: StepWork) -> None:
+        self.process = process = StepProcess(work)
+        process.worker = _actor_id()
+        process.set_up(_prepare(process))
 
     def __call__(self, table: pa.Table) -> Iterator[pa.Table]:
-        return self.rows.run(table)
+        assert self.process is not None
+        return _run(self.process, table)
 
     def __del__(self) -> None:
-        process: Any = self.__dict__.get("process")
-        if process is not None:
-            process.tear_down()
+        if self.process is not None:
+            self.process.tear_down()
+
+
+def _prepare(process: StepProcess) -> WorkerMetadata:
+    """Prepare the process and its node for the step."""
+    process.prepare()
+    worker = _worker(process)
+    process.set_up_node(worker.node_id, worker)
+    return worker
 
 
 def _actor_id() -> str:
-    """The same when Ray starts an actor again, so the clerk sees that the earlier one is gone."""
+    """Return the id that stays the same when Ray restarts an actor, so that the collector notices the death."""
     import ray
 
     return str(ray.get_runtime_context().get_actor_id())
@@ -107,10 +99,6 @@ def _worker(process: StepProcess) -> WorkerMetadata:
     import ray
 
     context = ray.get_runtime_context()
-    resources = process.stages[0].resources
     gpus = tuple(int(x) for x in ray.get_gpu_ids() if str(x).isdecimal())
-    return WorkerMetadata(process.worker, context.get_node_id(), resources.cpus, gpus, _share(context))
-
-
-def _share(context: Any) -> float:
-    return float(context.get_assigned_resources().get("GPU", 0.0))
+    share = float(context.get_assigned_resources().get("GPU", 0.0))
+    return WorkerMetadata(process.worker, context.get_node_id(), process.stages[0].resources.cpus, gpus, share)

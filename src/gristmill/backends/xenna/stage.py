@@ -7,21 +7,16 @@ from typing import Any
 
 from cosmos_xenna.pipelines import v1 as xenna
 
-from gristmill.backends.bridge.process import RemoteClerk, StepProcess
-from gristmill.backends.bridge.unit import Packed
+from gristmill.backends.bridge.process import StepProcess, StepWork
+from gristmill.backends.bridge.reports import PackedTask
 from gristmill.stages.core import WorkerMetadata
 
 
 class XennaStep(xenna.Stage):  # type: ignore[misc]  # has no types
     """One step in one of Xenna's workers. It raises nothing because of a task."""
 
-    def __init__(
-        self, clerk: RemoteClerk, step: int, attempts: int, wanted: bool, batch_size: int, cpus: float, gpus: float
-    ) -> None:
-        self.clerk = clerk
-        self.step = step
-        self.attempts = attempts
-        self.wanted = wanted
+    def __init__(self, work: StepWork, batch_size: int, cpus: float, gpus: float) -> None:
+        self.work = work
         self.batch_size = batch_size
         self.cpus = cpus
         self.gpus = gpus
@@ -42,13 +37,13 @@ class XennaStep(xenna.Stage):  # type: ignore[misc]  # has no types
     def setup(self, worker_metadata: Any) -> None:
         self._prepared().set_up(self._worker(worker_metadata))
 
-    def process_data(self, in_data: list[Packed]) -> list[Packed]:
-        made = list(self._prepared().bench.run(in_data))
-        return [(x.label, x.payload) for x in made] if self.wanted else []
+    def process_data(self, in_data: list[PackedTask]) -> list[PackedTask]:
+        outputs = list(self._prepared().units.run(in_data))
+        return outputs if self.work.wanted else []
 
     def _prepared(self) -> StepProcess:
         if self._process is None:
-            self._process = StepProcess(self.clerk, self.step, self.attempts)
+            self._process = StepProcess(self.work)
             self._process.prepare()
         return self._process
 
@@ -58,7 +53,7 @@ class XennaStep(xenna.Stage):  # type: ignore[misc]  # has no types
 
 
 def named_step(name: str, *arguments: Any) -> XennaStep:
-    """A step whose class has the name of its stages, which is what Xenna shows."""
+    """Return a step whose class is named after its stages: Xenna shows the name of the class."""
     word = re.sub(r"\W+", "_", name).strip("_") or "Step"
     kind = type(word, (XennaStep,), {"__module__": __name__})
     step: XennaStep = kind(*arguments)

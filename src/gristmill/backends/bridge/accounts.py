@@ -1,15 +1,14 @@
-"""The driver's side of a bridge: from what the clerk heard to the ledger and the record of the run."""
+"""The driver's side of a bridge: from the collector's updates to the ledger and the record of the run."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.base import Plan, RunRecord, StepStats
-from gristmill.backends.bridge.clerk import News
+from gristmill.backends.bridge.collector import CollectorUpdate
 from gristmill.backends.bridge.progress import ProgressLines
 from gristmill.backends.bridge.reports import GivenUp, Report
 from gristmill.backends.engine.account import RunAccount, failure_of
@@ -18,17 +17,15 @@ from gristmill.backends.engine.payload import unpack
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_ASK_S = 0.2
+FetchUpdate = Callable[[], CollectorUpdate]
+_FETCH_INTERVAL_S = 0.2
 
 
-class Books:
-    """The account of one run, made of the clerk's news in the order in which he got them.
+class RunAccounts:
+    """The account of one run, built from the collector's updates in their order.
 
-    A task begins here before the one that it came from ends, so the ledger commits a block only when all that became
-    of it has ended.
+    A task begins here before the task that it came from ends. So the ledger commits a block only when everything that
+    came from the block has ended.
     """
 
     def __init__(self, plan: Plan, ignore_failures: bool, progress: ProgressLines | None = None) -> None:
@@ -42,13 +39,13 @@ class Books:
         self.tasks_in = [0] * n
         self.tasks_ended = [0] * n
         self.tasks_lost = [0] * n
-        """Of which nothing got through."""
+        """Tasks that failed and have no outputs."""
         self.outputs = [0] * n
         self.units = [0] * n
         self.busy_ns = [0] * n
         self.longest_ns = [0] * n
         self.workers: list[list[tuple[float, int]]] = [[] for _ in range(n)]
-        """When workers were set up and torn down; those that are killed are not noticed."""
+        """When workers were set up and torn down; workers that are killed are not noticed."""
         self.deaths = 0
         self.open_workers = 0
         self.fatal = ""
@@ -56,30 +53,29 @@ class Books:
         self.first_output_s: float | None = None
         self.last_output_s: float | None = None
         self.begun = time.perf_counter()
-        self.loaded_s = 0.0
         self._units: dict[tuple[int, str], int] = {}
         """A number for each task that is open in the account."""
         self._next_unit = 0
 
     def begin(self, label: str) -> None:
-        """An initial task."""
+        """Enter an initial task."""
         self.tasks_in[0] += 1
         if self.ledger is not None:
             self.ledger.begin(label)
 
-    def take(self, news: News) -> None:
-        for step in news.setups:
+    def add(self, update: CollectorUpdate) -> None:
+        for step in update.setups:
             self.account.set_up(step)
             self._note_workers(step, 1)
-        for report in news.reports:
-            self._take(report)
-        for step in news.teardowns:
+        for report in update.reports:
+            self._add_report(report)
+        for step in update.teardowns:
             self.account.torn_down(step)
             self._note_workers(step, -1)
-        self.messages += news.messages
-        self.deaths = news.deaths
-        self.open_workers = news.open_workers
-        self.fatal = self.fatal or news.fatal
+        self.messages += update.messages
+        self.deaths = update.deaths
+        self.open_workers = update.open_workers
+        self.fatal = self.fatal or update.fatal
         if self.ledger is not None and self.ledger.log is not None:
             self.ledger.log.flush()
         self.progress.show(self)
@@ -89,25 +85,25 @@ class Books:
         count = timeline[-1][1] if timeline else 0
         timeline.append((time.perf_counter() - self.begun, count + change))
 
-    def _take(self, report: Report) -> None:
+    def _add_report(self, report: Report) -> None:
         step = report.step
         is_last = step == len(self.plan.steps) - 1
         if self.ledger is not None:
             self.ledger.add(report.entries)
-        self.outputs[step] += len(report.made)
+        self.outputs[step] += len(report.outputs)
         self.busy_ns[step] += report.busy_ns
         self.longest_ns[step] = max(self.longest_ns[step], report.busy_ns)
-        if report.made and is_last:
+        if report.outputs and is_last:
             self.last_output_s = time.perf_counter() - self.begun
             self.first_output_s = self.first_output_s or self.last_output_s
         if not is_last:
-            self.tasks_in[step + 1] += len(report.made)
+            self.tasks_in[step + 1] += len(report.outputs)
             if self.ledger is not None:
-                for label, _ in report.made:
+                for label in report.outputs:
                     self.ledger.begin(label)
         for given_up in report.given_up:
             self._give_up(step, given_up)
-        self._count(report)
+        self._add_counts(report)
         if not report.ended:
             return
         self.units[step] += 1
@@ -118,7 +114,7 @@ class Books:
             if self.ledger is not None:
                 self.ledger.end(label, cancelled=False)
 
-    def _count(self, report: Report) -> None:
+    def _add_counts(self, report: Report) -> None:
         if not report.counts:
             return
         unit = self._unit(report.step, report.labels[0])
@@ -143,26 +139,25 @@ class Books:
         whole = x.partly or not x.stop
         unit = self._unit(step, x.label) if whole else self._new_unit()
         if self.ledger is not None:
-            self._set_aside(x, name)
+            try:
+                task = unpack(x.payload or b"")
+            except Exception:  # unpickling runs the user's code; which documents are in the task is then not known
+                self.ledger.spoil(x.label)
+            else:
+                set_aside(self.ledger, self.plan.output, x.label, task, x.start, x.stop, name, x.error, x.partly)
         self.account.fail(step, x.stage, failure, unit, x.counts)
-
-    def _set_aside(self, x: GivenUp, stage: str) -> None:
-        assert self.ledger is not None
-        try:
-            task = unpack(x.payload or b"")
-        except Exception:  # unpickling runs the user's code; what is in the task is then not known
-            self.ledger.spoil(x.label)
-            return
-        set_aside(self.ledger, self.plan.output, x.label, task, x.start, x.stop, stage, x.error, x.partly)
 
     # The end ----------------------------------------------------------------------------------------------------
 
     def check_complete(self) -> None:
-        """Raise `PipelineError` if the run came to its end and tasks did not."""
+        """Raise `PipelineError` if the run ended and some of its tasks did not."""
         left = sum(self.tasks_in) - sum(self.tasks_ended)
         if self.fatal or left:
-            reason = self.fatal or f"it came to its end with {left} tasks of which nothing was heard any more"
-            raise PipelineError(f"{self.plan.name!r} was stopped: {reason}")
+            raise self.stopped(f"it ended, but {left} tasks never reported a result")
+
+    def stopped(self, reason: str) -> PipelineError:
+        """The error of a run that was stopped. The reason that a worker reported takes precedence."""
+        return PipelineError(f"{self.plan.name!r} was stopped: {self.fatal or reason}")
 
     def close(self) -> None:
         if self.ledger is not None and self.ledger.log is not None:
@@ -175,7 +170,7 @@ class Books:
             done = self.tasks_ended[i] - self.tasks_lost[i]
             first.tasks_in = self.tasks_in[i]
             first.tasks_cancelled = self.tasks_in[i] - self.tasks_ended[i]
-            # Parts of a task that failed count one by one, the task itself only if none of it got through.
+            # The account counts each failed part of a task. A task counts as failed only if it has no outputs.
             first.tasks_failed = min(first.tasks_failed, self.tasks_lost[i])
             first.tasks_done = done + self.tasks_lost[i] - first.tasks_failed
             stages[-1].tasks_out = self.outputs[i]
@@ -193,7 +188,7 @@ class Books:
         ]
 
     def record(self, outputs: KeptOutputs) -> RunRecord:
-        """What is known of the run; memory and queues are Ray's own business and stay 0."""
+        """The record of the run. Memory and queues are Ray's, are not measured and stay 0."""
         return RunRecord(
             name=self.plan.name,
             steps=self.steps(),
@@ -208,26 +203,25 @@ class Books:
             worker_deaths=self.deaths,
             outputs=outputs.tasks(),
             outputs_dropped=outputs.reason,
-            loaded_s=self.loaded_s,
             last_output_s=self.last_output_s,
             ledger=self.ledger,
         )
 
 
 @contextmanager
-def kept_up_to_date(books: Books, ask: Callable[[], News]) -> Iterator[None]:
-    """Let the books follow the clerk, in a thread of its own, while the caller waits for Ray."""
+def following(accounts: RunAccounts, fetch: FetchUpdate) -> Iterator[None]:
+    """Keep the accounts up to date in a thread, while the caller waits for Ray."""
     stop = threading.Event()
     errors: list[BaseException] = []
 
     def follow() -> None:
         try:
-            while not stop.wait(_ASK_S):
-                books.take(ask())
-        except BaseException as error:  # told to the caller, whose run cannot be accounted for
+            while not stop.wait(_FETCH_INTERVAL_S):
+                accounts.add(fetch())
+        except BaseException as error:  # raised in the caller, whose run cannot be accounted for
             errors.append(error)
 
-    thread = threading.Thread(target=follow, name="gristmill-books", daemon=True)
+    thread = threading.Thread(target=follow, name="gristmill-accounts", daemon=True)
     thread.start()
     try:
         yield
@@ -235,16 +229,16 @@ def kept_up_to_date(books: Books, ask: Callable[[], News]) -> Iterator[None]:
         stop.set()
         thread.join()
         if not errors:
-            books.take(ask())
+            accounts.add(fetch())
     if errors:
         raise errors[0]
 
 
-def wait_for_teardowns(books: Books, ask: Callable[[], Any], seconds: float) -> None:
-    """Follow the clerk until every worker has torn down, as long as that may take."""
+def wait_for_teardowns(accounts: RunAccounts, fetch: FetchUpdate, seconds: float) -> None:
+    """Wait until every worker has torn down, at most for so many seconds."""
     until = time.monotonic() + seconds
     while True:
-        books.take(ask())
-        if not books.open_workers or time.monotonic() > until:
+        accounts.add(fetch())
+        if not accounts.open_workers or time.monotonic() > until:
             return
         time.sleep(0.05)

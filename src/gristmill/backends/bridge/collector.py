@@ -1,0 +1,179 @@
+"""The collector: which tasks were begun and what they became. Each result counts once, even if Ray repeats work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from gristmill.backends.bridge.reports import Report
+
+_SETUP_DEATHS = 3
+
+
+class TaskStatus(IntEnum):
+    """What the collector knows about a task when a worker wants to begin it."""
+
+    NEW = 0
+    DONE = 1
+    """It has ended, and runs again because Ray lost its outputs."""
+    SUSPECT = 2
+    """A worker began it and never reported the end."""
+    GIVEN_UP = 3
+    """As many workers died while they ran it alone as it has attempts."""
+
+
+@dataclass(slots=True)
+class _TaskRecord:
+    begun_alone: int = 0
+    """How often a worker began with this task alone."""
+    reported: int = 0
+    """Outputs that were reported."""
+    ended: bool = False
+    given_up: bool = False
+    """Its workers died, so it is not run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorUpdate:
+    """What happened since the driver's last request, in order."""
+
+    reports: list[Report]
+    setups: list[int]
+    """The step of each worker that was set up."""
+    teardowns: list[int]
+    messages: list[str]
+    deaths: int
+    open_workers: int
+    """Workers that were set up and not torn down."""
+    fatal: str
+    """Why the run must stop; empty if it need not."""
+
+
+@dataclass
+class Collector:
+    """Counts the tasks of one run. A plain object that only remembers; a run wraps it in an actor.
+
+    Reports of tasks that Ray runs again are recognized by step and label and dropped.
+    """
+
+    stages: bytes
+    attempts: list[int]
+    """How many workers may die of a task, for each step."""
+    _tasks: dict[tuple[int, str], _TaskRecord] = field(default_factory=dict)
+    _nodes: set[tuple[int, str]] = field(default_factory=set)
+    _workers: dict[str, int] = field(default_factory=dict)
+    _in_setup: set[str] = field(default_factory=set)
+    """Workers that began their setup and have not ended it."""
+    _setup_deaths: dict[int, int] = field(default_factory=dict)
+    """How many workers of a step died in setup since the last setup that succeeded."""
+    _reports: list[Report] = field(default_factory=list)
+    _setups: list[int] = field(default_factory=list)
+    _teardowns: list[int] = field(default_factory=list)
+    _messages: list[str] = field(default_factory=list)
+    _deaths: int = 0
+    _fatal: str = ""
+    _closed: bool = False
+
+    def give_stages(self) -> bytes:
+        return self.stages
+
+    # Workers and nodes ------------------------------------------------------------------------------------------
+
+    def begin_setup(self, step: int, worker: str) -> bool:
+        """Whether a worker may set a step up: not if the run is over, or too many workers died in setup.
+
+        Ray restarts a dead worker under the same name, so a name that is still in setup means a death.
+        """
+        if self._closed or self._fatal:
+            return False
+        if worker in self._in_setup:
+            self._setup_deaths[step] = deaths = self._setup_deaths.get(step, 0) + 1
+            if deaths >= _SETUP_DEATHS:
+                self._fatal = f"{deaths} workers died in setup() of step {step + 1}"
+                return False
+        self._in_setup.add(worker)
+        return True
+
+    def set_up(self, step: int, worker: str) -> None:
+        self._in_setup.discard(worker)
+        self._setup_deaths[step] = 0
+        self._workers[worker] = step
+        self._setups.append(step)
+
+    def torn_down(self, worker: str, errors: list[str]) -> None:
+        step = self._workers.pop(worker, None)
+        if step is not None:
+            self._teardowns.append(step)
+        self._messages += errors
+
+    def fail(self, reason: str) -> None:
+        """Stop the run. The first reason counts."""
+        self._fatal = self._fatal or reason
+
+    def is_node_set_up(self, step: int, node: str) -> bool:
+        return (step, node) in self._nodes
+
+    def node_set_up(self, step: int, node: str) -> None:
+        self._nodes.add((step, node))
+
+    # Tasks ------------------------------------------------------------------------------------------------------
+
+    def begin(self, step: int, labels: list[str]) -> list[tuple[TaskStatus, int]]:
+        """Return the status of each task and how many of its outputs were reported.
+
+        The tasks are begun if all are new, or if there is only one. Otherwise the worker asks again in smaller groups.
+        """
+        found = [self._status(step, label) for label in labels]
+        if len(labels) == 1:
+            task = self._tasks.setdefault((step, labels[0]), _TaskRecord())
+            if found[0] is TaskStatus.SUSPECT:
+                self._deaths += 1
+            if found[0] is TaskStatus.GIVEN_UP:
+                self._deaths += not task.given_up
+                task.given_up = True
+            else:
+                task.begun_alone += 1
+        elif all(status is TaskStatus.NEW for status in found):
+            for label in labels:
+                self._tasks[step, label] = _TaskRecord()
+        return [(status, self._reported(step, label)) for status, label in zip(found, labels, strict=True)]
+
+    def _reported(self, step: int, label: str) -> int:
+        task = self._tasks.get((step, label))
+        return task.reported if task is not None else 0
+
+    def _status(self, step: int, label: str) -> TaskStatus:
+        task = self._tasks.get((step, label))
+        if task is None:
+            return TaskStatus.NEW
+        if task.ended and not task.given_up:
+            return TaskStatus.DONE
+        return TaskStatus.GIVEN_UP if task.begun_alone >= self.attempts[step] else TaskStatus.SUSPECT
+
+    def report(self, report: Report) -> None:
+        """Accept a report, unless its tasks have ended or its outputs were reported before."""
+        tasks = [self._tasks[report.step, label] for label in report.labels]
+        if tasks[0].ended or report.first != tasks[0].reported:
+            return
+        tasks[0].reported += len(report.outputs)
+        for task in tasks:
+            task.ended = report.ended
+        self._reports.append(report)
+
+    # The driver -------------------------------------------------------------------------------------------------
+
+    def take_update(self) -> CollectorUpdate:
+        """Return what happened since the last call."""
+        update = CollectorUpdate(
+            self._reports, self._setups, self._teardowns, self._messages, self._deaths, len(self._workers), self._fatal
+        )
+        self._reports, self._setups, self._teardowns, self._messages = [], [], [], []
+        return update
+
+    def running(self) -> list[tuple[int, str]]:
+        """Return the tasks that were begun and have not ended, as step and label."""
+        return [key for key, task in self._tasks.items() if not task.ended]
+
+    def close(self) -> None:
+        """End the run: no worker sets up after this."""
+        self._closed = True
