@@ -38,7 +38,7 @@ pytest: $(STAMP)
 
 SOAK ?= --new 100000
 soak: $(BASE)
-	$(BIN)/python -m gristmill.scheduling.simulator.campaign $(SOAK) --jobs 0 --keep-going
+	$(BIN)/python -m tests.simulation.campaign $(SOAK) --jobs 0 --keep-going
 
 # The environment is made anew when what it is made from changes; what only the tests need is added for them. Where the
 # interpreter cannot put pip into it (a distribution's Python without ensurepip), the pip outside does.

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from os import environ
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "gristmill"
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "gristmill"
 LIMIT_S = 1800
 
 
@@ -262,11 +263,11 @@ def try_bug(bug: Bug | None, seeds: int) -> tuple[str, int]:
         if bug is not None:
             file = copy / "scheduling" / bug.file
             file.write_text(file.read_text("utf-8").replace(bug.old, bug.new), "utf-8")
-        command = [sys.executable, "-m", "gristmill.scheduling.simulator.campaign"]
+        command = [sys.executable, "-m", "tests.simulation.campaign"]
         command += ["--seeds", f"0:{seeds}", "--no-shrink", "--most", "1"]
         env = {**environ, "PYTHONPATH": folder}
         try:
-            done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=LIMIT_S)
+            done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=ROOT, timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             return f"it does not end within {LIMIT_S} s", 0
     if done.returncode == 0:

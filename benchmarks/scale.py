@@ -18,7 +18,7 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.scheduler import Scheduler
 from gristmill.scheduling.settings import UNIT, SchedulerConfig, StepSpec
-from gristmill.scheduling.simulator.model import SECOND, StepModel
+from gristmill.scheduling.simulator.model import SECOND, Conditions, StepModel
 from gristmill.scheduling.simulator.world import World
 
 GB = 1 << 30
@@ -54,16 +54,8 @@ def measure(nodes: int, stages: int, events: int) -> list[str]:
     steps = [StepSpec(f"s{i}", gpu=SHARES[i % len(SHARES)], has_setup=True) for i in range(stages)]
     models = [StepModel(10 * SECOND, cv=0.3, setup_us=30 * SECOND, out_bytes=1 << 20) for _ in range(stages)]
     scheduler = TimedScheduler(steps, SchedulerConfig(budget=nodes * 100 * GB))
-    world = TimedWorld(
-        steps,
-        models,
-        1 << 40,
-        nodes=[NodeJoined(i, 96 * UNIT, 384 * GB, (80 * GB,) * 8) for i in range(nodes)],
-        scheduler=scheduler,
-        start_us=0,
-        check_every=0,
-        keep=False,
-    )
+    cluster = [NodeJoined(i, 96 * UNIT, 384 * GB, (80 * GB,) * 8) for i in range(nodes)]
+    world = TimedWorld(scheduler, models, 1 << 40, cluster, Conditions(start_us=0))
     world.plans_ms = []
     until = 0
     while world.events < events:

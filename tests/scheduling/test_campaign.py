@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.simulation import shrink
+from tests.simulation.campaign import failures, main, new_seeds, read_seeds
+from tests.simulation.scenario import Scenario, random_scenario
+from tests.simulation.shrink import failure_of, report
 
 from gristmill.scheduling import workers
-from gristmill.scheduling.simulator import shrink
-from gristmill.scheduling.simulator.campaign import failures, main, new_seeds, read_seeds
-from gristmill.scheduling.simulator.scenario import Scenario, random_scenario
-from gristmill.scheduling.simulator.shrink import failure_of, report
 
 SEEDS = 1000
 JOBS = 2
@@ -24,7 +24,7 @@ def test_new_seeds_pass(capsys: pytest.CaptureFixture[str]) -> None:
     """Each commit plays its own seeds, so that CI does not play the same ones for ever."""
     seeds = new_seeds(SEEDS, commit())
     with capsys.disabled():
-        print(f"\nreplay: python -m gristmill.scheduling.simulator.campaign --seeds {seeds.start}:{seeds.stop}")
+        print(f"\nreplay: python -m tests.simulation.campaign --seeds {seeds.start}:{seeds.stop}")
     assert_all_pass(seeds)
 
 
@@ -144,7 +144,7 @@ def test_new_seeds_are_drawn_and_printed(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_seed_can_be_played_from_the_command_line() -> None:
-    command = [sys.executable, "-m", "gristmill.scheduling.simulator.campaign"]
+    command = [sys.executable, "-m", "tests.simulation.campaign"]
     done = subprocess.run([*command, "--seeds", "0:4", "--jobs", "2"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "4 seeds in" in done.stdout and "none failed" in done.stdout

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from script import Script
+from tests.simulation.world import CheckedWorld
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.simulator.world import World
 
 KB = 1024
 
@@ -25,7 +25,7 @@ def test_a_source_ten_times_faster_than_its_sink_stays_within_the_budget() -> No
         StepModel(SECOND // 100, out_bytes=2000),
         StepModel(SECOND // 10),
     ]
-    w = World(specs, models, 400, config=budget(200 * KB), check_every=10)
+    w = CheckedWorld(specs, models, 400, config=budget(200 * KB), check_every=10)
     w.run().assert_nothing_lost()
     assert 150 * KB < w.max_bytes <= 200 * KB
     assert w.scheduler.state.forced == 0
@@ -38,7 +38,7 @@ def test_bytes_in_flight_never_exceed_the_budget_when_sizes_are_constant(size: i
     specs = [StepSpec("a"), StepSpec("b", gpu=SECOND // 2), StepSpec("c", batch_size=3), StepSpec("d")]
     models = [StepModel(SECOND // 50, out_bytes=size // 200) for _ in specs]
     models[1].fan_out = fan_out
-    w = World(specs, models, 200, config=budget(size), nodes=[cpus(4, 2)], check_every=10)
+    w = CheckedWorld(specs, models, 200, config=budget(size), nodes=[cpus(4, 2)], check_every=10)
     w.run().assert_nothing_lost()
     assert w.max_bytes <= size
 
@@ -76,7 +76,7 @@ def test_an_oversized_item_runs_alone() -> None:
 def test_a_generator_and_its_consumer_take_turns_in_one_worker() -> None:
     specs = [StepSpec("split"), StepSpec("use")]
     models = [StepModel(SECOND // 100, fan_out=200, chunk=4, out_bytes=1000), StepModel(SECOND // 100)]
-    w = World(specs, models, 3, config=budget(30 * KB), nodes=[cpus(1)])
+    w = CheckedWorld(specs, models, 3, config=budget(30 * KB), nodes=[cpus(1)])
     w.run().assert_nothing_lost()
     assert len(w.all(c.Resume)) >= 3 * 40
     assert w.max_bytes <= 30 * KB, "the outputs of one task alone are 400 KB"
@@ -87,7 +87,7 @@ def test_a_budget_of_one_byte_still_gets_everything_through(gpu: int) -> None:
     specs = [StepSpec("a"), StepSpec("split", gpu=gpu), StepSpec("b", batch_size=4), StepSpec("c", workers=1)]
     models = [StepModel(SECOND // 100) for _ in specs]
     models[1] = StepModel(SECOND // 100, fan_out=9, chunk=2)
-    World(specs, models, 12, config=budget(1), nodes=[cpus(1, 1)]).run().assert_nothing_lost()
+    CheckedWorld(specs, models, 12, config=budget(1), nodes=[cpus(1, 1)]).run().assert_nothing_lost()
 
 
 def test_room_is_left_for_one_unit_of_each_step_behind() -> None:
@@ -104,6 +104,6 @@ def test_room_is_left_for_one_unit_of_each_step_behind() -> None:
 
 def test_in_batch_mode_everything_waits_between_steps_whatever_the_budget() -> None:
     config = SchedulerConfig(budget=10 * KB, batch_mode=True)
-    w = World([StepSpec("a"), StepSpec("b")], [StepModel(SECOND // 100)] * 2, 50, config=config)
+    w = CheckedWorld([StepSpec("a"), StepSpec("b")], [StepModel(SECOND // 100)] * 2, 50, config=config)
     w.run().assert_nothing_lost()
     assert w.max_bytes > 50 * 2 * 1000

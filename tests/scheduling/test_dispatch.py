@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from script import Script
+from tests.simulation.world import CheckedWorld
 
 from gristmill.scheduling import StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.simulator.world import World
 
 
 def test_work_furthest_downstream_goes_first() -> None:
@@ -72,7 +72,7 @@ def test_an_idle_worker_takes_part_of_a_batch_and_waits_ahead_only_for_whole_one
 
 @pytest.mark.parametrize(("cpu", "at_once"), [(SECOND // 2, 4), (SECOND, 2), (2 * SECOND, 1)])
 def test_a_cpu_is_held_while_a_unit_runs(cpu: int, at_once: int) -> None:
-    w = World([StepSpec("a", cpu=cpu)], [StepModel(SECOND)], 20, nodes=[cpus(2)])
+    w = CheckedWorld([StepSpec("a", cpu=cpu)], [StepModel(SECOND)], 20, nodes=[cpus(2)])
     for moment in (SECOND // 2, 2 * SECOND, 4 * SECOND):
         w.run(until_us=moment)
         assert w.scheduler.state.running == at_once
@@ -81,7 +81,7 @@ def test_a_cpu_is_held_while_a_unit_runs(cpu: int, at_once: int) -> None:
 
 def test_steps_of_different_size_share_the_cpus() -> None:
     specs = [StepSpec("half", cpu=SECOND // 2), StepSpec("one"), StepSpec("two", cpu=2 * SECOND)]
-    w = World(specs, [StepModel(SECOND // 10)] * 3, 60, nodes=[cpus(2)])
+    w = CheckedWorld(specs, [StepModel(SECOND // 10)] * 3, 60, nodes=[cpus(2)])
     w.run().assert_nothing_lost()
     ideal_s = 60 * 0.1 * (0.5 + 1 + 2) / 2
     assert w.now < 1.5 * ideal_s * SECOND
@@ -89,21 +89,21 @@ def test_steps_of_different_size_share_the_cpus() -> None:
 
 def test_a_gpu_worker_and_shared_steps_get_along_on_one_cpu() -> None:
     specs = [StepSpec("read"), StepSpec("embed", gpu=SECOND), StepSpec("write")]
-    w = World(specs, [StepModel(SECOND // 10)] * 3, 30, nodes=[cpus(1, gpus=1)])
+    w = CheckedWorld(specs, [StepModel(SECOND // 10)] * 3, 30, nodes=[cpus(1, gpus=1)])
     w.run().assert_nothing_lost()
     assert w.now < 12 * SECOND
 
 
 def test_memory_of_gpu_workers_does_not_lock_shared_steps_out() -> None:
     specs = [StepSpec("read", memory=12 << 30), StepSpec("embed", gpu=SECOND, memory=8 << 30)]
-    w = World(specs, [StepModel(SECOND // 10)] * 2, 10, nodes=[cpus(4, gpus=2)])
+    w = CheckedWorld(specs, [StepModel(SECOND // 10)] * 2, 10, nodes=[cpus(4, gpus=2)])
     w.run().assert_nothing_lost()
 
 
 @pytest.mark.parametrize(("tasks", "hosts"), [(20, 1), (2000, 4)])
 def test_an_expensive_setup_is_paid_in_more_workers_only_for_much_work(tasks: int, hosts: int) -> None:
     specs = [StepSpec("read"), StepSpec("score", has_setup=True)]
-    w = World(specs, [StepModel(1000), StepModel(SECOND // 10, setup_us=10 * SECOND)], tasks, check_every=50)
+    w = CheckedWorld(specs, [StepModel(1000), StepModel(SECOND // 10, setup_us=10 * SECOND)], tasks, check_every=50)
     most = 0
     for second in range(10, 16):
         w.run(until_us=second * SECOND)
@@ -140,7 +140,7 @@ def test_a_worker_that_sets_a_known_step_up_gets_no_more_of_it_until_it_has() ->
 
 def test_on_scarce_cpus_a_shared_step_further_downstream_goes_before_a_gpu_step() -> None:
     specs = [StepSpec("read"), StepSpec("embed", gpu=SECOND // 2), StepSpec("write")]
-    w = World(specs, [StepModel(SECOND // 50)] * 3, 400, nodes=[cpus(4, 2)], check_every=10)
+    w = CheckedWorld(specs, [StepModel(SECOND // 50)] * 3, 400, nodes=[cpus(4, 2)], check_every=10)
     longest = 0
     while not w.finished:
         w.run(until_us=w.now + SECOND // 10)
@@ -164,7 +164,7 @@ def test_a_gpu_step_on_one_cpu_lets_its_outputs_through() -> None:
 def test_setup_on_node_runs_once_a_node_and_before_any_work_of_the_step() -> None:
     specs = [StepSpec("read"), StepSpec("embed", gpu=SECOND, node_setup=True), StepSpec("write", node_setup=True)]
     nodes = [cpus(2, 1), cpus(2, 1, node=1)]
-    w = World(specs, [StepModel(SECOND // 10)] * 3, 40, nodes=nodes, kill_every_us=4 * SECOND)
+    w = CheckedWorld(specs, [StepModel(SECOND // 10)] * 3, 40, nodes=nodes, kill_every_us=4 * SECOND)
     w.run().assert_nothing_lost()
     assert sorted((x.node, x.step) for x in w.all(c.SetUpNode)) == [(0, 1), (0, 2), (1, 1), (1, 2)]
     set_up_at = SECOND

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 from script import Script
+from tests.simulation.world import CheckedWorld
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.simulator.model import SECOND, Data, StepModel, cpus
-from gristmill.scheduling.simulator.world import World
 from gristmill.scheduling.state import IllegalTransition
 
 GO_ON = SchedulerConfig(budget=1 << 30, ignore_failures=True)
@@ -68,19 +68,20 @@ def test_it_is_given_up_after_max_attempts_with_its_story() -> None:
 
 
 def test_a_flaky_task_is_not_given_up() -> None:
-    w = World([StepSpec("a")], [StepModel(flaky=bad("3", "5"))], 8, config=GO_ON).run()
+    w = CheckedWorld([StepSpec("a")], [StepModel(flaky=bad("3", "5"))], 8, config=GO_ON).run()
     w.assert_nothing_lost()
     assert w.quarantined == []
 
 
 def test_a_batch_that_raises_is_halved_down_to_the_bad_task() -> None:
-    w = World([StepSpec("a", batch_size=8)], [StepModel(raises=bad("5"))], 16, config=GO_ON).run()
+    w = CheckedWorld([StepSpec("a", batch_size=8)], [StepModel(raises=bad("5"))], 16, config=GO_ON).run()
     w.assert_nothing_lost()
     assert w.quarantined == [(0, Data("5", (0,)))]
 
 
 def test_only_the_bad_item_of_a_task_is_given_up_and_the_task_counts_once() -> None:
-    w = World([StepSpec("a"), StepSpec("b")], [StepModel(raises=bad("2#5")), StepModel()], 4, items=8, config=GO_ON)
+    models = [StepModel(raises=bad("2#5")), StepModel()]
+    w = CheckedWorld([StepSpec("a"), StepSpec("b")], models, 4, items=8, config=GO_ON)
     w.run().assert_nothing_lost()
     assert w.quarantined == [(0, Data("2", (5,)))]
     step = w.scheduler.state.steps[0]
@@ -89,7 +90,7 @@ def test_only_the_bad_item_of_a_task_is_given_up_and_the_task_counts_once() -> N
 
 
 def test_a_task_whose_every_item_is_bad_has_failed() -> None:
-    w = World([StepSpec("a")], [StepModel(raises=bad("1"))], 3, items=4, config=GO_ON).run()
+    w = CheckedWorld([StepSpec("a")], [StepModel(raises=bad("1"))], 3, items=4, config=GO_ON).run()
     w.assert_nothing_lost()
     step = w.scheduler.state.steps[0]
     assert (step.tasks_done, step.tasks_failed, step.items_failed) == (2, 1, 4)
@@ -163,14 +164,14 @@ def test_a_suspected_generator_keeps_its_worker_to_itself_while_it_is_suspended(
 def test_a_poisonous_task_is_found_and_nobody_else_is_hurt(items: int) -> None:
     model = StepModel(SECOND // 10, poison=bad("7#0"))
     specs = [StepSpec("a", batch_size=4), StepSpec("b")]
-    w = World(specs, [model, StepModel(SECOND // 10)], 30, items=items, config=GO_ON).run()
+    w = CheckedWorld(specs, [model, StepModel(SECOND // 10)], 30, items=items, config=GO_ON).run()
     w.assert_nothing_lost()
     assert w.quarantined == [(0, Data("7", (0,)))]
 
 
 def test_kills_from_outside_never_convict() -> None:
     specs = [StepSpec("a"), StepSpec("b", gpu=SECOND, batch_size=4)]
-    w = World(specs, [StepModel(SECOND // 2)] * 2, 60, nodes=[cpus(4, 2)], kill_every_us=SECOND, lag_us=3000)
+    w = CheckedWorld(specs, [StepModel(SECOND // 2)] * 2, 60, nodes=[cpus(4, 2)], kill_every_us=SECOND, lag_us=3000)
     w.run().assert_nothing_lost()
     assert w.scheduler.state.deaths > 10
     assert w.quarantined == []
@@ -260,7 +261,7 @@ def test_a_batch_killed_again_and_again_gets_smaller_so_that_it_can_get_through(
 
 def test_a_lost_node_blames_nobody() -> None:
     specs = [StepSpec("a"), StepSpec("b", gpu=SECOND)]
-    w = World(specs, [StepModel(SECOND)] * 2, 30, nodes=[cpus(2, 1), cpus(2, 1, node=1)])
+    w = CheckedWorld(specs, [StepModel(SECOND)] * 2, 30, nodes=[cpus(2, 1), cpus(2, 1, node=1)])
     w.after(4 * SECOND, lambda world: world.lose(1))
     w.run(until_us=4 * SECOND)
     assert all(t.attempts <= 1 and not t.story for t in w.scheduler.state.tasks.values())
@@ -276,7 +277,7 @@ def test_many_workers_that_start_on_a_node_that_is_lost_do_not_end_the_run() -> 
 
 def test_a_hung_task_is_ended_and_given_up_and_the_rest_goes_on() -> None:
     specs = [StepSpec("a", timeout_us=5 * SECOND)]
-    w = World(specs, [StepModel(SECOND // 10, hangs=bad("4"))], 20, config=GO_ON).run()
+    w = CheckedWorld(specs, [StepModel(SECOND // 10, hangs=bad("4"))], 20, config=GO_ON).run()
     w.assert_nothing_lost()
     assert len(w.all(c.KillWorker)) == 2
     (q,) = w.all(c.Quarantine)
@@ -285,7 +286,7 @@ def test_a_hung_task_is_ended_and_given_up_and_the_rest_goes_on() -> None:
 
 def test_a_long_setup_in_a_shared_worker_is_not_a_timeout() -> None:
     specs = [StepSpec("a", has_setup=True, timeout_us=2 * SECOND)]
-    w = World(specs, [StepModel(SECOND, setup_us=20 * SECOND)], 200).run()
+    w = CheckedWorld(specs, [StepModel(SECOND, setup_us=20 * SECOND)], 200).run()
     w.assert_nothing_lost()
     assert len(w.all(c.StartWorker)) == 4, "all four set it up"
     assert w.all(c.KillWorker) == []
@@ -306,14 +307,14 @@ def test_a_worker_that_leaves_by_itself_takes_no_work_with_it() -> None:
 
 @pytest.mark.parametrize("spec", [StepSpec("a", has_setup=True), StepSpec("a", workers=2, has_setup=True)])
 def test_a_setup_that_always_fails_ends_the_run_with_its_error(spec: StepSpec) -> None:
-    w = World([spec], [StepModel(failing_setups=100)], 5).run()
+    w = CheckedWorld([spec], [StepModel(failing_setups=100)], 5).run()
     assert "'a' failed 3 times" in w.aborted and "OSError: no weights" in w.aborted
     assert w.scheduler.state.steps[0].tasks_failed == 0
 
 
 @pytest.mark.parametrize("spec", [StepSpec("a", has_setup=True), StepSpec("a", workers=2, has_setup=True)])
 def test_a_setup_that_fails_once_is_tried_again_and_costs_no_task_an_attempt(spec: StepSpec) -> None:
-    w = World([spec], [StepModel(failing_setups=2)], 5).run()
+    w = CheckedWorld([spec], [StepModel(failing_setups=2)], 5).run()
     w.assert_nothing_lost()
 
 
@@ -347,7 +348,7 @@ def test_a_failed_setup_on_a_node_ends_the_run() -> None:
 
 def test_a_generator_that_is_tried_again_does_not_deliver_twice() -> None:
     models = [StepModel(SECOND // 10, fan_out=40, chunk=4), StepModel(SECOND // 100)]
-    w = World([StepSpec("split"), StepSpec("use")], models, 10, kill_every_us=SECOND).run()
+    w = CheckedWorld([StepSpec("split"), StepSpec("use")], models, 10, kill_every_us=SECOND).run()
     w.assert_nothing_lost()
     skips = [i.skip for x in w.all(c.Dispatch) for i in x.special]
     assert any(skip > 0 for skip in skips), "nothing was tried again from the middle"
@@ -358,7 +359,7 @@ def test_a_generator_that_is_tried_again_does_not_deliver_twice() -> None:
 
 def test_a_failure_that_may_not_be_ignored_drains_the_run() -> None:
     models = [StepModel(SECOND // 10, raises=bad("30")), StepModel(SECOND // 2)]
-    w = World([StepSpec("a"), StepSpec("b")], models, 500).run()
+    w = CheckedWorld([StepSpec("a"), StepSpec("b")], models, 500).run()
     s = w.scheduler.state
     assert s.draining and not w.aborted
     assert len(w.quarantined) == 1
@@ -371,7 +372,7 @@ def test_a_failure_that_may_not_be_ignored_drains_the_run() -> None:
 
 def test_a_generator_of_the_first_step_is_cancelled_when_the_run_drains() -> None:
     models = [StepModel(SECOND // 10, fan_out=100, chunk=2, raises=bad("3")), StepModel(SECOND // 100)]
-    w = World([StepSpec("a"), StepSpec("b")], models, 8).run()
+    w = CheckedWorld([StepSpec("a"), StepSpec("b")], models, 8).run()
     assert w.scheduler.state.draining
     assert w.now < 100 * SECOND
     assert not w.data
@@ -379,7 +380,7 @@ def test_a_generator_of_the_first_step_is_cancelled_when_the_run_drains() -> Non
 
 def test_an_interrupt_cancels_everything_and_ends() -> None:
     specs = [StepSpec("a"), StepSpec("b", gpu=SECOND), StepSpec("c", batch_size=4)]
-    w = World(specs, [StepModel(SECOND), StepModel(SECOND, setup_us=8 * SECOND), StepModel(SECOND)], 100)
+    w = CheckedWorld(specs, [StepModel(SECOND), StepModel(SECOND, setup_us=8 * SECOND), StepModel(SECOND)], 100)
     w.after(0, cpus(1, 2, node=1))
     w.after(5 * SECOND, e.Interrupted())
     w.run()

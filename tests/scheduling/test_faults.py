@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.simulation.world import CheckedWorld
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.simulator import FaultError, Faults, simulate
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.simulator.world import World
 
 LOAD = {
     "nodes": [{"cpus": 4, "gpus": 1}, {"cpus": 4, "gpus": 1}],
@@ -66,8 +66,8 @@ def test_what_cannot_be_read_is_named(faults: Any, message: str) -> None:
         simulate(LOAD, faults=faults)
 
 
-def world(**more: Any) -> World:
-    return World([StepSpec("a")], [StepModel()], 4, **more).run(until_us=SECOND // 2)
+def world(**more: Any) -> CheckedWorld:
+    return CheckedWorld([StepSpec("a")], [StepModel()], 4, **more).run(until_us=SECOND // 2)
 
 
 def test_the_witness_sees_a_task_that_runs_twice_at_once() -> None:
@@ -81,7 +81,7 @@ def test_the_witness_sees_a_task_that_runs_twice_at_once() -> None:
 
 
 def test_the_witness_sees_an_overcommitted_node() -> None:
-    w = World([StepSpec("a", gpu=SECOND)], [StepModel()], 4, nodes=[cpus(4, 1)]).run(until_us=SECOND // 2)
+    w = CheckedWorld([StepSpec("a", gpu=SECOND)], [StepModel()], 4, nodes=[cpus(4, 1)]).run(until_us=SECOND // 2)
     with pytest.raises(AssertionError, match="GPU 0 is shared out 2 times"):
         w.carry_out(c.StartWorker(99, 0, 0, SECOND, (0,), SECOND))
     with pytest.raises(AssertionError, match="more CPUs than it has"):
@@ -105,7 +105,7 @@ def test_the_witness_sees_work_for_a_worker_that_leaves() -> None:
 
 
 def test_a_node_that_comes_back_is_set_up_anew() -> None:
-    w = World([StepSpec("a", node_setup=True)], [StepModel()], 4, nodes=[cpus(1)])
+    w = CheckedWorld([StepSpec("a", node_setup=True)], [StepModel()], 4, nodes=[cpus(1)])
     w.after(SECOND * 3 // 2, lambda world: world.lose(0))
     w.after(2 * SECOND, cpus(1))
     w.run().assert_nothing_lost()

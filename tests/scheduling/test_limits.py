@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from script import Script
+from tests.simulation.world import CheckedWorld
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.simulator.world import World
 
 OOM = e.Death.OUT_OF_MEMORY
 
@@ -76,7 +76,7 @@ def test_a_dedicated_worker_is_made_fresh_for_a_task_that_must_run_alone() -> No
 def test_a_task_that_is_bad_throughout_is_not_searched_to_the_last_item() -> None:
     spec = StepSpec("a", max_attempts=1)
     config = SchedulerConfig(budget=1 << 30, ignore_failures=True)
-    w = World([spec], [StepModel(1000, raises=frozenset({"0"}))], 1, config=config, items=1000)
+    w = CheckedWorld([spec], [StepModel(1000, raises=frozenset({"0"}))], 1, config=config, items=1000)
     w.run()
     tried = sum(1 for _ in w.quarantined)
     assert tried < 40
@@ -87,7 +87,7 @@ def test_a_task_that_is_bad_throughout_is_not_searched_to_the_last_item() -> Non
 def test_several_bad_items_among_good_ones_are_all_found() -> None:
     bad = frozenset(f"0#{i}" for i in range(0, 1000, 50))
     config = SchedulerConfig(budget=1 << 30, ignore_failures=True)
-    w = World([StepSpec("a", max_attempts=1)], [StepModel(1000, raises=bad)], 1, config=config, items=1000)
+    w = CheckedWorld([StepSpec("a", max_attempts=1)], [StepModel(1000, raises=bad)], 1, config=config, items=1000)
     w.run()
     assert w.scheduler.state.steps[0].items_failed == 20
 
@@ -147,6 +147,6 @@ def test_a_shared_worker_is_recycled_for_a_stage_that_has_no_setup() -> None:
 def test_a_step_whose_items_belong_together_gives_the_whole_task_up() -> None:
     config = SchedulerConfig(budget=1 << 30, ignore_failures=True)
     models = [StepModel(1000, raises=frozenset({"0#3"}))]
-    w = World([StepSpec("a", slices=False)], models, 2, config=config, items=8).run()
+    w = CheckedWorld([StepSpec("a", slices=False)], models, 2, config=config, items=8).run()
     assert w.scheduler.state.steps[0].items_failed == 8
     assert len(w.quarantined) == 1

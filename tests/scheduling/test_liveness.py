@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 from script import Script
+from tests.simulation.back_and_forth import BackAndForth
+from tests.simulation.scenario import random_scenario
+from tests.simulation.shrink import failure_of
+from tests.simulation.world import CheckedWorld
 
 from gristmill.scheduling import StepSpec, look, moves, scheduler, turns, waiting
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.planning import Load, Plan
 from gristmill.scheduling.settings import UNIT
-from gristmill.scheduling.simulator.back_and_forth import BackAndForth
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.simulator.scenario import random_scenario
-from gristmill.scheduling.simulator.shrink import failure_of
-from gristmill.scheduling.simulator.world import World
 from gristmill.scheduling.standing import Standing
 from gristmill.scheduling.state import State, StepRec, WorkerState
 
@@ -33,7 +33,7 @@ def stalls(seed: int, every: int = 1) -> bool:
 
 
 def test_a_stall_is_reported_at_the_event_where_it_begins() -> None:
-    w = World([StepSpec("a", gpu=UNIT)], [StepModel()], 4, nodes=[cpus(2, 1)], check_every=1000)
+    w = CheckedWorld([StepSpec("a", gpu=UNIT)], [StepModel()], 4, nodes=[cpus(2, 1)], check_every=1000)
     w.run(until_us=SECOND // 2)
     for worker in w.scheduler.state.workers.values():
         worker.kill_cause = None
@@ -171,7 +171,7 @@ def test_a_run_ends_even_if_the_balancer_never_does_anything(seed: int, monkeypa
     monkeypatch.setattr(look, "solve", lambda problem: Plan({load.step: 0 for load in problem.loads}))
     steps = [StepSpec("a", gpu=UNIT), StepSpec("b", gpu=UNIT, batch_size=2), StepSpec("c"), StepSpec("d", gpu=2 * UNIT)]
     models = [StepModel(SECOND // 10, fan_out=1.5) for _ in steps]
-    w = World(steps, models, 10, nodes=[cpus(2, 2)], seed=seed, kill_every_us=3 * SECOND)
+    w = CheckedWorld(steps, models, 10, nodes=[cpus(2, 2)], seed=seed, kill_every_us=3 * SECOND)
     w.run().assert_nothing_lost()
 
 

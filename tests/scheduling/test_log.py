@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 
 import pytest
+from tests.simulation.scenario import random_scenario
 
 from gristmill.scheduling.log import RecordingScheduler, replay
-from gristmill.scheduling.simulator.scenario import random_scenario
 
 
 def recorded(seed: int) -> tuple[RecordingScheduler, str]:

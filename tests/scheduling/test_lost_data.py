@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from script import Script
+from tests.simulation.scenario import play, random_scenario
+from tests.simulation.world import CheckedWorld
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
@@ -16,8 +18,6 @@ from gristmill.scheduling.log import RecordingScheduler, replay
 from gristmill.scheduling.lost_data.lineage import in_use
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.simulator.scenario import play, random_scenario
-from gristmill.scheduling.simulator.world import World
 from gristmill.scheduling.state import IllegalTransition
 
 THREE = (StepSpec("a"), StepSpec("b"), StepSpec("c"))
@@ -349,7 +349,7 @@ def test_a_log_with_lost_data_is_replayed_to_the_same_hash() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_cluster_that_keeps_losing_its_data_gets_through(seed: int) -> None:
-    w = World(
+    w = CheckedWorld(
         [StepSpec("a"), StepSpec("b", gpu=SECOND, batch_size=3), StepSpec("c"), StepSpec("d")],
         [StepModel(SECOND // 4, fan_out=3, chunk=1), StepModel(SECOND // 2), StepModel(SECOND // 4), StepModel()],
         8,

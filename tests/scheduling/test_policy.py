@@ -7,12 +7,12 @@ from collections import Counter
 from itertools import pairwise
 
 from script import Script
+from tests.simulation.world import CheckedWorld
 
 from gristmill.scheduling import StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.simulator.world import World
 from gristmill.scheduling.workers import drain
 
 
@@ -20,12 +20,12 @@ def gpu_steps(*names: str) -> list[StepSpec]:
     return [StepSpec(name, gpu=SECOND) for name in names]
 
 
-def seeds_example(**more: int) -> World:
+def seeds_example(**more: int) -> CheckedWorld:
     models = [StepModel(SECOND // 4), StepModel(SECOND), StepModel(SECOND // 2)]
-    return World(gpu_steps("fast", "slow", "medium"), models, 400, nodes=[cpus(8, 7)], check_every=5, **more)
+    return CheckedWorld(gpu_steps("fast", "slow", "medium"), models, 400, nodes=[cpus(8, 7)], check_every=5, **more)
 
 
-def counts_at(w: World, us: int) -> list[int]:
+def counts_at(w: CheckedWorld, us: int) -> list[int]:
     """Workers of each step at a moment of a run that is over."""
     return [[n for at, n in step.timeline if at <= us][-1] for step in w.scheduler.state.steps]
 
@@ -74,9 +74,9 @@ def test_rebalancing_loses_and_repeats_nothing() -> None:
 
 def test_a_change_of_speed_midway_is_followed() -> None:
     models = [StepModel(SECOND // 4), StepModel(SECOND // 2)]
-    w = World(gpu_steps("a", "b"), models, 1000, nodes=[cpus(8, 6)], check_every=5)
+    w = CheckedWorld(gpu_steps("a", "b"), models, 1000, nodes=[cpus(8, 6)], check_every=5)
 
-    def turn(world: World) -> None:
+    def turn(world: CheckedWorld) -> None:
         models[0].service_us, models[1].service_us = SECOND // 2, SECOND // 4
 
     w.after(40 * SECOND, turn)
@@ -90,7 +90,7 @@ def test_an_expensive_setup_is_not_paid_near_the_end() -> None:
     """Step a ends and frees two GPUs, but b needs no more than 50 s for what is left."""
     specs = [StepSpec("a", gpu=SECOND, workers=2), StepSpec("b", gpu=SECOND)]
     models = [StepModel(SECOND, setup_us=60 * SECOND), StepModel(2 * SECOND, setup_us=60 * SECOND)]
-    w = World(specs, models, 100, nodes=[cpus(8, 4)], check_every=5).run()
+    w = CheckedWorld(specs, models, 100, nodes=[cpus(8, 4)], check_every=5).run()
     w.assert_nothing_lost()
     assert len(w.all(c.StartWorker)) == 4
 
@@ -98,7 +98,7 @@ def test_an_expensive_setup_is_not_paid_near_the_end() -> None:
 def test_gpus_that_a_finished_step_frees_help_the_others() -> None:
     models = [StepModel(SECOND // 10), StepModel(2 * SECOND)]
     specs = [StepSpec("quick", gpu=SECOND, workers=2), StepSpec("long", gpu=SECOND)]
-    w = World(specs, models, 100, nodes=[cpus(8, 4)], check_every=5).run()
+    w = CheckedWorld(specs, models, 100, nodes=[cpus(8, 4)], check_every=5).run()
     w.assert_nothing_lost()
     long = w.scheduler.state.steps[1]
     assert max(n for _, n in long.timeline) == 4
@@ -106,13 +106,13 @@ def test_gpus_that_a_finished_step_frees_help_the_others() -> None:
 
 
 def test_steps_that_do_not_all_fit_take_turns_without_flapping() -> None:
-    w = World(gpu_steps("a", "b", "c"), [StepModel(SECOND // 10)] * 3, 60, nodes=[cpus(8, 1)])
+    w = CheckedWorld(gpu_steps("a", "b", "c"), [StepModel(SECOND // 10)] * 3, 60, nodes=[cpus(8, 1)])
     w.run().assert_nothing_lost()
     assert len(w.all(c.StartWorker)) <= 3 * 6
 
 
 def test_a_node_that_joins_is_used() -> None:
-    w = World(gpu_steps("a"), [StepModel(SECOND)], 60, nodes=[cpus(2, 1)])
+    w = CheckedWorld(gpu_steps("a"), [StepModel(SECOND)], 60, nodes=[cpus(2, 1)])
     w.after(10 * SECOND, cpus(4, 4, node=1))
     w.run().assert_nothing_lost()
     assert w.now < 23 * SECOND

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 from script import Script
+from tests.simulation.world import CheckedWorld
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.simulator.world import World
 
 OLD = 60 * SECOND
 
@@ -57,7 +57,7 @@ def test_without_room_one_worker_at_a_time_is_restarted() -> None:
 
 def test_a_restart_interval_staggers_the_replacements() -> None:
     spec = StepSpec("a", gpu=SECOND // 4, workers=3, lifetime_us=OLD, restart_interval_us=10 * SECOND)
-    w = World([spec], [StepModel(SECOND)], 400, nodes=[cpus(8, 4)], check_every=5).run()
+    w = CheckedWorld([spec], [StepModel(SECOND)], 400, nodes=[cpus(8, 4)], check_every=5).run()
     w.assert_nothing_lost()
     starts = [at for at, x in w.commands if type(x) is c.StartWorker]
     later = [at for at in starts if at > SECOND]
@@ -78,7 +78,7 @@ def test_a_replacement_that_dies_is_replaced_itself() -> None:
 def test_shared_workers_are_recycled_too_and_nothing_is_lost() -> None:
     config = SchedulerConfig(budget=1 << 30, shared_lifetime_us=5 * SECOND)
     models = [StepModel(SECOND // 2, fan_out=20, chunk=4), StepModel(SECOND // 10)]
-    w = World([StepSpec("a"), StepSpec("b", has_setup=True)], models, 40, config=config).run()
+    w = CheckedWorld([StepSpec("a"), StepSpec("b", has_setup=True)], models, 40, config=config).run()
     w.assert_nothing_lost()
     assert len(w.all(c.StartWorker)) > 8
     assert all(not x.now for x in w.all(c.StopWorker)), "drained, never interrupted"
@@ -86,6 +86,6 @@ def test_shared_workers_are_recycled_too_and_nothing_is_lost() -> None:
 
 def test_a_shared_worker_is_recycled_for_the_stage_it_hosts() -> None:
     spec = StepSpec("a", has_setup=True, lifetime_us=5 * SECOND)
-    w = World([spec], [StepModel(SECOND)], 60).run()
+    w = CheckedWorld([spec], [StepModel(SECOND)], 60).run()
     w.assert_nothing_lost()
     assert len(w.all(c.StartWorker)) > 4

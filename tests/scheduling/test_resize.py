@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from script import Script
+from tests.simulation.world import CheckedWorld
 
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
@@ -12,7 +13,6 @@ from gristmill.scheduling.placement import Room
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.simulator.world import World
 
 GPU = 80 << 30
 
@@ -90,7 +90,7 @@ def test_room_counts_what_is_taken_of_a_gpu_that_goes_and_comes_back() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_cluster_shared_with_others_gets_through(seed: int) -> None:
-    w = World(
+    w = CheckedWorld(
         [StepSpec("a", cpu=2 * UNIT), StepSpec("b", gpu=UNIT), StepSpec("c", gpu=UNIT // 2, memory=1 << 33)],
         [StepModel(SECOND), StepModel(2 * SECOND, setup_us=SECOND), StepModel(SECOND)],
         60,

@@ -11,40 +11,29 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.settings import StepSpec
 from gristmill.scheduling.simulator.chance import mix, uniform
-from gristmill.scheduling.simulator.model import SECOND, Data, Job, Made, StepModel, VirtualWorker
+from gristmill.scheduling.simulator.model import SECOND, Conditions, Data, Job, Made, StepModel, VirtualWorker
 from gristmill.scheduling.simulator.truth import outputs_of, service_key, source_key
 
 if TYPE_CHECKING:
     from gristmill.scheduling.simulator.faults import Injector
     from gristmill.scheduling.simulator.losses import Losses
-    from gristmill.scheduling.simulator.witness import Witness
 
 
 class Cluster:
     """Does what it is told to, as the models of the steps say, and lets things happen in their order."""
 
     injector: Injector
-    witness: Witness
     losses: Losses
 
     def __init__(
         self,
         steps: Sequence[StepSpec],
         models: Sequence[StepModel],
-        seed: int,
-        lag_us: int,
-        start_us: int,
-        leave_us: int | None,
-        watched: bool,
+        conditions: Conditions,
     ) -> None:
-        self.specs, self.models = steps, models
-        self.random = random.Random(seed)
-        self.seed = seed
-        self.lag_us = lag_us
-        self.start_us = start_us
-        self.leave_us = start_us if leave_us is None else leave_us
-        self.watched = watched
-        """The witness looks on."""
+        self.specs, self.models, self.conditions = steps, models, conditions
+        self.random = random.Random(conditions.seed)
+        self.seed = conditions.seed
         self.straggling = False
         self.losing = False
         """Data can be lost."""
@@ -76,17 +65,16 @@ class Cluster:
         self.node_ready = {x for x in self.node_ready if x[0] != node}
         for i in [i for i, w in self.workers.items() if w.node == node]:
             self.lose_worker(i)
-        for i in [i for i, (where, _) in self.witness.placed.items() if where == node]:
-            self.witness.is_gone(i)
         return self.losses.node_lost(node)
 
-    def lose_worker(self, worker: int) -> VirtualWorker:
-        """A worker is gone without a word."""
-        w = self.workers.pop(worker)
+    def lose_worker(self, worker: int) -> None:
+        """A worker is lost with its node; nobody reports it."""
+        w = self.remove(worker)
         w.lost = True
         self.lose_work(w)
-        self.witness.is_gone(worker)
-        return w
+
+    def remove(self, worker: int) -> VirtualWorker:
+        return self.workers.pop(worker)
 
     def lose_work(self, w: VirtualWorker) -> None:
         if w.current is not None:
@@ -94,7 +82,8 @@ class Cluster:
 
     def say(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[Any], Any]) -> None:
         """A worker reports; its reports arrive late, but in order."""
-        w.heard_at = max(w.heard_at, self.now + (self.random.randrange(self.lag_us) if self.lag_us else 0))
+        lag = self.conditions.lag_us
+        w.heard_at = max(w.heard_at, self.now + (self.random.randrange(lag) if lag else 0))
 
         node = self.nodes.get(w.node)
 
@@ -106,8 +95,7 @@ class Cluster:
         self.after(w.heard_at - self.now, arrive)
 
     def die(self, worker: int, cause: e.Death) -> None:
-        w = self.workers.pop(worker)
-        self.witness.is_gone(worker)
+        w = self.remove(worker)
         self.injector.died(w)
         setting_up = w.current is not None and self.needs_setup(w, w.current.step)
         if not setting_up:
@@ -117,10 +105,8 @@ class Cluster:
         self.say(worker, w, died)
 
     def leave(self, worker: int) -> None:
-        w = self.workers.pop(worker, None)
-        if w is not None:
-            self.witness.is_gone(worker)
-            self.say(worker, w, e.WorkerLeft(worker))
+        if worker in self.workers:
+            self.say(worker, self.remove(worker), e.WorkerLeft(worker))
 
     def later(self, worker: int, delay: int, then: Callable[[int, VirtualWorker], None]) -> None:
         """Go on in a worker after a while, unless it has died, been stopped or been given something else meanwhile."""
@@ -162,11 +148,11 @@ class Cluster:
         w.current = w.queue.popleft()
         w.since = self.now
         w.epoch += 1
-        step = w.current.step
-        if self.watched:
-            self.witness.begins(worker, w, w.current)
-        if self.needs_setup(w, step):
-            self.later(worker, self.setup_time(worker, step), self.set_up)
+        self.take_up(worker, w, w.current)
+
+    def take_up(self, worker: int, w: VirtualWorker, job: Job) -> None:
+        if self.needs_setup(w, job.step):
+            self.later(worker, self.setup_time(worker, job.step), self.set_up)
         else:
             self.begin(worker, w)
 
@@ -271,9 +257,9 @@ class Cluster:
         self.after(SECOND, done)
 
     def start_worker(self, x: c.StartWorker) -> None:
-        self.workers[x.worker] = VirtualWorker(x.node, x.step, since=self.now + self.start_us)
+        self.workers[x.worker] = VirtualWorker(x.node, x.step, since=self.now + self.conditions.start_us)
         setup = self.setup_time(x.worker, x.step) if x.step is not None else 0
-        self.later(x.worker, self.start_us + setup, self.up)
+        self.later(x.worker, self.conditions.start_us + setup, self.up)
 
     def stop_worker(self, x: c.StopWorker) -> None:
         w = self.workers.get(x.worker)
@@ -283,7 +269,8 @@ class Cluster:
         w.stopping = True
         w.epoch += 1
         self.lose_work(w)
-        self.later(x.worker, self.leave_us, lambda worker, w: self.leave(worker))
+        leave_us = self.conditions.start_us if self.conditions.leave_us is None else self.conditions.leave_us
+        self.later(x.worker, leave_us, lambda worker, w: self.leave(worker))
 
     def kill_worker(self, x: c.KillWorker) -> None:
         if x.worker in self.workers:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gristmill.scheduling import events as e
-from gristmill.scheduling.lost_data.lineage import in_use
 from gristmill.scheduling.simulator.chance import mix, uniform
 from gristmill.scheduling.simulator.model import SECOND, Data, Job
 
@@ -104,8 +103,3 @@ class Losses:
     def size(self, node: int) -> Size:
         whole = self.world.nodes[node]
         return self.sizes.get(node) or Size(whole.cpu, whole.memory, whole.gpus)
-
-    def agrees(self) -> None:
-        """All that the scheduler counts on is known here by the same id, lost or not."""
-        unknown = in_use(self.world.scheduler.state) - self.world.data.keys()
-        assert not unknown, f"released and yet in use: data {sorted(unknown)[:5]}"

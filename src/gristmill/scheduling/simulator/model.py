@@ -69,6 +69,23 @@ class StepModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Conditions:
+    """How a virtual cluster and its source behave."""
+
+    seed: int = 0
+    items: int = 1
+    """Items of each source task."""
+    source_bytes: int = SOURCE_BYTES
+    lag_us: int = 0
+    """Reports arrive up to this much late."""
+    start_us: int = 1000
+    """What a worker takes to start, without its setup."""
+    leave_us: int | None = None
+    """What a worker takes to leave; None: as long as to start."""
+    tick_us: int = SECOND
+
+
+@dataclass(frozen=True, slots=True)
 class Data:
     """What a task carries: its label, which items of its source task, and the key of its chances."""
 

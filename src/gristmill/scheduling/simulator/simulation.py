@@ -16,7 +16,7 @@ from gristmill.scheduling.settings import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.simulator.chance import mix, uniform
 from gristmill.scheduling.simulator.faults import Faults, bad_tasks, read_faults
 from gristmill.scheduling.simulator.loads import GB, Load, LoadError, read_load
-from gristmill.scheduling.simulator.model import SECOND, StepModel
+from gristmill.scheduling.simulator.model import SECOND, Conditions, StepModel
 from gristmill.scheduling.simulator.result import SimulationResult, StageResult
 from gristmill.scheduling.simulator.world import World
 
@@ -86,21 +86,15 @@ def make_world(load: Load, seed: int, profile: Profile | None = None, faults: Fa
         batch_mode=load.batch_mode,
         ignore_failures=bool(bad),
     )
-    return World(
-        steps,
-        models,
-        load.inputs,
-        nodes=_nodes(load),
-        seed=seed,
+    conditions = Conditions(
+        seed,
+        source_bytes=int(load.input_mb * _MB),
         start_us=round(load.start_s * SECOND),
         leave_us=round(load.leave_s * SECOND),
         tick_us=round(load.tick_s * SECOND),
-        source_bytes=int(load.input_mb * _MB),
-        check_every=0,
-        keep=False,
-        scheduler=RecordingScheduler(steps, config),
-        faults=faults if faults != Faults() else None,
     )
+    scheduler = RecordingScheduler(steps, config)
+    return World(scheduler, models, load.inputs, _nodes(load), conditions, faults if faults != Faults() else None)
 
 
 def step_specs(load: Load) -> list[StepSpec]:

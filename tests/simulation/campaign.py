@@ -1,4 +1,4 @@
-"""Play many random pipelines with faults: ``python -m gristmill.scheduling.simulator.campaign --seeds 0:1000``.
+"""Play many random pipelines with faults: ``python -m tests.simulation.campaign --seeds 0:1000``.
 
 A failing seed is printed with the command that replays it. The first ones are shrunk and printed with a trace.
 """
@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from gristmill.scheduling.simulator.scenario import random_scenario, show
-from gristmill.scheduling.simulator.shrink import Failure, failure_of, report
+from tests.simulation.scenario import random_scenario, show
+from tests.simulation.shrink import Failure, failure_of, report
 
 _CHUNK = 20
 _TRACE = 1_000_000
@@ -58,7 +58,7 @@ def read_seeds(lines: Iterable[str]) -> list[int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m gristmill.scheduling.simulator.campaign",
+        prog="python -m tests.simulation.campaign",
         description="Play random pipelines with faults under the scheduler and check everything.",
     )
     which = parser.add_mutually_exclusive_group()

@@ -13,7 +13,7 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import StepModel
-from gristmill.scheduling.simulator.scenario import TOO_MANY_FAULTS, Scenario, play, random_scenario, show
+from tests.simulation.scenario import TOO_MANY_FAULTS, Scenario, play, random_scenario, show
 
 _TOLD = 40
 _OTHER_SEEDS = 3
@@ -139,13 +139,13 @@ def report(seed: int, failure: Failure, limit_s: float = 30.0, scenario: Scenari
     return "\n".join(
         [
             f"seed {seed} fails: {failure.error}",
-            f"replay: python -m gristmill.scheduling.simulator.campaign --seed {seed} --trace",
+            f"replay: python -m tests.simulation.campaign --seed {seed} --trace",
             "",
             f"The last of a smaller run that fails with {told.error}",
             *told.story,
             "",
             "To play the smaller run, paste:",
-            "from gristmill.scheduling.simulator.scenario import *",
+            "from tests.simulation.scenario import *",
             f"play({show(small)})",
         ]
     )

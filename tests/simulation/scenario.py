@@ -11,7 +11,7 @@ from gristmill.scheduling.placement import misfit
 from gristmill.scheduling.settings import UNIT, SchedulerConfig, StepSpec
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import SECOND, StepModel
-from gristmill.scheduling.simulator.world import World
+from tests.simulation.world import CheckedWorld
 
 __all__ = [
     "Faults",
@@ -53,8 +53,8 @@ class Scenario:
     check_every: int = 13
     """Invariants are checked after every so many events, and at the end."""
 
-    def world(self) -> World:
-        world = World(
+    def world(self) -> CheckedWorld:
+        world = CheckedWorld(
             self.steps,
             [replace(model) for model in self.models],
             self.sources,
@@ -73,7 +73,7 @@ class Scenario:
         return world
 
 
-def play(scenario: Scenario, world: World | None = None) -> World:
+def play(scenario: Scenario, world: CheckedWorld | None = None) -> CheckedWorld:
     """Run it to its end and check everything; raises if anything is wrong."""
     world = world or scenario.world()
     world.run(limit_us=_SHOULD_END_US, limit=_EVENTS).assert_nothing_lost()

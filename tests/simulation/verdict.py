@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from gristmill.scheduling.simulator.model import Data
 
 if TYPE_CHECKING:
-    from gristmill.scheduling.simulator.world import World
+    from tests.simulation.world import CheckedWorld
 
 Items = set[tuple[str, int]]
 
 
-def expected(world: World) -> tuple[Items, Items]:
+def expected(world: CheckedWorld) -> tuple[Items, Items]:
     """Labels and items that should be delivered, and source tasks and items that something bad keeps from it."""
     good: Items = set()
     bad: Items = set()
@@ -27,7 +27,7 @@ def expected(world: World) -> tuple[Items, Items]:
     return good, bad
 
 
-def _fate(world: World, source: Data) -> tuple[list[str], set[str] | None]:
+def _fate(world: CheckedWorld, source: Data) -> tuple[list[str], set[str] | None]:
     """What becomes of a source task in the end, and which of its items ("7#2") are bad; None if all are.
 
     What never reaches the step at which it would be bad is not.
@@ -45,7 +45,7 @@ def _fate(world: World, source: Data) -> tuple[list[str], set[str] | None]:
     return [d.label for d in found], worst
 
 
-def assert_nothing_lost(world: World) -> None:
+def assert_nothing_lost(world: CheckedWorld) -> None:
     """Every good item was delivered once, every bad one was quarantined, and nothing and nobody is left over."""
     assert world.finished and not world.aborted, f"the run was given up: {world.aborted}"
     good, bad = expected(world)

@@ -14,13 +14,13 @@ from gristmill.scheduling.simulator.model import Job, VirtualWorker
 from gristmill.scheduling.state import TaskState, WorkerState
 
 if TYPE_CHECKING:
-    from gristmill.scheduling.simulator.world import World
+    from tests.simulation.world import CheckedWorld
 
 
 class Witness:
     """Raises `AssertionError` when something runs twice at once, a node is over-committed or the budget is broken."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CheckedWorld) -> None:
         self.world = world
         self.placed: dict[int, tuple[int, Placement]] = {}
         """(node, what it holds) of each dedicated worker that lives or was told to start."""
