@@ -116,12 +116,12 @@ def test_a_failing_campaign_says_so(failing: tuple[int, shrink.Failure], capsys:
 
 
 def test_all_failing_seeds_are_named_at_the_end(broken: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "0:40", "--no-shrink", "--keep-going"]) == 1
+    assert main(["--seeds", "0:120", "--no-shrink", "--keep-going"]) == 1
     said = capsys.readouterr().out
     failing = [int(x) for x in said.partition("failing seeds: ")[2].split()]
     assert len(failing) > 1 and failing == sorted(failing)
-    assert said.count(" fails: ") == len(failing) and "40 seeds in" in said
-    assert main(["--seeds", "0:40", "--no-shrink", "--most", "1"]) == 1
+    assert said.count(" fails: ") == len(failing) and "120 seeds in" in said
+    assert main(["--seeds", "0:120", "--no-shrink", "--most", "1"]) == 1
     assert capsys.readouterr().out.count(" fails: ") == 1
 
 
