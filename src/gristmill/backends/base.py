@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -155,8 +155,8 @@ class RunRecord:
     """Seconds from the start of the run to the last task out of the last stage."""
     profile: Profile | None = None
     ledger: RunLedger | None = None
-    load: Load | None = None
-    """The run as a simulator's load; None unless every step finished a task."""
+    measured_load: Callable[[], Load | None] | None = None
+    """Returns the run as a simulator's load; None unless every step finished a task."""
     notes: list[str] = field(default_factory=list)
     """What stages that look at all documents have to say, line by line."""
 

@@ -90,12 +90,13 @@ class RunResult:
 
     def load(self) -> Load:
         """This run as a load for `gristmill.scheduling.simulator.simulation`: means over the whole run."""
-        if self.record.load is None:
+        load = self.record.measured_load() if self.record.measured_load else None
+        if load is None:
             raise PipelineError(
                 f"the run of {self.record.name!r} cannot be simulated: not every step finished a task, "
                 "so there is nothing to go by"
             )
-        return self.record.load
+        return load
 
     @property
     def ok(self) -> bool:

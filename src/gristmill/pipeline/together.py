@@ -35,7 +35,7 @@ def together(
         peak_memory_bytes=max(record.peak_memory_bytes for record in records),
         worker_deaths=sum(record.worker_deaths for record in records),
         profile=_profile(records),
-        load=None,  # a load is one pipeline whose steps all run at the same time
+        measured_load=None,  # a load is one pipeline whose steps all run at the same time
         ledger=whole,
         notes=notes,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.base import Plan, RunRecord
 from gristmill.backends.engine.account import RunAccount, failure_of
@@ -27,8 +28,11 @@ from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.profile import Profile
-from gristmill.scheduling.simulator.measured import load_of
 from gristmill.tasks import Task
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.simulator.loads import Load
+    from gristmill.scheduling.state import State
 
 _VIEW_S = 0.5
 _SLOW_START_US = 1_500_000
@@ -331,5 +335,11 @@ class Driver(ABC):
             last_output_s=reports.last_output_s,
             ledger=self.plan.ledger,
             profile=Profile.measured(s.steps),
-            load=load_of(s, self.nodes(), self.plan.name, starts, leaves, self.look_every_s),
+            measured_load=partial(_measured_load, s, self.nodes(), self.plan.name, starts, leaves, self.look_every_s),
         )
+
+
+def _measured_load(state: State, nodes: Sequence[e.NodeJoined], name: str, *times_s: float) -> Load | None:
+    from gristmill.scheduling.simulator.measured import load_of  # a run that nobody simulates does without it
+
+    return load_of(state, nodes, name, *times_s)
