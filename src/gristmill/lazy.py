@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,4 +19,10 @@ else:
 
     np = _NumPy()
 
-__all__ = ["np"]
+
+def names_of(module: str) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a module whose names are those of another one, imported when the first is used."""
+    return lambda name: getattr(import_module(module), name)
+
+
+__all__ = ["names_of", "np"]

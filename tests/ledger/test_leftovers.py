@@ -12,7 +12,7 @@ from tests.ledger.conftest import written
 from tests.stages.deduplication.corpora import execute
 
 from gristmill.errors import PipelineFailed
-from gristmill.pipeline import between
+from gristmill.pipeline.phases import barrier_context
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication import records
 from gristmill.stages.deduplication.exact import ExactDeduplication
@@ -102,7 +102,7 @@ def marks(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("barrier", [False, True])
 def test_killed_workers_leave_no_unfinished_file(corpus, tmp_path, marks, barrier, monkeypatch):
-    monkeypatch.setattr(between, "HERE_BYTES", 0)
+    monkeypatch.setattr(barrier_context, "HERE_BYTES", 0)
     monkeypatch.setattr(records, "ROWS_AT_ONCE", 50)  # several tasks: a single one is done in the driver
     monkeypatch.setattr(records, "DocumentRecords", DyingRecords)
     with (corpus / "a.jsonl").open("a") as file:

@@ -12,7 +12,8 @@ from tests.stages.deduplication.corpora import execute, write_jsonl
 from gristmill.errors import OutputChanged, PlanError
 from gristmill.ledger import lock
 from gristmill.ledger.lock import LOCK, FolderLock, is_locked
-from gristmill.pipeline import phases, verify
+from gristmill.pipeline import verify
+from gristmill.pipeline.phases import run as phases
 from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.storage import Folder

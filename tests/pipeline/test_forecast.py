@@ -17,7 +17,7 @@ from tests.stages.deduplication.in_process import InProcess
 
 from gristmill.cli.main import main
 from gristmill.pipeline import Pipeline
-from gristmill.pipeline.forecast import forecast, forecasts, look
+from gristmill.pipeline.phases.forecast import forecast, forecasts, look
 from gristmill.pipeline.planner import flatten
 from gristmill.stages.core import CompositeStage
 from gristmill.stages.deduplication.exact import ExactDeduplication, LineDeduplication

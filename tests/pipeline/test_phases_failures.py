@@ -116,7 +116,7 @@ def test_a_run_that_does_not_ignore_it_fails_before_the_cut_and_the_next_one_may
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path, front, monkeypatch):
     source, out = write(tmp_path / "in", spoilt(documents(), PLACES)), tmp_path / "out"
     run(source, tmp_path / "once", *front, best(), ignore_failures=True)
-    for stop in ("decide", "behind"):
+    for stop in ("decide", "after_barrier"):
         with monkeypatch.context() as patched:
             patched.setattr(ExactDeduplication, stop, lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.step_runner import Documents
-from gristmill.ledger.sides import Output
+from gristmill.ledger.excluded import Output
 from gristmill.stages.core import ProcessingStage, worker_count
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from gristmill.errors import NoRoom
-from gristmill.ledger.sides import Output, Sides
+from gristmill.ledger.excluded import ExcludedFiles, Output
 from gristmill.ledger.tally import LostIdentity, StageTally, Tally
 from gristmill.secrets import without_secrets
 from gristmill.stages import core, function_definitions
@@ -63,8 +63,8 @@ class Documents:
     output: Output | None
     """The stage that writes; what is dropped or bad is put beside its files."""
 
-    def sides(self) -> Sides | None:
-        return Sides(self.output, self.step) if self.output is not None else None
+    def excluded(self) -> ExcludedFiles | None:
+        return ExcludedFiles(self.output, self.step) if self.output is not None else None
 
 
 class Interrupt(BaseException):
@@ -127,7 +127,7 @@ class StepRunner:
         self.stages = list(stages)
         self.documents = documents
         self._tally = Tally(documents.is_last_step) if documents is not None else None
-        self._sides: Sides | None = None
+        self._excluded: ExcludedFiles | None = None
         self.counts = [StageCounts() for _ in self.stages]
         self.current = 0
         """The stage that is running."""
@@ -179,15 +179,15 @@ class StepRunner:
 
     def run(self, tasks: Sequence[Task[Any]]) -> Iterator[tuple[int, Task[Any]]]:
         """Outputs with the position of the input they come from, made as they are asked for, in the order of inputs."""
-        sides = self.documents.sides() if self.documents is not None else None
-        self._sides = sides
+        excluded = self.documents.excluded() if self.documents is not None else None
+        self._excluded = excluded
         try:
             for made in self._run(tasks):
                 yield made
-                self._sides = sides  # another unit may have been run in between
-            if sides is not None and self._tally is not None:
-                sides.write()
-                for label, file in sides.written:
+                self._excluded = excluded  # another unit may have been run in between
+            if excluded is not None and self._tally is not None:
+                excluded.write()
+                for label, file in excluded.written:
                     self._tally.entry(block_of(label)).add_file(file)
         except (StageError, Interrupt, GeneratorExit):
             raise
@@ -214,7 +214,7 @@ class StepRunner:
         if self._tally is None:
             return _Call(index, columns, None)
         before = Tally.before(task, is_compared=not stage.is_own())
-        return _Call(index, columns, self._tally.stage(stage, index == len(self.stages) - 1, before, self._sides))
+        return _Call(index, columns, self._tally.stage(stage, index == len(self.stages) - 1, before, self._excluded))
 
     def _batch(self, tasks: Sequence[Task[Any]]) -> list[Any]:
         stage = self.stages[0]

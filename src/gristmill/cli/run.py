@@ -14,7 +14,7 @@ from gristmill.secrets import without_secrets
 
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
-    from gristmill.ledger.resume import Resume
+    from gristmill.ledger.resume import ResumeOptions
     from gristmill.pipeline import Pipeline
     from gristmill.tasks import Task
 
@@ -108,11 +108,11 @@ def limit_input(pipeline: Pipeline, has_tasks: bool, limit: int | None, sample: 
     pipeline.stages[:1] = [reader.limited(limit, sample), *first[1:]]
 
 
-def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Executor, how: Resume) -> int:
+def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Executor, how: ResumeOptions) -> int:
     """Show the steps, what would be read, what would become of the output, and what deduplication would take."""
     from gristmill.cli.inputs import describe_inputs, describe_limits, output_folders
     from gristmill.errors import PipelineError, PlanError
-    from gristmill.pipeline.forecast import forecasts
+    from gristmill.pipeline.phases.forecast import forecasts
     from gristmill.pipeline.planner import flatten
     from gristmill.pipeline.preview import preview
 
@@ -143,11 +143,11 @@ def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Exe
     return OK
 
 
-def resume_options(args: argparse.Namespace) -> Resume:
+def resume_options(args: argparse.Namespace) -> ResumeOptions:
     """What the options say of how a run resumes."""
-    from gristmill.ledger.resume import Resume
+    from gristmill.ledger.resume import ResumeOptions
 
-    return Resume(args.fresh, args.append, args.retry_failed, not args.no_verify)
+    return ResumeOptions(args.fresh, args.append, args.retry_failed, not args.no_verify)
 
 
 def executor_config(args: argparse.Namespace) -> dict[str, Any]:

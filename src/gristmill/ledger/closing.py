@@ -8,7 +8,7 @@ from collections.abc import Collection
 from gristmill.errors import OutputDamaged
 from gristmill.ledger.commits import LEDGER, CommitLog
 from gristmill.ledger.differences import listed
-from gristmill.ledger.files import Sizes, difference
+from gristmill.ledger.files import FileSizes, difference
 from gristmill.ledger.names import PLACES, is_temporary
 from gristmill.storage import TEMPORARY, Folder
 
@@ -22,7 +22,7 @@ def check_output(log: CommitLog, blocks: Collection[int]) -> None:
     ``blocks`` are those that are done. A file of a done block that no commit names is left from an attempt that failed:
     it is removed, unless an earlier run has finished the output. Whatever came after that is not a run's.
     """
-    sizes = Sizes(log.folder)
+    sizes = FileSizes(log.folder)
     problems: list[str] = []
     named: Counter[str] = Counter()
     committed: set[int] = set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gristmill.errors import InputChanged
+from gristmill.ledger.excluded import QUARANTINE, Output, json_lines, quarantine_entry
 from gristmill.ledger.run import RunLedger
-from gristmill.ledger.sides import QUARANTINE, Output, json_lines, quarantine_entry
 from gristmill.tasks import BadRecord, DocumentBatch, FileBlock, Task, Written
 from gristmill.tasks.document import ID, RAW
 from gristmill.tasks.names import part_name

@@ -30,7 +30,7 @@ class Stamp:
     checksum: str
 
 
-class Sizes:
+class FileSizes:
     """The sizes of files in a folder and its subfolders: asked one by one on a disk, listed by folder elsewhere."""
 
     def __init__(self, folder: Folder) -> None:
@@ -50,7 +50,7 @@ class Sizes:
         return self._listed[place].get(base)
 
 
-def difference(folder: Folder, sizes: Sizes, stamp: Stamp, contents: bool) -> str:
+def difference(folder: Folder, sizes: FileSizes, stamp: Stamp, contents: bool) -> str:
     """How a file differs from what was written, in words; empty if it does not.
 
     Without ``contents`` only its size is compared.
@@ -80,7 +80,7 @@ def content_checksum(folder: Folder, name: str) -> str:
 
 def stamped(folder: Folder, names: Iterable[str]) -> list[Stamp]:
     """Stamps of files that exist, which are made durable."""
-    sizes = Sizes(folder)
+    sizes = FileSizes(folder)
 
     def stamp(name: str) -> Stamp:
         folder.sync([name])

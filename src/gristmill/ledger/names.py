@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from gristmill.ledger.sides import EXCLUDED, QUARANTINE
+from gristmill.ledger.excluded import EXCLUDED, QUARANTINE
 from gristmill.storage import TEMPORARY, Folder
 
 PLACES = ("", EXCLUDED, QUARANTINE)

@@ -15,10 +15,10 @@ from gristmill.ledger.closing import remove_temporaries
 from gristmill.ledger.commits import COMMITS, DECIDED, LEDGER, PHASES, RUN, START_OVER, CommitLog
 from gristmill.ledger.differences import listed
 from gristmill.ledger.entry import Entry
-from gristmill.ledger.files import Sizes, Stamp, difference, in_threads
+from gristmill.ledger.excluded import records_name
+from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads
 from gristmill.ledger.names import OutputNames, is_record
-from gristmill.ledger.resume import Resume
-from gristmill.ledger.sides import records_name
+from gristmill.ledger.resume import ResumeOptions
 
 _SLOW_S = 5.0
 _COMPACT = 64
@@ -26,7 +26,7 @@ _COMPACT = 64
 
 
 @dataclass
-class Found:
+class OutputState:
     """What a run finds in its output folder."""
 
     run: dict[str, Any] | None
@@ -49,11 +49,11 @@ class Found:
 def look(
     log: CommitLog,
     made_of: Mapping[str, Any],
-    how: Resume,
+    how: ResumeOptions,
     blocks: Sequence[int],
     cannot_redo: str = "",
     takes_long: Callable[[], None] = lambda: None,
-) -> Found:
+) -> OutputState:
     """Look at what is there, and change nothing.
 
     ``blocks`` are those of the input. ``cannot_redo`` says why a block that is not done cannot be done any more.
@@ -64,15 +64,15 @@ def look(
     run = log.run_json()
     if run is None:
         check_unused(log)
-        return Found(None)
+        return OutputState(None)
     log.check_format(run)
-    found = Found(run)
+    found = OutputState(run)
     new = log.new_inputs(run, made_of)
     if how.append and new:
         found.new_inputs = new
     else:
         _check_same(log, run, made_of, new)
-    sizes = Sizes(log.folder)
+    sizes = FileSizes(log.folder)
 
     def compare(one: tuple[int, Stamp | None]) -> str:
         return "" if one[1] is None else difference(log.folder, sizes, one[1], how.verify)
@@ -96,7 +96,7 @@ def look(
     return found
 
 
-def _stamps(log: CommitLog, found: Found, how: Resume) -> Iterator[tuple[int, Stamp | None]]:
+def _stamps(log: CommitLog, found: OutputState, how: ResumeOptions) -> Iterator[tuple[int, Stamp | None]]:
     """The files of all commits by block; None for a block without files."""
     for block, entry, _ in log.commits():
         if how.retry_failed and entry.failed:
@@ -114,7 +114,7 @@ def _check_same(log: CommitLog, run: Mapping[str, Any], made_of: Mapping[str, An
     raise log.changed([f"input {name} is new" for name in new], advice)
 
 
-def begin(log: CommitLog, found: Found, made_of: Mapping[str, Any]) -> Iterator[tuple[int, Entry]]:
+def begin(log: CommitLog, found: OutputState, made_of: Mapping[str, Any]) -> Iterator[tuple[int, Entry]]:
     """Start writing: remove what blocks that are not done have left. Gives the blocks that are done."""
     if found.run is None:
         log.folder.remove(COMMITS)  # of a run that was being removed

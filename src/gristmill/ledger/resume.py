@@ -8,7 +8,7 @@ from gristmill.errors import PlanError
 
 
 @dataclass(frozen=True, slots=True)
-class Resume:
+class ResumeOptions:
     """The options of `Pipeline.run` that say how it resumes."""
 
     fresh: bool = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gristmill.ledger.entry import UNSPECIFIED, Entry
-from gristmill.ledger.sides import Sides
+from gristmill.ledger.excluded import ExcludedFiles
 from gristmill.tasks import Account, DocumentBatch, Dropped, Task
 from gristmill.tasks.document import ID
 from gristmill.tasks.names import block_of
@@ -63,23 +63,30 @@ class Tally:
         is_accounted = isinstance(task, DocumentBatch) and task.has_ids
         return Before(task.task_id, is_accounted, task.data if is_accounted and is_compared else None)
 
-    def stage(self, stage: ProcessingStage[Any, Any], is_last: bool, before: Before, sides: Sides | None) -> StageTally:
+    def stage(
+        self, stage: ProcessingStage[Any, Any], is_last: bool, before: Before, excluded: ExcludedFiles | None
+    ) -> StageTally:
         kind = _OwnAccount if before.table is None else _Compared
-        return kind(self, stage, is_last and self._is_last_step, before, sides)
+        return kind(self, stage, is_last and self._is_last_step, before, excluded)
 
 
 class StageTally:
     """One call of one stage: `result` for each task that it gave, in order, then `end`."""
 
     def __init__(
-        self, tally: Tally, stage: ProcessingStage[Any, Any], is_last: bool, before: Before, sides: Sides | None
+        self,
+        tally: Tally,
+        stage: ProcessingStage[Any, Any],
+        is_last: bool,
+        before: Before,
+        excluded: ExcludedFiles | None,
     ) -> None:
         self._tally = tally
         self._block = block_of(before.label)
         self._stage = stage
         self._is_last = is_last
         self._before = before
-        self._sides = sides
+        self._excluded = excluded
 
     def result(self, task: Task[Any]) -> None:
         """A task that the stage gave."""
@@ -119,14 +126,14 @@ class StageTally:
             entry.add_file(file)
         for dropped in account.dropped:
             self._drop(dropped)
-        if self._sides is not None:
-            self._sides.bad(self._before.label, name, account.bad)
+        if self._excluded is not None:
+            self._excluded.bad(self._before.label, name, account.bad)
 
     def _drop(self, dropped: Dropped) -> None:
         name = self._stage.name
         self._entry.dropped.update((name, reason) for reason in dropped.reasons)
-        if self._sides is not None:
-            self._sides.dropped(self._before.label, name, dropped)
+        if self._excluded is not None:
+            self._excluded.dropped(self._before.label, name, dropped)
 
 
 class _OwnAccount(StageTally):

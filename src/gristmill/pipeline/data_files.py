@@ -12,7 +12,7 @@ from typing import Any
 
 from gristmill.config.paths import is_path_name, may_name_path
 from gristmill.errors import PlanError
-from gristmill.ledger.sides import is_output
+from gristmill.ledger.excluded import is_output
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.data_files import DataFiles
 from gristmill.storage import plain_errors, storage_of

@@ -17,11 +17,11 @@ from gristmill.errors import PlanError, not_writable
 from gristmill.ledger.closing import check_output, remove_temporaries
 from gristmill.ledger.commits import RUN, CommitLog
 from gristmill.ledger.differences import listed
+from gristmill.ledger.excluded import Output, is_output
 from gristmill.ledger.names import OutputNames
-from gristmill.ledger.opening import Found, begin, clear, look
-from gristmill.ledger.resume import Resume
+from gristmill.ledger.opening import OutputState, begin, clear, look
+from gristmill.ledger.resume import ResumeOptions
 from gristmill.ledger.run import RunLedger
-from gristmill.ledger.sides import Output, is_output
 from gristmill.pipeline.fingerprint import describe_stage
 from gristmill.pipeline.report import interrupted
 from gristmill.pipeline.result import RunResult
@@ -37,8 +37,8 @@ def with_ledger(
     reader: ProcessingStage[Any, Any],
     text: Callable[[], str | None],
     blocks: Sequence[Task[Any]],
-    how: Resume,
-    part: Part | None = None,
+    how: ResumeOptions,
+    part: PhaseOptions | None = None,
 ) -> tuple[Plan, list[Task[Any]]]:
     """The plan with a ledger for the documents of these blocks, and the blocks that are not done yet.
 
@@ -50,7 +50,7 @@ def with_ledger(
         ledger = RunLedger()
         _note_input(ledger, reader, blocks)
         return replace(plan, ledger=ledger), list(blocks)
-    part = part or Part()
+    part = part or PhaseOptions()
     check_apart(output.folder, blocks, getattr(reader, "file_paths", None))
     log = CommitLog(output.folder, OutputNames(output.extension, len(blocks)), part.title)
     ledger = RunLedger(log)
@@ -77,11 +77,16 @@ class LookedInto:
     """All blocks of the input, in the order of the runs that have read it."""
     made_of: dict[str, Any]
     """What the output is a function of."""
-    found: Found
+    found: OutputState
 
 
 def look_into(
-    log: CommitLog, plan: Plan, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]], how: Resume, part: Part
+    log: CommitLog,
+    plan: Plan,
+    reader: ProcessingStage[Any, Any],
+    blocks: Sequence[Task[Any]],
+    how: ResumeOptions,
+    part: PhaseOptions,
 ) -> LookedInto:
     """Look at the output folder of a plan, and change nothing. Raises as `gristmill.ledger.opening.look`."""
     segments = [Segment(blocks)] if part.is_of_several else segments_of(reader, blocks, log)
@@ -100,7 +105,7 @@ def _note_input(ledger: RunLedger, reader: ProcessingStage[Any, Any], blocks: Se
 
 
 @dataclass(frozen=True)
-class Part:
+class PhaseOptions:
     """Which part of a pipeline that is cut in several a plan is."""
 
     title: str = ""
@@ -162,7 +167,7 @@ def finish(plan: Plan, result: RunResult, ignore_failures: bool) -> None:
         log.finish(result.ledger.plain())
 
 
-def told(log: CommitLog, found: Found, how: Resume) -> Iterator[str]:
+def told(log: CommitLog, found: OutputState, how: ResumeOptions) -> Iterator[str]:
     """What the user should know before the run starts, line by line."""
     if found.damaged:
         words = listed([line for lines in found.damaged.values() for line in lines])

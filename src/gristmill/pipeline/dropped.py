@@ -11,8 +11,8 @@ from typing import Any
 from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.ledger.commits import LEDGER, PHASES, RUN, CommitLog
+from gristmill.ledger.excluded import EXCLUDED, REASON, SCORE, STAGE
 from gristmill.ledger.names import OutputNames, phase_name
-from gristmill.ledger.sides import EXCLUDED, REASON, SCORE, STAGE
 from gristmill.storage import Folder
 
 LONGEST_LINE = 64 << 20

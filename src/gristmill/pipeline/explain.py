@@ -11,9 +11,9 @@ from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
 from gristmill.ledger.commits import DECIDED
-from gristmill.ledger.sides import is_output
-from gristmill.pipeline.cut import phase_folder, records_folder
-from gristmill.pipeline.explain_duplicates import Found, in_common, look_up
+from gristmill.ledger.excluded import is_output
+from gristmill.pipeline.explain_duplicates import DuplicateRecord, in_common, look_up
+from gristmill.pipeline.phases.split import phase_folder, records_folder
 from gristmill.secrets import without_query
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
@@ -165,7 +165,9 @@ def _later(stages: Sequence[Stage], number: int, output: Folder, survivor: str) 
             survivor = found.record["survivor"]
 
 
-def _less_pieces(stage: PieceDeduplication, found: Found, batch: DocumentBatch) -> tuple[StageReport, DocumentBatch]:
+def _less_pieces(
+    stage: PieceDeduplication, found: DuplicateRecord, batch: DocumentBatch
+) -> tuple[StageReport, DocumentBatch]:
     assert found.record is not None
     stage.preload()
     field = stage.text_field

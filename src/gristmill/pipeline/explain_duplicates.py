@@ -16,7 +16,7 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True)
-class Found:
+class DuplicateRecord:
     """What the records say of a document."""
 
     record: dict[str, Any] | None
@@ -27,7 +27,7 @@ class Found:
     """Which pieces of it were removed, where pieces are."""
 
 
-def look_up(records: Folder, ident: str, id_column: str = "id", survivor_column: str = "survivor") -> Found:
+def look_up(records: Folder, ident: str, id_column: str = "id", survivor_column: str = "survivor") -> DuplicateRecord:
     """The record of a document by its id."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -42,9 +42,9 @@ def look_up(records: Folder, ident: str, id_column: str = "id", survivor_column:
         if row >= 0:
             own = table.filter(pc.equal(ids, ident))
             pieces = own.column("piece").to_pylist() if "piece" in own.column_names else ()
-            return Found(table.slice(row, 1).to_pylist()[0], 0, pieces)
+            return DuplicateRecord(table.slice(row, 1).to_pylist()[0], 0, pieces)
         stood_for += pc.sum(pc.equal(survivors, ident)).as_py() or 0
-    return Found(None, stood_for)
+    return DuplicateRecord(None, stood_for)
 
 
 def in_common(text: str, other: str, normalize: bool = False) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from gristmill.config.paths import absolute
 from gristmill.ledger.differences import CODE, CODE_PARTS
-from gristmill.ledger.sides import is_output
+from gristmill.ledger.excluded import is_output
 from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, code_parts, has_own_state, name_of
 from gristmill.pipeline.data_files import data_files
 from gristmill.secrets import public_value

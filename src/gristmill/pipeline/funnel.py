@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gristmill.ledger.run import RunLedger
 from gristmill.metrics import format as fmt
-from gristmill.pipeline.layout import padded, wrapped
+from gristmill.pipeline.text_layout import padded, wrapped
 
 SHOWN_REASONS = 30
 _BAR = 30

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from gristmill.backends.base import Executor
 from gristmill.errors import PipelineFailed
 from gristmill.ledger.commits import CommitLog
-from gristmill.ledger.sides import EXCLUDED
-from gristmill.pipeline.planner import Source, plan_of
+from gristmill.ledger.excluded import EXCLUDED
+from gristmill.pipeline.planner import PipelineInput, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.text.io.writer.parquet import ParquetWriter
 from gristmill.tasks import FileGroupTask, Task, Written
@@ -147,7 +147,7 @@ class PartsOfOutput:
         if sum(sizes[name.rpartition("/")[0]].get(name.rpartition("/")[2], 0) for name in names) <= HERE_BYTES:
             stage.preload()
             return [stage.process(task) for task in tasks]  # type: ignore[arg-type]  # they are groups of files
-        record = self.executor.execute(plan_of(stage.name, [stage], Source(tasks[0])), tasks, True)
+        record = self.executor.execute(plan_of(stage.name, [stage], PipelineInput(tasks[0])), tasks, True)
         result = RunResult(record)
         result.check()
         if record.failures_total:

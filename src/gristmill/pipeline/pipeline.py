@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from gristmill.backends.base import Executor, Plan
 from gristmill.errors import NoRoom, NothingKept, PipelineError, PipelineFailed, PlanError
-from gristmill.ledger.resume import Resume
+from gristmill.ledger.resume import ResumeOptions
 from gristmill.pipeline import report
 from gristmill.pipeline.describe import describe_plan, describe_stages
 from gristmill.pipeline.documents import check_written, closing_log, finish, say, with_ledger
 from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.one_schema import give_one_schema
-from gristmill.pipeline.planner import NO_INITIAL_TASKS, UNKNOWN, Source, check_stage, flatten, has_barrier, make_plan
+from gristmill.pipeline.planner import (
+    NO_INITIAL_TASKS,
+    UNKNOWN,
+    PipelineInput,
+    check_stage,
+    flatten,
+    has_barrier,
+    make_plan,
+)
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import EmptyTask, Task
@@ -158,7 +166,7 @@ class Pipeline:
         not ignore failures. A run with a writer that read documents and kept none raises `NothingKept`, unless
         ``allow_empty`` is True. Ctrl-C raises `KeyboardInterrupt`, with a message on how many blocks are done.
         """
-        how = Resume(fresh, append, retry_failed, verify)
+        how = ResumeOptions(fresh, append, retry_failed, verify)
         how.check()
         if executor is None:
             executor = self.make_executor()
@@ -179,15 +187,15 @@ class Pipeline:
         initial_tasks: Iterable[Task[Any]] | None,
         keep_outputs: bool | None,
         fuse: bool,
-        how: Resume,
+        how: ResumeOptions,
     ) -> RunResult:
         stages = flatten(self.stages)  # once: composites make new stages each time, and a reader remembers its files
         if has_barrier(stages):
-            from gristmill.pipeline import phases
+            from gristmill.pipeline.phases.run import run_phases
 
             if initial_tasks is not None:
                 raise PlanError("a pipeline that removes duplicates begins with a reader: it takes no initial_tasks.")
-            return phases.run(self, stages, executor, keep_outputs, fuse, how)
+            return run_phases(self, stages, executor, keep_outputs, fuse, how)
         blocks = stages[0].source() if initial_tasks is None and stages else None
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = make_plan(self.name, stages, source, fuse)
@@ -207,7 +215,7 @@ class Pipeline:
         return result
 
 
-def _peek(tasks: Iterable[Task[Any]] | None) -> tuple[Source, Iterable[Task[Any]] | None]:
+def _peek(tasks: Iterable[Task[Any]] | None) -> tuple[PipelineInput, Iterable[Task[Any]] | None]:
     """What comes first, and all that comes, the first included.
 
     Only what is known to start anew is iterated twice. Anything else may give each task once, whether it has a length
@@ -227,7 +235,7 @@ def _peek(tasks: Iterable[Task[Any]] | None) -> tuple[Source, Iterable[Task[Any]
     head = list(itertools.islice(iterator, 1))
     for task in head:
         _check_task(task, 0)
-    source = Source(head[0]) if head else UNKNOWN
+    source = PipelineInput(head[0]) if head else UNKNOWN
     if isinstance(tasks, list | tuple | RunResult):
         return source, tasks
     rest = itertools.chain(head, iterator)

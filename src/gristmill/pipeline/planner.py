@@ -20,7 +20,7 @@ Stage = ProcessingStage[Any, Any]
 
 
 @dataclass(frozen=True)
-class Source:
+class PipelineInput:
     """What the first stage will get: as far as is known, the first task that comes."""
 
     first: Task[Any] | None
@@ -28,16 +28,16 @@ class Source:
     """Whether the tasks are the user's ``initial_tasks``."""
 
 
-NO_INITIAL_TASKS = Source(EmptyTask(), given=False)
-UNKNOWN = Source(None)
+NO_INITIAL_TASKS = PipelineInput(EmptyTask(), given=False)
+UNKNOWN = PipelineInput(None)
 
 
-def make_plan(name: str, stages: Sequence[Stage], source: Source, fuse: bool = True) -> Plan:
+def make_plan(name: str, stages: Sequence[Stage], source: PipelineInput, fuse: bool = True) -> Plan:
     """The steps that run ``stages`` on tasks from ``source``, or a `PlanError` that says which stage lacks what."""
     return plan_of(name, linked_stages(name, stages, source), source, fuse)
 
 
-def linked_stages(name: str, stages: Sequence[Stage], source: Source) -> list[Stage]:
+def linked_stages(name: str, stages: Sequence[Stage], source: PipelineInput) -> list[Stage]:
     """The stages that do the work, checked, each knowing those around it."""
     if not stages:
         raise PlanError(f"pipeline {name!r} has no stages: add one with add_stage(...).")
@@ -49,7 +49,7 @@ def linked_stages(name: str, stages: Sequence[Stage], source: Source) -> list[St
     return [stage.linked(flat[:i], flat[i + 1 :]) for i, stage in enumerate(flat)]
 
 
-def plan_of(name: str, flat: Sequence[Stage], source: Source, fuse: bool = True) -> Plan:
+def plan_of(name: str, flat: Sequence[Stage], source: PipelineInput, fuse: bool = True) -> Plan:
     """The steps of stages that are flat and linked."""
     return Plan(name, tuple(_steps(flat, source, fuse)))
 
@@ -115,7 +115,7 @@ def _check_settings(number: int, stage: Stage) -> None:
         raise PlanError(f"stage {number}: {error}") from None
 
 
-def _check_types(stages: list[Stage], source: Source) -> None:
+def _check_types(stages: list[Stage], source: PipelineInput) -> None:
     taken = stages[0].input_type()
     if source.first is not None and not _fits(type(source.first), taken):
         if not source.given and getattr(stages[0], "file_paths", "") is None:
@@ -145,7 +145,7 @@ def _fits(given: TaskType | None, taken: TaskType | None) -> bool:
     return any(kind is Task or issubclass(kind, taken) for kind in get_args(given) or (given,))
 
 
-def _check_columns(stages: list[Stage], source: Source) -> None:
+def _check_columns(stages: list[Stage], source: PipelineInput) -> None:
     columns = Columns()
     if isinstance(source.first, DocumentBatch):
         columns = Columns.of_table(source.first.columns, "initial_tasks")
@@ -188,7 +188,7 @@ def _missing_words(stage: str, missing: list[str], columns: Columns) -> str:
     return f"{words}\n    tell the stage to use a column that is there, or {where}."
 
 
-def _steps(stages: Sequence[Stage], source: Source, fuse: bool) -> Iterator[Step]:
+def _steps(stages: Sequence[Stage], source: PipelineInput, fuse: bool) -> Iterator[Step]:
     run: list[Stage] = []
     for position, stage in enumerate(stages):
         lone_task = position == 1 and not source.given

@@ -12,16 +12,16 @@ from gristmill.backends.base import Executor, Plan
 from gristmill.errors import not_writable
 from gristmill.ledger.commits import PHASES, RUN, CommitLog
 from gristmill.ledger.differences import listed
+from gristmill.ledger.excluded import Output
 from gristmill.ledger.lock import is_locked, locked_by_another
 from gristmill.ledger.names import OutputNames
 from gristmill.ledger.opening import check_clear
-from gristmill.ledger.resume import Resume
-from gristmill.ledger.sides import Output
-from gristmill.pipeline.cut import Cut
-from gristmill.pipeline.decided import failed_before
-from gristmill.pipeline.documents import LookedInto, Part, check_apart, look_into, output_of, stages_of, told
-from gristmill.pipeline.phases import Phases
-from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, has_barrier, plan_of
+from gristmill.ledger.resume import ResumeOptions
+from gristmill.pipeline.documents import LookedInto, PhaseOptions, check_apart, look_into, output_of, stages_of, told
+from gristmill.pipeline.phases.decision import failed_before
+from gristmill.pipeline.phases.run import PhasedRun
+from gristmill.pipeline.phases.split import Split
+from gristmill.pipeline.planner import NO_INITIAL_TASKS, PipelineInput, Stage, has_barrier, plan_of
 from gristmill.storage import Folder
 from gristmill.tasks import Task
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
 
 
-def preview(pipeline: Pipeline, plan: Plan, reader: Stage, executor: Executor, how: Resume) -> list[str]:
+def preview(pipeline: Pipeline, plan: Plan, reader: Stage, executor: Executor, how: ResumeOptions) -> list[str]:
     """Say what a run of a pipeline would do with its output folder, in lines; none if it has no log there.
 
     ``reader`` is the first stage, whose `source` was called. Raises `PlanError` if the run would be refused.
@@ -50,8 +50,8 @@ def preview(pipeline: Pipeline, plan: Plan, reader: Stage, executor: Executor, h
             return ["start over, and remove what earlier runs have written"]
         how = replace(how, fresh=False)
     if has_barrier(stages_of(plan)):
-        return _of_phases(Phases(pipeline, executor, reader, list(blocks), output, True, how), plan, log)
-    looked = look_into(log, plan, reader, blocks, how, Part())
+        return _of_phases(PhasedRun(pipeline, executor, reader, list(blocks), output, True, how), plan, log)
+    looked = look_into(log, plan, reader, blocks, how, PhaseOptions())
     return [_words(looked), *told(log, looked.found, how)]
 
 
@@ -68,9 +68,9 @@ def _words(looked: LookedInto, before: str = "") -> str:
     return f"{verb}{where}: {done:,} of {total:,} blocks are done"
 
 
-def _of_phases(phases: Phases, plan: Plan, log: CommitLog) -> list[str]:
+def _of_phases(phases: PhasedRun, plan: Plan, log: CommitLog) -> list[str]:
     whole = stages_of(plan)
-    source = Source(phases.blocks[0]) if phases.blocks else NO_INITIAL_TASKS
+    source = PipelineInput(phases.blocks[0]) if phases.blocks else NO_INITIAL_TASKS
     if phases.how.retry_failed and (stage := failed_before(log, whole)):
         phases.check_same(log, whole, source)
         check_clear(log)
@@ -79,21 +79,21 @@ def _of_phases(phases: Phases, plan: Plan, log: CommitLog) -> list[str]:
     how = replace(phases.how, append=False)
 
     def look_at_phase(
-        cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source, number: int
+        split: Split, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: PipelineInput, number: int
     ) -> None:
-        _, plan, made_of = phases.keyed(cut, front, head, blocks, source)
-        damage = phases.damage(cut, made_of, number)
+        _, plan, made_of = phases.keyed(split, front, head, blocks, source)
+        damage = phases.damage(split, made_of, number)
         if damage:
             what = f"files of {log.title} are missing or damaged, and are made again:{listed(damage)}"
-            raise _Undecided([f"resume with what comes before {cut.barrier.name!r}", what])
+            raise _Undecided([f"resume with what comes before {split.barrier.name!r}", what])
         if damage is None:
             looked = _look(plan, head, blocks, how, phases.part())
             is_new = number == 1 and looked.found.run is None
-            words = "start a new output" if is_new else _words(looked, cut.barrier.name)
+            words = "start a new output" if is_new else _words(looked, split.barrier.name)
             raise _Undecided([words, *told(log, looked.found, how)])
 
     try:
-        _, (stages, head, blocks, source) = phases.cuts(whole, source, look_at_phase)
+        _, (stages, head, blocks, source) = phases.splits(whole, source, look_at_phase)
     except _Undecided as undecided:
         return undecided.lines
     last = plan_of(phases.pipeline.name, stages, source)
@@ -103,7 +103,7 @@ def _of_phases(phases: Phases, plan: Plan, log: CommitLog) -> list[str]:
     return [_words(looked), *told(log, looked.found, how)]
 
 
-def _look(plan: Plan, head: Stage, blocks: Sequence[Task[Any]], how: Resume, part: Part) -> LookedInto:
+def _look(plan: Plan, head: Stage, blocks: Sequence[Task[Any]], how: ResumeOptions, part: PhaseOptions) -> LookedInto:
     output: Output | None = output_of(plan)
     assert output is not None
     log = CommitLog(output.folder, OutputNames(output.extension, len(blocks)), part.title)

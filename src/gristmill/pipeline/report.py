@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
+from gristmill.ledger.excluded import EXCLUDED, QUARANTINE, records_name
 from gristmill.ledger.run import RunLedger
-from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
 from gristmill.pipeline.funnel import funnel
-from gristmill.pipeline.layout import near_path, table, wrapped
+from gristmill.pipeline.text_layout import near_path, table, wrapped
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.reader.base import FileReader
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.errors import LedgerError, OutputsNotKept, PipelineError
 from gristmill.pipeline import report
-from gristmill.pipeline.layout import terminal_columns
+from gristmill.pipeline.text_layout import terminal_columns
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:

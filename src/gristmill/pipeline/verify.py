@@ -12,10 +12,10 @@ from gristmill import fast_json
 from gristmill.errors import OutputDamaged, PlanError
 from gristmill.ledger.commits import COMMITS, DECIDED, LEDGER, PHASES, RUN, CommitLog
 from gristmill.ledger.entry import Entry
-from gristmill.ledger.files import Sizes, Stamp, difference, in_threads
+from gristmill.ledger.excluded import EXCLUDED, QUARANTINE, records_name
+from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads
 from gristmill.ledger.lock import is_locked
 from gristmill.ledger.names import PLACES, OutputNames, is_record, is_temporary, phase_name
-from gristmill.ledger.sides import EXCLUDED, QUARANTINE, records_name
 from gristmill.stages.text.io.compression import Damaged, decompressed
 from gristmill.storage import Folder
 
@@ -123,7 +123,7 @@ class _Check:
             )
 
     def _files(self, folder: Folder, files: Iterable[tuple[Stamp, int | None]]) -> None:
-        sizes = Sizes(folder)
+        sizes = FileSizes(folder)
 
         def compare(one: tuple[Stamp, int | None]) -> str:
             stamp, rows = one

@@ -49,7 +49,7 @@ class Forecast:
     """More, to be said behind the size of the input."""
 
 
-class Between(Protocol):
+class BarrierContext(Protocol):
     """What a barrier is given to decide with, when all keys are there."""
 
     folder: Folder
@@ -79,7 +79,7 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """A stage at which a pipeline is cut in two.
 
     In front of the cut the `keys` of each batch are put aside, and the documents too, unless they are as they were
-    read. When all are there it `decide`s. Behind the cut `behind` takes its place.
+    read. When all are there it `decide`s. Behind the cut `after_barrier` takes its place.
     """
 
     key_columns: Sequence[str] = ("text",)
@@ -87,7 +87,7 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     indifferent = ("memory_limit", "device", "bands_per_iteration")
     memory_limit: int | None = None
     stays: Sequence[str] = ()
-    """Files in its folder that stay when the run has ended: `behind` needs them to make a lost part again."""
+    """Files in its folder that stay when the run has ended: `after_barrier` needs them to make a lost part again."""
     device: str | None = None
     """Where keys are made: "cpu", "cuda", or None for a GPU if one is there and is of use."""
     cautions: Sequence[str] = ()
@@ -111,11 +111,11 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         """What is to be remembered of documents: a row for each."""
 
     @abstractmethod
-    def decide(self, between: Between) -> None:
+    def decide(self, context: BarrierContext) -> None:
         """Work out what is to be done behind the cut, and write it down."""
 
     @abstractmethod
-    def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
+    def after_barrier(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
         """The stage that does what was decided."""
 
     def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast | None:

@@ -11,7 +11,8 @@ import pytest
 from tests.backends.conformance.executors import Kind
 
 from gristmill.backends.local import LocalExecutor
-from gristmill.pipeline import Pipeline, between
+from gristmill.pipeline import Pipeline
+from gristmill.pipeline.phases import barrier_context
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
@@ -53,7 +54,7 @@ def test_every_executor_removes_the_same_duplicates(
         pytest.skip("there are six runs in one, and those of bridges are slow")
     make_corpus(tmp_path / "in")
     expected = deduplicate(tmp_path / "in", tmp_path / "one").run(LocalExecutor({"num_cpus": 1, "view": "off"}))
-    monkeypatch.setattr(between, "HERE_BYTES", 0)  # all that is done between goes through the executor
+    monkeypatch.setattr(barrier_context, "HERE_BYTES", 0)  # all that is done between goes through the executor
     result = deduplicate(tmp_path / "in", tmp_path / "other").run(kind.make())
     assert files(tmp_path / "one") == files(tmp_path / "other")
     assert result.ledger is not None and expected.ledger is not None

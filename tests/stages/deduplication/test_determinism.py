@@ -26,7 +26,7 @@ from tests.stages.deduplication.corpora import (
 
 from gristmill.backends.step_runner import Interrupt
 from gristmill.errors import OutputChanged
-from gristmill.pipeline import between
+from gristmill.pipeline.phases import barrier_context
 from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
@@ -66,7 +66,9 @@ def contents(out: Path) -> list[object]:
 def test_the_bytes_do_not_depend_on_workers(corpus, tmp_path, monkeypatch, spooled, counts):
     outputs = []
     for workers in counts:
-        monkeypatch.setattr(between, "HERE_BYTES", 0 if workers == 4 else 64 << 20)  # in the driver, or on workers
+        monkeypatch.setattr(
+            barrier_context, "HERE_BYTES", 0 if workers == 4 else 64 << 20
+        )  # in the driver, or on workers
         reader = JsonlReader(str(corpus), blocksize=3000)
         barrier = FuzzyDeduplication(survivor="longest", verify=spooled)
         out = tmp_path / f"out{workers}"

@@ -9,14 +9,14 @@ BETWEEN = "\n\n"
 
 
 @dataclass(frozen=True)
-class Cut:
+class Remainder:
     """What is left of a document, and in how many pieces it was cut."""
 
     text: str
     pieces: int
 
 
-def cut(text: str, spans: list[tuple[int, int]], window: int, min_piece: int) -> Cut:
+def remove_spans(text: str, spans: list[tuple[int, int]], window: int, min_piece: int) -> Remainder:
     """``text`` without ``spans``, in characters, and ``window`` characters on each side of them.
 
     What is left in pieces shorter than ``min_piece`` characters goes too. ``pieces`` counts those that stay.
@@ -28,7 +28,7 @@ def cut(text: str, spans: list[tuple[int, int]], window: int, min_piece: int) ->
         if piece and len(piece) >= min_piece:
             left.append(piece)
         at = end
-    return Cut(BETWEEN.join(left), len(left))
+    return Remainder(BETWEEN.join(left), len(left))
 
 
 def _merged(spans: list[tuple[int, int]], window: int, length: int) -> list[tuple[int, int]]:

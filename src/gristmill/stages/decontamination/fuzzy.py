@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from gristmill.lazy import np
 from gristmill.stages.decontamination.candidates import SimilarTexts
 from gristmill.stages.decontamination.checks import check_share, check_whole
-from gristmill.stages.decontamination.reference import Source
-from gristmill.stages.decontamination.stage import Decontamination, Found
+from gristmill.stages.decontamination.reference import ReferenceSource
+from gristmill.stages.decontamination.stage import Decontamination, Matches
 from gristmill.stages.registry import register
 from gristmill.stages.text.io.listing import File
 
@@ -64,7 +64,7 @@ class FuzzyDecontamination(Decontamination):
         reference_texts: Sequence[str] | None = None,
         read_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        source = Source.of(self.name, reference_path, reference_texts, reference_field, read_kwargs)
+        source = ReferenceSource.of(self.name, reference_path, reference_texts, reference_field, read_kwargs)
         super().__init__(source, text_field, action, flag_field, score_field)
         check_whole(self.name, 1, char_ngrams=char_ngrams, num_bands=num_bands, minhashes_per_band=minhashes_per_band)
         check_whole(self.name, 1, min_chars=min_chars)
@@ -99,7 +99,7 @@ class FuzzyDecontamination(Decontamination):
         found: np.ndarray[Any, Any] = self.index.wanted
         return found
 
-    def find(self, texts: Texts) -> Found:
+    def find(self, texts: Texts) -> Matches:
         from gristmill.kernels.folding import folded
         from gristmill.kernels.signatures import piece_hashes
         from gristmill.kernels.texts import Texts
@@ -117,7 +117,7 @@ class FuzzyDecontamination(Decontamination):
         # The best of each document comes last, the first entry of equal ones, and is what stays.
         best = np.lexsort((-owners, scores, document[left]))
         entry[document[left][best]], score[document[left][best]] = owners[best], scores[best]
-        return Found(entry, score)
+        return Matches(entry, score)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class _Known:
 
 @lru_cache(maxsize=8)
 def _load(
-    source: Source, files: tuple[File, ...], sketcher: Sketcher, min_chars: int, normalize: bool
+    source: ReferenceSource, files: tuple[File, ...], sketcher: Sketcher, min_chars: int, normalize: bool
 ) -> tuple[_Known, Sequence[str]]:
     """What is looked for, made once in a process; processes that are forked from it share it."""
     from gristmill.kernels.folding import folded

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from gristmill import fast_json
 from gristmill.lazy import np
 from gristmill.stages.decontamination.checks import check_share, check_whole
-from gristmill.stages.decontamination.cutting import Cut, cut, in_characters
-from gristmill.stages.decontamination.reference import Source
-from gristmill.stages.decontamination.stage import Decontamination, Found
+from gristmill.stages.decontamination.cutting import Remainder, in_characters, remove_spans
+from gristmill.stages.decontamination.reference import ReferenceSource
+from gristmill.stages.decontamination.stage import Decontamination, Matches
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.columns import texts_among
 from gristmill.stages.text.io.listing import File
@@ -69,7 +69,7 @@ class NgramDecontamination(Decontamination):
         reference_texts: Sequence[str] | None = None,
         read_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        source = Source.of(self.name, reference_path, reference_texts, reference_field, read_kwargs)
+        source = ReferenceSource.of(self.name, reference_path, reference_texts, reference_field, read_kwargs)
         super().__init__(source, text_field, action, flag_field, score_field)
         limit = 1 if max_frequency is None else max_frequency
         check_whole(self.name, 1, ngram=ngram, min_matches=min_matches, min_words=min_words, max_frequency=limit)
@@ -96,9 +96,9 @@ class NgramDecontamination(Decontamination):
         found: np.ndarray[Any, Any] = np.flatnonzero(self.index.sizes)
         return found
 
-    def find(self, texts: Texts) -> Found:
+    def find(self, texts: Texts) -> Matches:
         found = self._overlaps(texts)
-        return Found(found.entry, self._scores(found))
+        return Matches(found.entry, self._scores(found))
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         return self._cut(task) if self.action == "cut" else super().process(task)
@@ -149,17 +149,22 @@ class NgramDecontamination(Decontamination):
             task.account.counters["documents cut"] += len(left)
         return task.keep(~gone, reasons, scores[gone].astype(float).tolist())
 
-    def _rest(self, texts: Texts, found: Overlaps, row: int) -> Cut:
+    def _rest(self, texts: Texts, found: Overlaps, row: int) -> Remainder:
         start, end = int(texts.starts[row]), int(texts.ends[row])
         data = texts.data[start:end].tobytes()
         spans = found.spans[:, found.span_edges[row] : found.span_edges[row + 1]] - start
         within = in_characters(data, [(a, b) for a, b in spans.T.tolist()])
-        return cut(data.decode("utf-8"), within, self.cut_window, self.min_piece)
+        return remove_spans(data.decode("utf-8"), within, self.cut_window, self.min_piece)
 
 
 @lru_cache(maxsize=8)
 def _load(
-    source: Source, files: tuple[File, ...], ngram: int, min_words: int, max_frequency: int | None, normalize: bool
+    source: ReferenceSource,
+    files: tuple[File, ...],
+    ngram: int,
+    min_words: int,
+    max_frequency: int | None,
+    normalize: bool,
 ) -> tuple[NgramIndex, Sequence[str]]:
     """The index of a reference, made once in a process; processes that are forked from it share it."""
     from gristmill.kernels.overlap import NgramIndex

@@ -41,7 +41,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Source:
+class ReferenceSource:
     """Where a reference comes from. Equal ones, of equal files, have the same entries."""
 
     paths: tuple[str, ...]
@@ -57,7 +57,7 @@ class Source:
         texts: Sequence[str] | None,
         fields: str | Sequence[str],
         read_kwargs: Mapping[str, Any] | None,
-    ) -> Source:
+    ) -> ReferenceSource:
         if (paths is None) == (texts is None):
             raise ValueError(f"{stage}: give reference_path or reference_texts, one of the two.")
         if isinstance(texts, str):

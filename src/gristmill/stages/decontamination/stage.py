@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from gristmill.errors import PlanError
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.decontamination.reference import Source
+from gristmill.stages.decontamination.reference import ReferenceSource
 from gristmill.stages.text.filters.columns import set_column, texts_among
 from gristmill.stages.text.io.listing import File
 from gristmill.tasks import DocumentBatch
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """For each document the entry of the reference that it has most in common with, -1 if none, and how much."""
 
     entry: np.ndarray[Any, Any]
@@ -40,7 +40,7 @@ class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
     actions: ClassVar[tuple[str, ...]] = ("drop", "flag")
 
     def __init__(
-        self, reference: Source, text_field: str, action: str, flag_field: str, score_field: str | None
+        self, reference: ReferenceSource, text_field: str, action: str, flag_field: str, score_field: str | None
     ) -> None:
         if action not in self.actions:
             raise ValueError(f"{self.name}: action is one of {', '.join(map(repr, self.actions))}, not {action!r}.")
@@ -59,7 +59,7 @@ class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
         """What finds the reference, made once in a process of the same files, and the names of its entries."""
 
     @abstractmethod
-    def find(self, texts: Texts) -> Found:
+    def find(self, texts: Texts) -> Matches:
         """What texts have in common with the reference."""
 
     @abstractmethod
@@ -112,12 +112,12 @@ class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
         found = self.find(texts_among(task, self.text_field))
         return self._flag(task, found) if self.action == "flag" else self._drop(task, found)
 
-    def _drop(self, task: DocumentBatch, found: Found) -> DocumentBatch:
+    def _drop(self, task: DocumentBatch, found: Matches) -> DocumentBatch:
         gone = found.entry >= 0
         reasons = [self.reason(entry) for entry in found.entry[gone].tolist()]
         return task.keep(~gone, reasons, found.scores[gone].astype(float).tolist())
 
-    def _flag(self, task: DocumentBatch, found: Found) -> DocumentBatch:
+    def _flag(self, task: DocumentBatch, found: Matches) -> DocumentBatch:
         import pyarrow as pa
 
         names = [self.entry_name(entry) if entry >= 0 else None for entry in found.entry.tolist()]

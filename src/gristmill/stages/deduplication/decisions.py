@@ -6,58 +6,58 @@ from collections.abc import Sequence
 
 from gristmill import fast_json
 from gristmill.lazy import np
-from gristmill.stages.barrier import Between
+from gristmill.stages.barrier import BarrierContext
 from gristmill.stages.deduplication import link, match, records
-from gristmill.stages.deduplication.link import LABELS, STAYS, Sizes
+from gristmill.stages.deduplication.link import LABELS, STAYS, ClusterSizes
 from gristmill.stages.deduplication.match import write_array
 from gristmill.stages.deduplication.parts import Parts
 from gristmill.stages.deduplication.policy import survivors
 from gristmill.stages.deduplication.remove import REMOVED, UNKNOWN
 
 
-def write_clusters(between: Between, parts: Parts, labels: np.ndarray, policy: str) -> np.ndarray:  # type: ignore[type-arg]  # numbers
+def write_clusters(context: BarrierContext, parts: Parts, labels: np.ndarray, policy: str) -> np.ndarray:  # type: ignore[type-arg]  # numbers
     """Write down the clusters and who stays; gives the latter."""
     stays = survivors(parts, labels, policy)
-    write_array(between.folder, LABELS, labels)
-    write_array(between.folder, STAYS, stays)
+    write_array(context.folder, LABELS, labels)
+    write_array(context.folder, STAYS, stays)
     return stays
 
 
-def equal_keys(between: Between, parts: Parts) -> np.ndarray:  # type: ignore[type-arg]  # numbers
+def equal_keys(context: BarrierContext, parts: Parts) -> np.ndarray:  # type: ignore[type-arg]  # numbers
     """For each row of keys the first one with the same hash of 128 bits."""
-    tasks = match.tasks_for("exact", ["h0", "h1"], parts.documents, between.memory // (2 * between.workers))
-    between.run("match", match.Match(parts), tasks, parts.documents * 16)
+    tasks = match.tasks_for("exact", ["h0", "h1"], parts.documents, context.memory // (2 * context.workers))
+    context.run("match", match.Match(parts), tasks, parts.documents * 16)
     parent = np.arange(parts.documents)
-    link.unite(parent, between.folder, [task.data for task in tasks])
+    link.unite(parent, context.folder, [task.data for task in tasks])
     return link.clusters_of(parent)
 
 
 def write_records(
-    between: Between, parts: Parts, own_ids: bool, bands: Sequence[str] = (), far: float = 0.0
+    context: BarrierContext, parts: Parts, own_ids: bool, bands: Sequence[str] = (), far: float = 0.0
 ) -> records.RecordTask:
     """Write down which documents are removed, by part; gives the sum of it.
 
     ``bands`` are the columns of keys that have linked them, unless they are equal; ``far`` is the estimated similarity
     below which it is counted whether documents are linked to the survivor.
     """
-    rows = records.rows_at_once(between.memory, between.workers)
-    stage = records.DocumentRecords(parts, between.records, rows, own_ids, bands, far)
-    tasks = records.tasks_for(parts, between.workers)
-    done = between.run("records", stage, tasks, parts.documents * (400 if bands else 100))
+    rows = records.rows_at_once(context.memory, context.workers)
+    stage = records.DocumentRecords(parts, context.records, rows, own_ids, bands, far)
+    tasks = records.tasks_for(parts, context.workers)
+    done = context.run("records", stage, tasks, parts.documents * (400 if bands else 100))
     chained, met = (sum(counts) for counts in zip(*((task.chained, task.met) for task in done), strict=True))
-    return records.RecordTask(removed=write_counts(between, parts, done), chained=chained, met=met)
+    return records.RecordTask(removed=write_counts(context, parts, done), chained=chained, met=met)
 
 
-def write_piece_records(between: Between, parts: Parts, own_ids: bool) -> int:
+def write_piece_records(context: BarrierContext, parts: Parts, own_ids: bool) -> int:
     """Write down which pieces are removed, by part; gives how many."""
-    rows = records.rows_at_once(between.memory, between.workers)
-    stage = records.PieceRecords(parts, between.records, rows, own_ids)
-    done = between.run("records", stage, records.tasks_for(parts, between.workers), parts.documents * 100)
-    return sum(write_counts(between, parts, done, of_documents=False).values())
+    rows = records.rows_at_once(context.memory, context.workers)
+    stage = records.PieceRecords(parts, context.records, rows, own_ids)
+    done = context.run("records", stage, records.tasks_for(parts, context.workers), parts.documents * 100)
+    return sum(write_counts(context, parts, done, of_documents=False).values())
 
 
 def write_counts(
-    between: Between, parts: Parts, done: Sequence[records.RecordTask] = (), of_documents: bool = True
+    context: BarrierContext, parts: Parts, done: Sequence[records.RecordTask] = (), of_documents: bool = True
 ) -> dict[str, int]:
     """Write down what `RemoveDuplicates` or `RemovePieces` expect of each part; gives what is removed of which.
 
@@ -66,11 +66,11 @@ def write_counts(
     removed = records.counted(done)
     sizes = np.diff(parts.starts).tolist() if of_documents else [UNKNOWN] * len(parts)
     counts = {name: [size, removed.get(name, 0)] for name, size in zip(parts.names, sizes, strict=True)}
-    between.folder.write(REMOVED, fast_json.dumps(counts))
+    context.folder.write(REMOVED, fast_json.dumps(counts))
     return removed
 
 
-def told(name: str, parts: Parts, sizes: Sizes, removed: int) -> str:
+def told(name: str, parts: Parts, sizes: ClusterSizes, removed: int) -> str:
     """The outcome in a line."""
     if not sizes.clusters:
         return f"{name}: no duplicates among {parts.documents:,} documents"

@@ -40,7 +40,7 @@ def clusters_of(parent: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ClusterSizes:
     """How large clusters are."""
 
     clusters: int
@@ -52,7 +52,7 @@ class Sizes:
     """The labels of clusters with more documents than a limit."""
 
     @classmethod
-    def of(cls, labels: Array, limit: int | None = None) -> Sizes:
+    def of(cls, labels: Array, limit: int | None = None) -> ClusterSizes:
         others = labels[labels != np.arange(len(labels))]
         if not len(others):
             return cls(0, 0, 0, -1, others)

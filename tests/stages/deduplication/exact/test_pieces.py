@@ -152,7 +152,7 @@ def test_records_of_other_documents_are_not_acted_upon(tmp_path: Path) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"id": ["a#4"], "survivor": ["a#0"], "row": [1], "piece": [0]}), sink)
     folder.write("part-000000.parquet", sink.getvalue())
-    stage = LineDeduplication().behind(folder, folder)
+    stage = LineDeduplication().after_barrier(folder, folder)
     stage.setup()
     texts = ["old", "old\nnew"]
     theirs = DocumentBatch(pa.table({"text": texts, ID: ["a#0", "a#4"]}), task_id="0")

@@ -10,7 +10,7 @@ from tests.stages.deduplication.corpora import deduplicate, edited, lines_of, re
 
 from gristmill.kernels.signatures import Sketcher, estimated_jaccard
 from gristmill.kernels.texts import Texts
-from gristmill.pipeline import between
+from gristmill.pipeline.phases import barrier_context
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication, chains
 from gristmill.stages.deduplication.fuzzy.stage import MAX_CHAINED_CLUSTER
 
@@ -86,7 +86,7 @@ def test_results_do_not_depend_on_blocks_memory_and_workers(tmp_path, monkeypatc
         *(("roomy", None, None, 0), ("tight", 7000, "100KB", 0)),
         ("two", 20_000, None, 2),
     ):
-        monkeypatch.setattr(between, "HERE_BYTES", 0 if workers else 64 << 20)
+        monkeypatch.setattr(barrier_context, "HERE_BYTES", 0 if workers else 64 << 20)
         monkeypatch.setattr(chains, "rows_at_once", (lambda *_: 70) if limit else (lambda *_: 10_000))
         stage = FuzzyDeduplication(memory_limit=limit, survivor="longest")
         deduplicate(tmp_path / "in", tmp_path / name, stage, blocksize=blocksize, workers=workers)

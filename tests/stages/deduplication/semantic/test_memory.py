@@ -12,12 +12,12 @@ from gristmill.stages.deduplication.semantic import (
 )
 from gristmill.stages.deduplication.semantic.cluster import count_clusters
 from gristmill.stages.deduplication.semantic.fixed_point import to_grid
-from gristmill.stages.deduplication.semantic.store import Part, Store
+from gristmill.stages.deduplication.semantic.store import StoredPart, EmbeddingStore
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
 from gristmill.tasks import EmptyTask
 
 folder, count, dim, clusters, room = sys.argv[1], int(sys.argv[2]), 256, 40, 4 << 20
-store, rows = Store(folder), 5000
+store, rows = EmbeddingStore(folder), 5000
 rng = np.random.default_rng(0)
 centres = rng.normal(size=(clusters, dim))
 parts = []
@@ -30,7 +30,7 @@ for number in range(count // rows):
     table = pyarrow.table({"id": ids, "source_id": ids})
     with pyarrow.ipc.new_file(store.part_file(name, "arrow"), table.schema) as file:
         file.write_table(table)
-    parts.append(Part(name, rows, number * rows))
+    parts.append(StoredPart(name, rows, number * rows))
 store.write_parts(parts, dim, [])
 del points
 

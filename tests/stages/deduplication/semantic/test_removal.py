@@ -8,7 +8,7 @@ import pytest
 
 from gristmill.stages.deduplication.semantic import removal
 from gristmill.stages.deduplication.semantic.removal import RECORD, write_removed
-from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.deduplication.semantic.store import EmbeddingStore
 
 
 def pieces(removals, size=100):
@@ -26,7 +26,7 @@ def test_removals_are_noted_by_file_in_order_however_many_are_held(tmp_path, mon
         for source, similarity in zip(sources, similarities, strict=True):
             path, _, position = source.rpartition("#")
             expected.setdefault(path, []).append((int(position), similarity))
-    store = Store(str(tmp_path))
+    store = EmbeddingStore(str(tmp_path))
     assert write_removed(store, pieces(1003)) == 1003
     index = json.loads((tmp_path / "removed.json").read_text())
     assert index == {path: f"removed-{n:06d}.npy" for n, path in enumerate(sorted(expected))}
@@ -38,7 +38,7 @@ def test_removals_are_noted_by_file_in_order_however_many_are_held(tmp_path, mon
 
 
 def test_no_removals_are_noted_as_well(tmp_path):
-    assert write_removed(Store(str(tmp_path)), []) == 0
+    assert write_removed(EmbeddingStore(str(tmp_path)), []) == 0
     assert json.loads((tmp_path / "removed.json").read_text()) == {}
 
 
@@ -46,7 +46,7 @@ def test_removals_of_all_files_are_not_in_memory_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(removal, "HELD", 1000)
     tracemalloc.start()
     try:
-        write_removed(Store(str(tmp_path)), pieces(50_000))
+        write_removed(EmbeddingStore(str(tmp_path)), pieces(50_000))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

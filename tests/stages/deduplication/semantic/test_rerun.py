@@ -11,7 +11,7 @@ from tests.stages.deduplication.in_process import InProcess
 
 from gristmill.cli.main import main
 from gristmill.errors import OutputChanged, PlanError
-from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.deduplication.semantic.store import EmbeddingStore
 from gristmill.stages.deduplication.semantic.workflow import SemanticDeduplicationWorkflow
 
 DIM = 32
@@ -172,7 +172,7 @@ def test_a_run_that_was_stopped_while_parts_were_dropped_goes_on(source, tmp_pat
 
     run(source, tmp_path / "whole")
     with monkeypatch.context() as patched, pytest.raises(Stopped):
-        patched.setattr(Store, "drop_unsorted", stop)
+        patched.setattr(EmbeddingStore, "drop_unsorted", stop)
         run(source, tmp_path / "out")
     run(source, tmp_path / "out")
     assert documents(tmp_path / "out") == documents(tmp_path / "whole")

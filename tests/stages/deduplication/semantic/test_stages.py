@@ -18,7 +18,7 @@ from gristmill.stages.deduplication.semantic import (
 )
 from gristmill.stages.deduplication.semantic.cluster import count_clusters, sampled
 from gristmill.stages.deduplication.semantic.fixed_point import to_grid
-from gristmill.stages.deduplication.semantic.store import Part, Store
+from gristmill.stages.deduplication.semantic.store import EmbeddingStore, StoredPart
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
 from gristmill.tasks import DocumentBatch, EmptyTask
 from gristmill.tasks.document import ID
@@ -43,7 +43,7 @@ def stored(folder, vectors, policy="hard", seed=42, **columns):
         random_state=seed,
     )
     part = stage.process(DocumentBatch(task_id="0", data=table))
-    Store(str(folder)).write_parts([Part("0", part.rows)], DIM, [])
+    EmbeddingStore(str(folder)).write_parts([StoredPart("0", part.rows)], DIM, [])
     return part
 
 
@@ -54,7 +54,7 @@ def duplicates(folder, policy, eps=0.05, clusters=1, metric="cosine"):
     count = KMeansStage(where, clusters, ROOM).process(EmptyTask()).data[1]
     part = EmbeddingPart(data="0")
     AssignClustersStage(where, metric).process(part)
-    count_clusters(Store(where), count)
+    count_clusters(EmbeddingStore(where), count)
     SortByClusterStage(where).process(part)
     pairs = PairwiseStage(where, f"{where}/pairs", ROOM, policy).process(ClusterRange(data=(0, count)))
     found = IdentifyDuplicatesStage(where, f"{where}/pairs", f"{where}/duplicates", eps).process(pairs)
@@ -165,7 +165,9 @@ def test_a_sample_is_never_too_small_for_the_clusters(tmp_path, options):
         assert fit.data == (0, 10)
         assert fit.found["fit_rows"] == (160 if arguments["room"] else 10)
         AssignClustersStage(str(tmp_path)).process(EmbeddingPart(data="0"))
-        assert set(np.fromfile(Store(str(tmp_path)).part_file("0", "labels"), np.int32).tolist()) == set(range(10))
+        assert set(np.fromfile(EmbeddingStore(str(tmp_path)).part_file("0", "labels"), np.int32).tolist()) == set(
+            range(10)
+        )
 
 
 def test_a_fraction_of_few_rows_takes_all_of_them(tmp_path):
@@ -178,16 +180,16 @@ def test_a_sample_depends_on_the_rows_and_not_on_their_parts(tmp_path):
     points = to_grid(planted(1000, DIM, copies=0))
     samples = []
     for name, sizes in (("one", [1000]), ("many", [1, 0, 499, 300, 200])):
-        store, start, parts = Store(str(tmp_path / name)), 0, []
+        store, start, parts = EmbeddingStore(str(tmp_path / name)), 0, []
         for number, size in enumerate(sizes):
             store.write(store.part_file(str(number), "points"), points[start : start + size])
-            parts.append(Part(str(number), size, start))
+            parts.append(StoredPart(str(number), size, start))
             start += size
         store.write_parts(parts, DIM, [])
         samples.append(sampled(store, 200, seed=5))
     assert np.array_equal(samples[0][0], samples[1][0])
     assert len(samples[0][0]) == 200
     assert samples[0][1]
-    everything, is_sample = sampled(Store(str(tmp_path / "many")), 1000, seed=5)
+    everything, is_sample = sampled(EmbeddingStore(str(tmp_path / "many")), 1000, seed=5)
     assert len(everything) == 1000
     assert not is_sample

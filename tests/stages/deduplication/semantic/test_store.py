@@ -4,12 +4,12 @@ import os
 
 import numpy as np
 
-from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.deduplication.semantic.store import EmbeddingStore
 
 
 def test_two_machines_whose_processes_have_one_number_do_not_write_to_one_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 7)
-    store, used = Store(str(tmp_path)), []
+    store, used = EmbeddingStore(str(tmp_path)), []
     replace = os.replace
     monkeypatch.setattr(os, "replace", lambda old, new: (used.append(os.path.basename(old)), replace(old, new)))
     for _ in range(2):

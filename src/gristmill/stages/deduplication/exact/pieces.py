@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.lazy import np
 from gristmill.sizes import parse_size
-from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
+from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.remove import REMOVED, Removal
 from gristmill.stages.registry import register
@@ -74,19 +74,19 @@ class PieceDeduplication(BarrierStage):
             }
         )
 
-    def decide(self, between: Between) -> None:
+    def decide(self, context: BarrierContext) -> None:
         from gristmill.stages.deduplication import decisions, link, match
         from gristmill.stages.deduplication.parts import Parts
 
-        parts = Parts.found(between.folder)
+        parts = Parts.found(context.folder)
         if not parts.documents:
-            decisions.write_counts(between, parts, of_documents=False)
+            decisions.write_counts(context, parts, of_documents=False)
             return
-        match.write_array(between.folder, link.STAYS, decisions.equal_keys(between, parts))
-        removed = decisions.write_piece_records(between, parts, self.id_field is not None)
-        between.notes.append(f"{self.name}: {removed:,} of {parts.documents:,} {self.unit}s were there before")
+        match.write_array(context.folder, link.STAYS, decisions.equal_keys(context, parts))
+        removed = decisions.write_piece_records(context, parts, self.id_field is not None)
+        context.notes.append(f"{self.name}: {removed:,} of {parts.documents:,} {self.unit}s were there before")
 
-    def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
+    def after_barrier(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
         return RemovePieces(self.name, self.text_field, self.unit, folder, records)
 
     def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gristmill.sizes import parse_size
-from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
+from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Looked
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.deduplication.policy import FIRST, check_device, check_policy
 from gristmill.stages.deduplication.remove import REMOVED
@@ -88,21 +88,21 @@ class ExactDeduplication(BarrierStage):
         hashes[silent] = own
         return pa.table({**columns, "h0": number_array(hashes[:, 0]), "h1": number_array(hashes[:, 1])})
 
-    def decide(self, between: Between) -> None:
+    def decide(self, context: BarrierContext) -> None:
         from gristmill.stages.deduplication import decisions, link
         from gristmill.stages.deduplication.parts import Parts
 
-        parts = Parts.found(between.folder)
+        parts = Parts.found(context.folder)
         if not parts.documents:
-            decisions.write_counts(between, parts)
+            decisions.write_counts(context, parts)
             return
-        labels = decisions.equal_keys(between, parts)
-        sizes = link.Sizes.of(labels)
-        decisions.write_clusters(between, parts, labels, self.survivor)
-        removed = decisions.write_records(between, parts, self.id_field is not None)
-        between.notes.append(decisions.told(self.name, parts, sizes, sum(removed.removed.values())))
+        labels = decisions.equal_keys(context, parts)
+        sizes = link.ClusterSizes.of(labels)
+        decisions.write_clusters(context, parts, labels, self.survivor)
+        removed = decisions.write_records(context, parts, self.id_field is not None)
+        context.notes.append(decisions.told(self.name, parts, sizes, sum(removed.removed.values())))
 
-    def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
+    def after_barrier(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
         from gristmill.stages.deduplication.remove import RemoveDuplicates
 
         return RemoveDuplicates(self.name, REASON, folder, records)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.deduplication.link import LABELS, STAYS, Sizes
+from gristmill.stages.deduplication.link import LABELS, STAYS, ClusterSizes
 from gristmill.stages.deduplication.match import read_array, write_array
 from gristmill.stages.deduplication.parts import Parts
 from gristmill.stages.deduplication.records import SIGNATURE, estimated, rows_at_once, unlinked
@@ -22,7 +22,7 @@ from gristmill.tasks import Task
 from gristmill.tasks.arrow import numbers_of
 
 if TYPE_CHECKING:
-    from gristmill.stages.barrier import Between
+    from gristmill.stages.barrier import BarrierContext
     from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
 
 Array = np.ndarray[Any, Any]
@@ -44,31 +44,31 @@ class ChainTask(Task[list[int]]):
 
 
 def split_chains(
-    between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array, sizes: Sizes
+    context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array, sizes: ClusterSizes
 ) -> list[str]:
     """Keep documents of large clusters that are far from the survivor; gives what there is to report."""
     is_large = np.zeros(len(labels), bool)
     is_large[sizes.large] = True
     members = np.flatnonzero(is_large[labels] & (stays != np.arange(len(labels))))
     del is_large
-    write_array(between.folder, MEMBERS, members)
-    step = rows_at_once(between.memory, between.workers)
+    write_array(context.folder, MEMBERS, members)
+    step = rows_at_once(context.memory, context.workers)
     ranges = [ChainTask([at, min(at + step, len(members))], task_id=str(at)) for at in range(0, len(members), step)]
     find = FindFar(parts, stage.bands, stage.far)
-    done = between.run("chains", find, ranges, len(members) * 1000)
-    far = np.concatenate([read_array(between.folder, far_file(task)) for task in done])
+    done = context.run("chains", find, ranges, len(members) * 1000)
+    far = np.concatenate([read_array(context.folder, far_file(task)) for task in done])
     if not len(far):
         return []
     far.sort()
-    write_array(between.folder, FAR, far)
-    room = max(1, between.memory // (4 * between.workers))
+    write_array(context.folder, FAR, far)
+    room = max(1, context.memory // (4 * context.workers))
     groups = max(1, -(-len(far) * FAR_BYTES // room))
     tasks = [ChainTask([n, groups], task_id=str(n)) for n in range(groups)]
-    done = between.run("chains", SplitChains(parts, stage.bands), tasks, len(far) * FAR_BYTES)
-    found = np.concatenate([read_array(between.folder, split_file(task)) for task in done], axis=1)
+    done = context.run("chains", SplitChains(parts, stage.bands), tasks, len(far) * FAR_BYTES)
+    found = np.concatenate([read_array(context.folder, split_file(task)) for task in done], axis=1)
     stays = np.array(stays)
     stays[found[0]] = found[1]
-    write_array(between.folder, STAYS, stays)
+    write_array(context.folder, STAYS, stays)
     kept = int((found[0] == found[1]).sum())
     notes = [
         f"{stage.name}: {kept:,} documents stay of {len(np.unique(labels[far])):,} chains: clusters of more than "

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gristmill.sizes import parse_size
-from gristmill.stages.barrier import BarrierStage, Between, Forecast, Looked
+from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Looked
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.deduplication.policy import FIRST, check_device, check_policy
 from gristmill.stages.deduplication.remove import REMOVED
@@ -214,61 +214,61 @@ class FuzzyDeduplication(BarrierStage):
         bands = {band_name(n): number_array(sketch.bands[n]) for n in range(self.num_bands)}
         return pa.table({**columns, **bands, SIGNATURE: small})
 
-    def decide(self, between: Between) -> None:
+    def decide(self, context: BarrierContext) -> None:
         from gristmill.stages.deduplication import decisions, link, match
         from gristmill.stages.deduplication.fuzzy.chains import split_chains
         from gristmill.stages.deduplication.fuzzy.verify import split, verified_sample
         from gristmill.stages.deduplication.parts import Parts
 
-        parts = Parts.found(between.folder)
+        parts = Parts.found(context.folder)
         if not parts.documents:
-            decisions.write_counts(between, parts)
+            decisions.write_counts(context, parts)
             return
-        labels = self._labels(between, parts)
-        sizes = link.Sizes.of(labels, self.max_chained_cluster)
-        stays = decisions.write_clusters(between, parts, labels, self.survivor)
+        labels = self._labels(context, parts)
+        sizes = link.ClusterSizes.of(labels, self.max_chained_cluster)
+        stays = decisions.write_clusters(context, parts, labels, self.survivor)
         if sizes.clusters and self.verify:
-            between.notes += split(between, parts, self, labels, stays)
+            context.notes += split(context, parts, self, labels, stays)
         elif sizes.clusters:
             if len(sizes.large):
-                between.notes += split_chains(between, parts, self, labels, stays, sizes)
-                stays = match.read_array(between.folder, link.STAYS)
+                context.notes += split_chains(context, parts, self, labels, stays, sizes)
+                stays = match.read_array(context.folder, link.STAYS)
             if self.verify_sample:
-                between.notes += verified_sample(between, parts, self, stays)
-        removed = decisions.write_records(between, parts, self.id_field is not None, self.bands, self.far)
+                context.notes += verified_sample(context, parts, self, stays)
+        removed = decisions.write_records(context, parts, self.id_field is not None, self.bands, self.far)
         count = sum(removed.removed.values())
-        between.notes.insert(0, decisions.told(self.name, parts, sizes, count))
+        context.notes.insert(0, decisions.told(self.name, parts, sizes, count))
         for number, why in (
             (removed.chained, "are chained: linked to the document that stays only through others, and less than"),
             (removed.met, "share a band with the document that stays, but are less than"),
         ):
             if number and not self.verify:
-                between.notes.append(
+                context.notes.append(
                     f"{self.name}: {number:,} of the {count:,} removed documents {why} {self.far:.2f} like it "
                     "(estimated); verify=True keeps them"
                 )
 
-    def _labels(self, between: Between, parts: Parts) -> Any:
+    def _labels(self, context: BarrierContext, parts: Parts) -> Any:
         import numpy as np
 
         from gristmill.stages.deduplication import link, match
         from gristmill.stages.deduplication.cost import bands_at_once
 
-        at_once = self.bands_per_iteration or bands_at_once(parts.documents, self.num_bands, between.memory)
-        workers = min(between.workers, at_once)
+        at_once = self.bands_per_iteration or bands_at_once(parts.documents, self.num_bands, context.memory)
+        workers = min(context.workers, at_once)
         stage = match.Match(parts).with_(num_workers=workers)
         parent = np.arange(parts.documents)
         for begin in range(0, self.num_bands, at_once):
             bands = range(begin, min(begin + at_once, self.num_bands))
-            memory = between.memory // (2 * workers)
+            memory = context.memory // (2 * workers)
             by_band = [match.tasks_for(band_name(n), [band_name(n)], parts.documents, memory) for n in bands]
             tasks = [task for some in by_band for task in some]
-            left = [task for task in tasks if not between.folder.exists(task.data)]
-            between.run("match", stage, left, parts.documents * 8 * len(bands))
-            link.unite(parent, between.folder, [task.data for task in tasks])
+            left = [task for task in tasks if not context.folder.exists(task.data)]
+            context.run("match", stage, left, parts.documents * 8 * len(bands))
+            link.unite(parent, context.folder, [task.data for task in tasks])
         return link.clusters_of(parent)
 
-    def behind(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
+    def after_barrier(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
         from gristmill.stages.deduplication.remove import RemoveDuplicates
 
         return RemoveDuplicates(self.name, REASON, folder, records)

@@ -92,7 +92,7 @@ def least_shared(size: int, threshold: float) -> int:
 
 
 @dataclass(frozen=True)
-class Found:
+class SimilarDocument:
     """What a search among the documents that stay has given."""
 
     document: int
@@ -115,14 +115,14 @@ class Staying:
         self._by_all: dict[bytes, int] = {}
         self._is_full = False
 
-    def like(self, shingles: Array) -> Found:
+    def like(self, shingles: Array) -> SimilarDocument:
         """Find a document that is like another, besides the one that stands for all.
 
         Compared are those that share most of the shingles with the smallest hashes.
         """
         same = self._by_all.get(_digest(shingles))
         if same is not None:
-            return Found(same, 1.0, True)
+            return SimilarDocument(same, 1.0, True)
         lists = [self._by_shingle.get(value, ()) for value in shingles[: self._least].tolist()]
         whole = [one for one in lists if len(one) < MOST_SHARING]
         shared, anyhow = (Counter(n for one in some for n in one) for some in (whole, lists))
@@ -132,11 +132,11 @@ class Staying:
             similar = _jaccards(shingles, [self._sets.read(self._others[n][1]) for n in most])
             near = np.flatnonzero(similar >= self._threshold)
             if len(near):
-                return Found(self._others[most[near[0]]][0], float(similar[near[0]]), True)
+                return SimilarDocument(self._others[most[near[0]]][0], float(similar[near[0]]), True)
         # a list that is full lacks documents: any may share its shingle
         needed = least_shared(len(shingles), self._threshold) - (len(lists) - len(whole))
         possible = sum(count >= needed for count in shared.values())
-        return Found(-1, 0.0, needed > 0 and possible <= MOST_COMPARED and not self._is_full)
+        return SimilarDocument(-1, 0.0, needed > 0 and possible <= MOST_COMPARED and not self._is_full)
 
     def add(self, document: int, shingles: Array) -> None:
         self._by_all[_digest(shingles)] = document

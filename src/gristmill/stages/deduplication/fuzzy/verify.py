@@ -29,7 +29,7 @@ from gristmill.tasks import DocumentBatch, FileGroupTask, Task, Written
 from gristmill.tasks.arrow import int_array, number_array, numbers_of
 
 if TYPE_CHECKING:
-    from gristmill.stages.barrier import Between
+    from gristmill.stages.barrier import BarrierContext
     from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ _BYTES_PER_TEXT_BYTE = 24
 _MILLION = 1_000_000
 
 
-def verified_sample(between: Between, parts: Parts, stage: FuzzyDeduplication, stays: Array) -> list[str]:
+def verified_sample(context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, stays: Array) -> list[str]:
     """Verify some of the removed documents, the same ones each time; gives what there is to say."""
     gone = np.flatnonzero(stays != np.arange(len(stays)))
     if not len(gone):
@@ -50,12 +50,12 @@ def verified_sample(between: Between, parts: Parts, stage: FuzzyDeduplication, s
     chosen = gone[np.argsort(_scrambled(gone), kind="stable")[: stage.verify_sample]]
     chosen.sort()
     wanted = np.unique(np.concatenate([chosen, stays[chosen]]))
-    values = _compared_here(between, parts, stage, wanted, chosen, stays)
+    values = _compared_here(context, parts, stage, wanted, chosen, stays)
     if values is None:
         # a cluster that was split has several survivors: each stands for a cluster of its own here
-        found = _verified(between, parts, stage, stays, wanted, is_split=False)
+        found = _verified(context, parts, stage, stays, wanted, is_split=False)
         values = found[2, np.isin(found[0], chosen)]
-    write_array(between.folder, VERIFIED, np.stack([chosen, values]))
+    write_array(context.folder, VERIFIED, np.stack([chosen, values]))
     values = values / _MILLION
     below = float((values < stage.jaccard_threshold).mean()) if len(values) else 0.0
     return [
@@ -65,16 +65,16 @@ def verified_sample(between: Between, parts: Parts, stage: FuzzyDeduplication, s
 
 
 def _compared_here(
-    between: Between, parts: Parts, stage: FuzzyDeduplication, wanted: Array, chosen: Array, stays: Array
+    context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, wanted: Array, chosen: Array, stays: Array
 ) -> Array | None:
     """Similarities of a few documents with those that stay, in millionths; None if they are not at hand."""
     rows = parts.take(wanted, [IDENT, SIZE])
-    if int(numbers_of(rows.column(SIZE)).sum()) * _BYTES_PER_TEXT_BYTE > between.memory // 4:
+    if int(numbers_of(rows.column(SIZE)).sum()) * _BYTES_PER_TEXT_BYTE > context.memory // 4:
         return None
     part, row = parts.place(wanted)
     idents = rows.column(IDENT).to_pylist()
     places = [(parts.names[p], r, ident) for p, r, ident in zip(part.tolist(), row.tolist(), idents, strict=True)]
-    texts = between.few(places, stage.text_field)
+    texts = context.few(places, stage.text_field)
     if texts is None:
         return None
     compared = folded(Texts.of(texts)) if stage.normalize else Texts.of(texts)
@@ -87,18 +87,18 @@ def unit_of(stage: FuzzyDeduplication) -> str:
     return "word" if stage.word_ngrams else "char"
 
 
-def split(between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array) -> list[str]:
+def split(context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array) -> list[str]:
     """Verify all, and keep documents that are not like one that stays."""
     own = np.arange(len(labels))
     others = np.flatnonzero(labels != own)
     wanted = np.union1d(others, labels[others])
-    found = _verified(between, parts, stage, labels, wanted, is_split=True)
+    found = _verified(context, parts, stage, labels, wanted, is_split=True)
     before = int((stays != own).sum())
     stays = np.array(stays)
     stays[found[0]] = found[1]
-    write_array(between.folder, STAYS, stays)
+    write_array(context.folder, STAYS, stays)
     gone = found[:, found[0] != found[1]]
-    write_array(between.folder, VERIFIED, gone[[0, 2]])
+    write_array(context.folder, VERIFIED, gone[[0, 2]])
     kept = before - int((stays != own).sum())
     threshold = f"{stage.jaccard_threshold:.2f}"
     notes = [
@@ -114,14 +114,14 @@ def split(between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Arr
 
 
 def _verified(
-    between: Between, parts: Parts, stage: FuzzyDeduplication, labels: Array, wanted: Array, is_split: bool
+    context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, labels: Array, wanted: Array, is_split: bool
 ) -> Array:
     """Documents, in order; the one that each goes for, or itself; their similarity in millionths; 1 where it is not
     certain that a document that stays is like no other.
     """
-    folder = between.folder
+    folder = context.folder
     sizes = numbers_of(parts.take(wanted, [SIZE]).column(0)) if len(wanted) else np.zeros(0, np.int64)
-    room = max(1, between.memory // (4 * between.workers))
+    room = max(1, context.memory // (4 * context.workers))
     held = int(sizes.sum()) * _BYTES_PER_TEXT_BYTE
     if is_split:
         held += len(wanted) * INDEX_BYTES * least_for(stage.jaccard_threshold)
@@ -129,10 +129,10 @@ def _verified(
     group = _scrambled(labels[wanted]) % np.uint64(groups)
     write_array(folder, WANTED, np.stack([wanted, labels[wanted], group.astype(np.int64)]))
     touched = np.unique(parts.place(wanted)[0])
-    between.again("texts of clusters", Gather(parts, stage.text_field), [parts.names[part] for part in touched])
+    context.again("texts of clusters", Gather(parts, stage.text_field), [parts.names[part] for part in touched])
     tasks = [VerifyTask(n, task_id=str(n)) for n in range(groups)]
     compare = Verify(parts, [parts.names[part] for part in touched], stage, is_split)
-    done = between.run("verify", compare, tasks, int(sizes.sum()))
+    done = context.run("verify", compare, tasks, int(sizes.sum()))
     arrays = [read_array(folder, f"verified-{task.data:05d}.npy") for task in done]
     found = np.concatenate(arrays, axis=1) if arrays else np.zeros((4, 0), np.int64)
     return found[:, np.argsort(found[0], kind="stable")]

@@ -9,7 +9,7 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.semantic import kmeans
 from gristmill.stages.deduplication.semantic.arithmetic import OnDevice
 from gristmill.stages.deduplication.semantic.fixed_point import GRID, coarse, fine_steps, squares
-from gristmill.stages.deduplication.semantic.store import KEY, KEY_BYTES, POINT_BYTES, Store
+from gristmill.stages.deduplication.semantic.store import KEY, KEY_BYTES, POINT_BYTES, EmbeddingStore
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
 from gristmill.stages.registry import register_internal
 from gristmill.tasks import EmptyTask
@@ -19,7 +19,7 @@ STEP = 4096
 COARSE_BYTES = 2
 
 
-def sampled(store: Store, most: int, seed: int) -> tuple[np.ndarray, bool]:
+def sampled(store: EmbeddingStore, most: int, seed: int) -> tuple[np.ndarray, bool]:
     """The coarse points to fit k-means on, and whether they are not all: ``most`` of them, or all if there are fewer.
 
     Those with the smallest hashes: who is in depends on row and seed only.
@@ -59,7 +59,7 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
         init: str = "k-means++",
         device: str | None = "cpu",
     ) -> None:
-        self.store = Store(store_path)
+        self.store = EmbeddingStore(store_path)
         self.n_clusters = n_clusters
         self.room = room
         self.fit_data_fraction = fit_data_fraction
@@ -102,7 +102,7 @@ class AssignClustersStage(OnDevice, ProcessingStage[EmbeddingPart, EmbeddingPart
     split_on_failure = False
 
     def __init__(self, store_path: str, distance_metric: str = "cosine", device: str | None = "cpu") -> None:
-        self.store = Store(store_path)
+        self.store = EmbeddingStore(store_path)
         self.distance_metric = distance_metric
         self.device = device
 
@@ -140,7 +140,7 @@ def distance(points: np.ndarray, centroids: np.ndarray, metric: str) -> np.ndarr
     return cosines
 
 
-def count_clusters(store: Store, clusters: int) -> np.ndarray:
+def count_clusters(store: EmbeddingStore, clusters: int) -> np.ndarray:
     """Settle where each cluster begins, and where each part's documents of it go: all in the order of the input."""
     totals = np.zeros(clusters, dtype=np.int64)
     counted = []
@@ -169,7 +169,7 @@ class SortByClusterStage(ProcessingStage[EmbeddingPart, EmbeddingPart]):
     split_on_failure = False
 
     def __init__(self, store_path: str) -> None:
-        self.store = Store(store_path)
+        self.store = EmbeddingStore(store_path)
 
     def process(self, task: EmbeddingPart) -> EmbeddingPart:
         store, width = self.store, POINT_BYTES * self.store.dim

@@ -1,4 +1,4 @@
-"""From documents to points on the grid in the `Store`."""
+"""From documents to points on the grid in the `EmbeddingStore`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.semantic.fixed_point import to_grid
 from gristmill.stages.deduplication.semantic.ranking import BY_SCORE
-from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.deduplication.semantic.store import EmbeddingStore
 from gristmill.stages.deduplication.semantic.tasks import EmbeddingPart
 from gristmill.stages.registry import register_internal
 from gristmill.storage import Folder
@@ -53,7 +53,7 @@ class StoreEmbeddingsStage(ProcessingStage[DocumentBatch, EmbeddingPart]):
         random_state: int = 42,
         storage_options: dict[str, Any] | None = None,
     ) -> None:
-        self.store = Store(store_path)
+        self.store = EmbeddingStore(store_path)
         self.quarantine = Folder(quarantine_path, storage_options)
         self.embedding_field = embedding_field
         self.embedding_dim = embedding_dim

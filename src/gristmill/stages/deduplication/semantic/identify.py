@@ -8,7 +8,7 @@ from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.pairwise_stage import file_name, parquet_bytes
-from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.deduplication.semantic.store import EmbeddingStore
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange
 from gristmill.stages.registry import register_internal
 from gristmill.storage import Folder
@@ -51,7 +51,7 @@ class IdentifyDuplicatesStage(ProcessingStage[ClusterRange, ClusterRange]):
         eps: float,
         storage_options: dict[str, Any] | None = None,
     ) -> None:
-        self.store = Store(store_path)
+        self.store = EmbeddingStore(store_path)
         self.pairwise = Folder(pairwise_path, storage_options)
         self.output = Folder(output_path, storage_options)
         self.eps = eps

@@ -17,7 +17,14 @@ from gristmill.stages.deduplication.semantic.cluster import write_at
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.pairwise import Rows, RowsInMemory, RowsOnDisk, best_before
 from gristmill.stages.deduplication.semantic.ranking import ranked
-from gristmill.stages.deduplication.semantic.store import KEY, KEY_BYTES, POINT_BYTES, RANKED, Store, read_points
+from gristmill.stages.deduplication.semantic.store import (
+    KEY,
+    KEY_BYTES,
+    POINT_BYTES,
+    RANKED,
+    EmbeddingStore,
+    read_points,
+)
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange
 from gristmill.stages.registry import register_internal
 from gristmill.storage import Folder
@@ -67,7 +74,7 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
         device: str | None = "cpu",
         storage_options: dict[str, Any] | None = None,
     ) -> None:
-        self.store = Store(store_path)
+        self.store = EmbeddingStore(store_path)
         self.output = Folder(output_path, storage_options)
         self.room = room
         self.which_to_keep = which_to_keep

@@ -9,7 +9,7 @@ from typing import Any
 from gristmill.errors import PlanError
 from gristmill.lazy import np
 from gristmill.stages.deduplication.semantic.embeddings import StoreEmbeddingsStage
-from gristmill.stages.deduplication.semantic.store import Part, Store
+from gristmill.stages.deduplication.semantic.store import EmbeddingStore, StoredPart
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import DocumentBatch
@@ -79,11 +79,11 @@ def _read(reader: FileReader, reading: FileReader) -> Iterator[DocumentBatch]:
         yield from [found] if isinstance(found, DocumentBatch) else found
 
 
-def settled(store: Store, parts: Sequence[EmbeddingPart], dim: int) -> list[EmbeddingPart]:
+def settled(store: EmbeddingStore, parts: Sequence[EmbeddingPart], dim: int) -> list[EmbeddingPart]:
     """The parts in the order of the input, which is noted in the store."""
     ordered = sorted(parts, key=lambda part: [int(number) for number in part.data.split(".")])
     starts = np.cumsum([0, *(part.rows for part in ordered)]).tolist()
-    listed = [Part(part.data, part.rows, start) for part, start in zip(ordered, starts, strict=False)]
+    listed = [StoredPart(part.data, part.rows, start) for part, start in zip(ordered, starts, strict=False)]
     types: dict[str, set[str]] = {}
     for part in ordered:
         for name, kind in part.types.items():

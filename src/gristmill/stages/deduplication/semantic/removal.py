@@ -11,7 +11,7 @@ from typing import Any
 from gristmill import fast_json
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.deduplication.semantic.store import EmbeddingStore
 from gristmill.stages.registry import register_internal
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
@@ -30,7 +30,7 @@ def split_source(source: str) -> tuple[str, int]:
     return path, int(position)
 
 
-def write_removed(store: Store, found: Iterable[tuple[Sequence[str], Sequence[float]]]) -> int:
+def write_removed(store: EmbeddingStore, found: Iterable[tuple[Sequence[str], Sequence[float]]]) -> int:
     """Note what is to be removed, by file, from pieces of (sources, similarities); gives how many there are.
 
     Some pieces and the removals of one file are in memory at a time: they are put together on disk.
@@ -81,7 +81,7 @@ class RemoveSemanticDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def __init__(self, duplicates: str, cache: str, storage_options: dict[str, Any] | None = None) -> None:
         self.records = Folder(duplicates, storage_options)
-        self.store = Store(cache)
+        self.store = EmbeddingStore(cache)
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], []

@@ -43,7 +43,7 @@ RANKED = ".ranked-"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredPart:
     """The documents of one batch."""
 
     task_id: str
@@ -52,7 +52,7 @@ class Part:
     """The row of the first."""
 
 
-class Store:
+class EmbeddingStore:
     """The folder, by its path. Files appear in it whole or not at all."""
 
     def __init__(self, path: str) -> None:
@@ -105,7 +105,7 @@ class Store:
                 with suppress(FileNotFoundError):  # an earlier run may have been stopped here
                     os.unlink(self.part_file(part.task_id, kind))
 
-    def write_parts(self, parts: Sequence[Part], dim: int, as_text: Sequence[str]) -> None:
+    def write_parts(self, parts: Sequence[StoredPart], dim: int, as_text: Sequence[str]) -> None:
         """Settle which parts there are, in order, and which columns of the ids are not of one type in all."""
         listed = [[part.task_id, part.rows, part.start] for part in parts]
         self.write(self.file("parts.json"), fast_json.dumps({"dim": dim, "as_text": list(as_text), "parts": listed}))
@@ -121,22 +121,22 @@ class Store:
         return int(self._index["dim"])
 
     @cached_property
-    def parts(self) -> list[Part]:
-        return [Part(*values) for values in self._index["parts"]]
+    def parts(self) -> list[StoredPart]:
+        return [StoredPart(*values) for values in self._index["parts"]]
 
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 
-    def points_of(self, part: Part, step: int) -> Iterator[tuple[int, np.ndarray]]:
+    def points_of(self, part: StoredPart, step: int) -> Iterator[tuple[int, np.ndarray]]:
         """(place of the first in the part, points) of a part, ``step`` at a time."""
         path = self.part_file(part.task_id, "points")
         for at in range(0, part.rows, step):
             yield at, read_points(path, at, min(at + step, part.rows), self.dim)
 
     @cached_property
-    def names(self) -> Names:
-        return Names(self, self.parts, list(self._index["as_text"]))
+    def names(self) -> DocumentIds:
+        return DocumentIds(self, self.parts, list(self._index["as_text"]))
 
 
 def read_points(path: str, start: int, stop: int, dim: int) -> np.ndarray:
@@ -146,10 +146,10 @@ def read_points(path: str, start: int, stop: int, dim: int) -> np.ndarray:
     return found
 
 
-class Names:
+class DocumentIds:
     """The ids of documents, and the columns that were kept of them, by row."""
 
-    def __init__(self, store: Store, parts: Sequence[Part], as_text: Sequence[str]) -> None:
+    def __init__(self, store: EmbeddingStore, parts: Sequence[StoredPart], as_text: Sequence[str]) -> None:
         self.store = store
         self.parts = [part for part in parts if part.rows]
         self.starts = np.array([part.start for part in self.parts], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What flows between the steps of semantic deduplication: names of what lies in the `Store`."""
+"""What flows between the steps of semantic deduplication: names of what lies in the `EmbeddingStore`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A place at which a pipeline is cut in two: what is in its folder, and what of it was given up."""
+"""A place at which a pipeline is split in two: what is in its folder, and what of it was given up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from gristmill import fast_json
 from gristmill.errors import PipelineError
 from gristmill.ledger.commits import PHASES, CommitLog
-from gristmill.ledger.sides import QUARANTINE, records_name
+from gristmill.ledger.excluded import QUARANTINE, records_name
 from gristmill.pipeline.planner import Stage
 from gristmill.stages.barrier import KEYS, BarrierStage
 from gristmill.stages.spool import DOCUMENTS, FAILED, WithoutKeys, is_empty
@@ -22,7 +22,7 @@ GIVEN_UP = ".failed-"
 
 
 @dataclass
-class Cut:
+class Split:
     """What is known of it."""
 
     barrier: BarrierStage
@@ -33,14 +33,14 @@ class Cut:
     documents: dict[str, int] = field(default_factory=dict)
     """How many each part has."""
     read_again: bool = False
-    """Whether documents are read from the source again behind the cut, as nothing was done to them before it."""
+    """Whether documents are read from the source again behind the split, as nothing was done to them before it."""
     version: str = ""
     is_cleared: bool = False
     """Whether a run has come to its end, so that documents that were put aside have gone."""
     failed_parts: list[str] = field(default_factory=list)
     """Those that are read again and have documents without keys."""
     failed_blocks: dict[str, str] = field(default_factory=dict)
-    """Those that are read again and were given up before the cut, each with the reason."""
+    """Those that are read again and were given up before the split, each with the reason."""
 
     def take(self, decided: Mapping[str, Any]) -> None:
         """Take what an earlier run has found."""
@@ -59,7 +59,7 @@ class Cut:
         return name in self.barrier.stays or name.endswith(FAILED)
 
     def without(self) -> list[Stage]:
-        """What takes out documents that were given up before the cut, if there are any."""
+        """What takes out documents that were given up before the split, if there are any."""
         if not self.failed_parts and not self.failed_blocks:
             return []
         known = [part for part in self.documents if str(block_of_file(part)) in self.failed_blocks]
@@ -67,24 +67,24 @@ class Cut:
         return [WithoutKeys(name, self.folder, self.failed_parts, self.failed_blocks, known)]
 
 
-def check_fields(cut: Cut) -> None:
+def check_fields(split: Split) -> None:
     """A field that no document has is misspelt: nothing would be a duplicate of anything."""
-    parts = [name for name, count in cut.documents.items() if count]
-    for name in cut.barrier.key_columns if parts else ():
-        if all(is_empty(cut.folder, part, name) for part in parts):
+    parts = [name for name, count in split.documents.items() if count]
+    for name in split.barrier.key_columns if parts else ():
+        if all(is_empty(split.folder, part, name) for part in parts):
             raise PipelineError(
-                f"{cut.barrier.name!r}: no document has anything in the field {name!r}, so nothing was decided and "
+                f"{split.barrier.name!r}: no document has anything in the field {name!r}, so nothing was decided and "
                 "nothing written.\nName the field that is meant, and start over with --fresh, or run(fresh=True)."
             )
 
 
 def phase_folder(output: Folder, number: int) -> Folder:
-    """Where the keys are of the documents in front of the cut of this number."""
+    """Where the keys are of the documents in front of the split of this number."""
     return output.sub(f"{PHASES}/{number}")
 
 
 def records_folder(output: Folder, number: int) -> Folder:
-    """Where the records are of what was removed at the cut of this number."""
+    """Where the records are of what was removed at the split of this number."""
     return output.sub(records_name(number))
 
 

@@ -1,4 +1,4 @@
-"""What a phase leaves for later runs: what was decided at its cut, with a checksum of each file."""
+"""What a phase leaves for later runs: what was decided at its split, with a checksum of each file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gristmill import fast_json
 from gristmill.errors import OutputChanged, OutputDamaged
 from gristmill.ledger.commits import DECIDED, PHASES, START_OVER, CommitLog
 from gristmill.ledger.differences import listed
-from gristmill.ledger.files import Sizes, Stamp, difference, in_threads, stamped
+from gristmill.ledger.excluded import EXCLUDED, QUARANTINE
+from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads, stamped
 from gristmill.ledger.names import phase_name
-from gristmill.ledger.sides import EXCLUDED, QUARANTINE
-from gristmill.pipeline.cut import Cut
+from gristmill.pipeline.phases.split import Split
 from gristmill.pipeline.planner import Stage
 from gristmill.stages.barrier import BarrierStage
 from gristmill.storage import Folder
@@ -26,39 +26,39 @@ def stamps_of(folder: Folder, names: Iterable[str]) -> list[list[Any]]:
     return [[stamp.name, stamp.size, stamp.checksum] for stamp in stamped(folder, sorted(names))]
 
 
-def read_decided(cut: Cut) -> dict[str, Any] | None:
+def read_decided(split: Split) -> dict[str, Any] | None:
     """What an earlier run has decided; None if it has not. `OutputDamaged` if that cannot be read."""
     try:
-        found = fast_json.loads(cut.folder.read(DECIDED))
+        found = fast_json.loads(split.folder.read(DECIDED))
     except FileNotFoundError:
         return None
     except fast_json.JSONDecodeError:
         found = None
     if not isinstance(found, dict) or any(not isinstance(found.get(key), kind) for key, kind in _PARTS.items()):
-        raise _damaged(cut, "it is not what a run wrote")
+        raise _damaged(split, "it is not what a run wrote")
     return found
 
 
-def _damaged(cut: Cut, words: str) -> OutputDamaged:
+def _damaged(split: Split, words: str) -> OutputDamaged:
     return OutputDamaged(
-        f"{cut.folder.path(DECIDED)} is damaged: {words}. Nothing was removed or started.\n{START_OVER}"
+        f"{split.folder.path(DECIDED)} is damaged: {words}. Nothing was removed or started.\n{START_OVER}"
     )
 
 
-def check_decided(cut: Cut, output: Folder, number: int, contents: bool) -> list[str]:
+def check_decided(split: Split, output: Folder, number: int, contents: bool) -> list[str]:
     """What is missing or damaged of the files of a phase, in words, if they can be made again.
 
     `OutputDamaged` if they cannot, because what they were made of was removed when the run ended.
     """
-    decided = read_decided(cut)
+    decided = read_decided(split)
     if decided is None:
         return []
     try:
-        files = list(_files(cut, output, number, decided))
-        lost = CommitLog(cut.folder, title=output.url).lost_commits(int(decided["ledger"]["blocks"]))
+        files = list(_files(split, output, number, decided))
+        lost = CommitLog(split.folder, title=output.url).lost_commits(int(decided["ledger"]["blocks"]))
     except (KeyError, TypeError, ValueError):
-        raise _damaged(cut, "it is not what a run wrote") from None
-    sizes = {id(folder): Sizes(folder) for folder, _ in files}
+        raise _damaged(split, "it is not what a run wrote") from None
+    sizes = {id(folder): FileSizes(folder) for folder, _ in files}
 
     def compare(one: tuple[Folder, Stamp]) -> str:
         folder, stamp = one
@@ -66,7 +66,7 @@ def check_decided(cut: Cut, output: Folder, number: int, contents: bool) -> list
         return words and words.replace(stamp.name, folder.path(stamp.name), 1)
 
     damage = [lost] * bool(lost) + [words for _, words in in_threads(compare, files) if words]
-    if damage and cut.is_cleared:
+    if damage and split.is_cleared:
         raise OutputDamaged(
             f"files that a run has written to {output.url} are missing or damaged, and what they were made of was "
             f"removed when it ended:{listed(damage)}\nNothing was removed or started. {START_OVER}"
@@ -74,18 +74,18 @@ def check_decided(cut: Cut, output: Folder, number: int, contents: bool) -> list
     return damage
 
 
-def _files(cut: Cut, output: Folder, number: int, decided: Mapping[str, Any]) -> Iterator[tuple[Folder, Stamp]]:
+def _files(split: Split, output: Folder, number: int, decided: Mapping[str, Any]) -> Iterator[tuple[Folder, Stamp]]:
     """All files that a phase has written and that are still to be there, each with its folder."""
     for name, size, checksum in decided["records"]:
-        yield cut.records, Stamp(name, size, checksum)
+        yield split.records, Stamp(name, size, checksum)
     for name, size, checksum in decided["kept"]:
-        yield cut.folder, Stamp(name, size, checksum)
-    log = CommitLog(cut.folder, title=output.url)
+        yield split.folder, Stamp(name, size, checksum)
+    log = CommitLog(split.folder, title=output.url)
     for _, entry, _ in log.commits():
         for stamp in entry.stamps():
-            if not cut.is_cleared:
-                yield cut.folder, stamp
-            elif _is_side(stamp.name) and not cut.read_again:
+            if not split.is_cleared:
+                yield split.folder, stamp
+            elif _is_side(stamp.name) and not split.read_again:
                 yield output, Stamp(_beside(stamp.name, number), stamp.size, stamp.checksum)
 
 
@@ -98,39 +98,39 @@ def _beside(name: str, number: int) -> str:
     return f"{side}/{phase_name(base, number)}"
 
 
-def excluded_before(cuts: Sequence[Cut]) -> dict[str, tuple[CommitLog, str]]:
-    """The files of documents that were dropped before the cuts, by their names in the output folder now.
+def excluded_before(splits: Sequence[Split]) -> dict[str, tuple[CommitLog, str]]:
+    """The files of documents that were dropped before the splits, by their names in the output folder now.
 
     Each comes with the log of its phase and its name there.
     """
     found: dict[str, tuple[CommitLog, str]] = {}
-    for number, cut in enumerate(cuts, 1):
-        log = CommitLog(cut.folder)
-        for name in () if cut.read_again else log.files():
+    for number, split in enumerate(splits, 1):
+        log = CommitLog(split.folder)
+        for name in () if split.read_again else log.files():
             if name.startswith(f"{EXCLUDED}/"):
-                found[_beside(name, number) if cut.is_cleared else f"{PHASES}/{number}/{name}"] = log, name
+                found[_beside(name, number) if split.is_cleared else f"{PHASES}/{number}/{name}"] = log, name
     return found
 
 
-def put_beside(cut: Cut, output: Folder, number: int) -> None:
-    """When the run has ended: put what was set aside in front of a cut beside the rest, and remove what is of no use.
+def put_beside(split: Split, output: Folder, number: int) -> None:
+    """When the run has ended: put what was set aside in front of a split beside the rest, and remove what is of no use.
 
     Everything is in place before it is noted that the phase is cleared, and only then anything is removed.
     """
-    folder = cut.folder
-    if not cut.is_cleared:
+    folder = split.folder
+    if not split.is_cleared:
         copied = []
         for name in CommitLog(folder, title=output.url).files():
-            if _is_side(name) and not cut.read_again:  # else it was written once more, at the end
+            if _is_side(name) and not split.read_again:  # else it was written once more, at the end
                 copied.append(_beside(name, number))
                 output.write(copied[-1], folder.read(name))
         output.sync(copied)
-        folder.write(DECIDED, fast_json.dumps({**(read_decided(cut) or {}), "cleared": True}), durable=True)
-        cut.is_cleared = True
+        folder.write(DECIDED, fast_json.dumps({**(read_decided(split) or {}), "cleared": True}), durable=True)
+        split.is_cleared = True
     for side in (EXCLUDED, QUARANTINE):
         folder.remove(side)
     for name in folder.names(unfinished=True):
-        if name != DECIDED and not cut.keeps(name):
+        if name != DECIDED and not split.keeps(name):
             folder.remove(name)
 
 

@@ -46,7 +46,7 @@ def is_output(stage: object) -> TypeGuard[Output]:
     return hasattr(stage, "render") and inspect.getattr_static(stage, "folder", None) is not None
 
 
-class Sides:
+class ExcludedFiles:
     """Gathers what is to be written beside the output of one task, and writes it when the task has ended.
 
     Names follow the task and the step, so that an attempt that is repeated writes the same files again.

@@ -26,19 +26,19 @@ from gristmill.stages.deduplication.semantic.identify import IdentifyDuplicatesS
 from gristmill.stages.deduplication.semantic.pairwise_stage import RECORDS_NAME, PairwiseStage
 from gristmill.stages.deduplication.semantic.parts import check_fields, cluster_ranges, length_of_first, settled
 from gristmill.stages.deduplication.semantic.removal import RemoveSemanticDuplicates, write_removed
-from gristmill.stages.deduplication.semantic.result import SemanticDeduplicationResult
-from gristmill.stages.deduplication.semantic.store import Store
+from gristmill.stages.deduplication.semantic.store import EmbeddingStore
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
 from gristmill.stages.resources import Resources
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.storage import Folder
 from gristmill.tasks import EmptyTask, FileBlock
+from gristmill.workflows.semantic_result import SemanticDeduplicationResult
 
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
     from gristmill.pipeline.result import RunResult
-    from gristmill.pipeline.steps import StepLog
-    from gristmill.stages.deduplication.semantic.workflow import SemanticDeduplicationWorkflow
+    from gristmill.workflows.semantic import SemanticDeduplicationWorkflow
+    from gristmill.workflows.step_log import StepLog
 
 GPU_SHARE = 0.25
 """Of a GPU, for a worker that compares: some read while others compute."""
@@ -48,7 +48,7 @@ FEW = 10
 """Documents in a cluster, on average, below which it is said that duplicates may be missed."""
 
 
-class Run:
+class SemanticRun:
     """Does the steps that are not done yet."""
 
     def __init__(self, flow: SemanticDeduplicationWorkflow, executor: Executor | None) -> None:
@@ -56,7 +56,7 @@ class Run:
         from gristmill.backends.local.executor import LocalExecutor
 
         self.flow = flow
-        self.store = Store(flow.cache_path)
+        self.store = EmbeddingStore(flow.cache_path)
         self.executor = executor if executor is not None else LocalExecutor()
         config = getattr(self.executor, "config", None)
         cpus: float | None = getattr(config, "cpus", None)
@@ -71,7 +71,7 @@ class Run:
 
     def all(self, fresh: bool) -> SemanticDeduplicationResult:
         from gristmill.pipeline.documents import check_apart
-        from gristmill.pipeline.steps import StepLog
+        from gristmill.workflows.step_log import StepLog
 
         flow = self.flow
         reader = flow.reader()

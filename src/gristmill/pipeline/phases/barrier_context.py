@@ -1,4 +1,4 @@
-"""What a stage that needs all documents is given to decide with: see `gristmill.stages.barrier.Between`."""
+"""What a stage that needs all documents is given to decide with: see `gristmill.stages.barrier.PhaseContext`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from gristmill.backends.base import Executor, RunRecord
 from gristmill.errors import PipelineFailed
 from gristmill.ledger.run import RunLedger
-from gristmill.pipeline.cut import Cut
-from gristmill.pipeline.planner import Source, Stage, plan_of
+from gristmill.pipeline.phases.split import Split
+from gristmill.pipeline.planner import PipelineInput, Stage, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.spool import DOCUMENTS, SpoolReader, read_arrow
@@ -23,27 +23,27 @@ HERE_BYTES = 64 << 20
 """Work on so little is done in the driver: workers take longer to start."""
 
 
-class Between:
-    """Runs steps of a cut on an executor. What was run is added to ``done``."""
+class PhaseContext:
+    """Runs steps of a split on an executor. What was run is added to ``done``."""
 
     def __init__(
         self,
         executor: Executor,
         done: list[RunRecord],
-        cut: Cut,
+        split: Split,
         head: Stage,
         blocks: Sequence[Task[Any]],
         memory: int,
         workers: int,
     ) -> None:
-        self.folder = cut.folder
-        self.records = cut.records
+        self.folder = split.folder
+        self.records = split.records
         self.memory = memory
         self.workers = workers
         self.notes: list[str] = []
         self._executor = executor
         self._done = done
-        self._cut = cut
+        self._cut = split
         self._head = head
         self._blocks = blocks
 
@@ -54,7 +54,7 @@ class Between:
             stage.preload()
             stage.setup()
             return [stage.process(task) for task in tasks]
-        plan = plan_of(name, [stage], Source(tasks[0]))
+        plan = plan_of(name, [stage], PipelineInput(tasks[0]))
         return self._execute(plan, list(tasks), keep=True).outputs
 
     def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
@@ -91,7 +91,7 @@ class Between:
             return
         ledger = RunLedger()
         ledger.blocks_total = len(blocks)
-        plan = replace(plan_of(name, [*front, stage], Source(blocks[0])), ledger=ledger)
+        plan = replace(plan_of(name, [*front, stage], PipelineInput(blocks[0])), ledger=ledger)
         self._execute(plan, blocks, keep=False)
 
     def _execute(self, plan: Any, tasks: list[Task[Any]], keep: bool) -> RunResult:

@@ -1,8 +1,8 @@
-"""Pipelines with stages that need to see all documents: cut in front of each, and run piece by piece.
+"""Pipelines with stages that need all documents: split before each of them, and run phase by phase.
 
-In front of a cut every batch leaves its keys in a folder of the phase (`_gristmill/phases/<n>` in the output), and its
-documents too, unless the source can be read again instead. Each piece has a log of commits of its own, so that a run
-that was stopped goes on where it was; `decided.json` says that a piece and what follows it are done.
+Before a split every batch leaves its keys in a folder of the phase (`_gristmill/phases/<n>` in the output), and its
+documents too, unless the source can be read again instead. Each phase has its own log of commits, so that a run that
+was stopped resumes; `decided.json` is written when the phase and the decision after it are done.
 """
 
 from __future__ import annotations
@@ -22,35 +22,13 @@ from gristmill.errors import OutputChanged, OutputDamaged, PipelineFailed, PlanE
 from gristmill.ledger.closing import remove_temporaries
 from gristmill.ledger.commits import DECIDED, PHASES, RUN, START_OVER, CommitLog
 from gristmill.ledger.differences import listed
+from gristmill.ledger.excluded import RECORDS, Output, is_output
 from gristmill.ledger.names import OutputNames, is_record
 from gristmill.ledger.opening import check_unused, clear
-from gristmill.ledger.resume import Resume
+from gristmill.ledger.resume import ResumeOptions
 from gristmill.ledger.run import RunLedger
-from gristmill.ledger.sides import RECORDS, Output, is_output
-from gristmill.pipeline.between import Between
-from gristmill.pipeline.cut import (
-    Cut,
-    check_fields,
-    committed,
-    failed_blocks,
-    files_of,
-    known_block,
-    part_names,
-    phase_folder,
-    records_folder,
-)
-from gristmill.pipeline.decided import (
-    check_decided,
-    excluded_before,
-    failed_before,
-    put_beside,
-    read_decided,
-    refuse_append,
-    stamps_of,
-)
-from gristmill.pipeline.devices import GPU_SHARE, wants_gpu
 from gristmill.pipeline.documents import (
-    Part,
+    PhaseOptions,
     Segment,
     check_apart,
     check_written,
@@ -62,13 +40,35 @@ from gristmill.pipeline.documents import (
     stages_of,
     with_ledger,
 )
-from gristmill.pipeline.forecast import forecast, limits_of, look
 from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.one_schema import give_one_schema
-from gristmill.pipeline.planner import NO_INITIAL_TASKS, Source, Stage, linked_stages, plan_of
+from gristmill.pipeline.phases.barrier_context import PhaseContext
+from gristmill.pipeline.phases.decision import (
+    check_decided,
+    excluded_before,
+    failed_before,
+    put_beside,
+    read_decided,
+    refuse_append,
+    stamps_of,
+)
+from gristmill.pipeline.phases.devices import GPU_SHARE, wants_gpu
+from gristmill.pipeline.phases.forecast import forecast, limits_of, look
+from gristmill.pipeline.phases.merged_record import steps_of, together
+from gristmill.pipeline.phases.split import (
+    Split,
+    check_fields,
+    committed,
+    failed_blocks,
+    files_of,
+    known_block,
+    part_names,
+    phase_folder,
+    records_folder,
+)
+from gristmill.pipeline.planner import NO_INITIAL_TASKS, PipelineInput, Stage, linked_stages, plan_of
 from gristmill.pipeline.report import RESUME
 from gristmill.pipeline.result import RunResult
-from gristmill.pipeline.together import steps_of, together
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.resources import Resources
 from gristmill.stages.spool import FAILED, Spool, SpoolReader
@@ -78,13 +78,13 @@ if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
 
 
-def run(
+def run_phases(
     pipeline: Pipeline,
     stages: Sequence[Stage],
     executor: Executor,
     keep_outputs: bool | None,
     fuse: bool,
-    how: Resume,
+    how: ResumeOptions,
 ) -> RunResult:
     """Plan and run a pipeline that has barriers; ``stages`` are its stages, composites decomposed."""
     reader = stages[0]
@@ -92,7 +92,7 @@ def run(
     if blocks is None:
         first = next(stage for stage in stages if isinstance(stage, BarrierStage))
         raise PlanError(f"{first.name!r} needs all documents: begin the pipeline with a reader, without initial tasks.")
-    source = Source(blocks[0]) if blocks else NO_INITIAL_TASKS
+    source = PipelineInput(blocks[0]) if blocks else NO_INITIAL_TASKS
     whole = linked_stages(pipeline.name, stages, source)
     writer: Any = next(filter(is_output, whole), None)
     if writer is None:
@@ -101,10 +101,10 @@ def run(
         )
     client = pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext()
     with client, executor.several():
-        return Phases(pipeline, executor, reader, list(blocks), writer, fuse, how).run(whole, source, keep_outputs)
+        return PhasedRun(pipeline, executor, reader, list(blocks), writer, fuse, how).run(whole, source, keep_outputs)
 
 
-class Phases:
+class PhasedRun:
     """One run of a pipeline that has barriers."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Phases:
         blocks: list[Task[Any]],
         writer: Output,
         fuse: bool,
-        how: Resume,
+        how: ResumeOptions,
     ) -> None:
         self.pipeline = pipeline
         self.executor = executor
@@ -135,7 +135,7 @@ class Phases:
         self.done_before: list[StepStats] = []
         """The steps of pieces that an earlier run has done."""
 
-    def run(self, whole: list[Stage], source: Source, keep_outputs: bool | None) -> RunResult:
+    def run(self, whole: list[Stage], source: PipelineInput, keep_outputs: bool | None) -> RunResult:
         self.whole = whole
         output = self.writer.folder
         check_apart(output, self.blocks, getattr(self.reader, "file_paths", None))
@@ -151,15 +151,15 @@ class Phases:
             self.check_ours(log)
         try:
             try:
-                cuts, last = self.cuts(whole, source, self._phase)
+                splits, last = self.splits(whole, source, self._phase)
             except OutputChanged:
                 log.refuse()
                 raise
-            result = self._execute(*last, keep_outputs, cuts)
+            result = self._execute(*last, keep_outputs, splits)
             if result.ok or self.executor.ignore_failures:
-                for number, cut in enumerate(cuts, 1):
-                    put_beside(cut, output, number)
-                    check_decided(cut, output, number, contents=False)
+                for number, split in enumerate(splits, 1):
+                    put_beside(split, output, number)
+                    check_decided(split, output, number, contents=False)
         finally:
             log.close()
         if result.record.failures_total and not self.executor.ignore_failures:
@@ -181,10 +181,10 @@ class Phases:
                 f"{START_OVER}"
             )
 
-    def check_same(self, log: CommitLog, whole: list[Stage], source: Source) -> None:
+    def check_same(self, log: CommitLog, whole: list[Stage], source: PipelineInput) -> None:
         """Raise `OutputChanged` if another pipeline or another input was here, before its output is removed."""
         try:
-            _, (stages, head, blocks, source) = self.cuts(whole, source, self._check_phase)
+            _, (stages, head, blocks, source) = self.splits(whole, source, self._check_phase)
         except NotDecided:
             return
         finally:
@@ -192,78 +192,80 @@ class Phases:
         log.is_of(fingerprint(plan_of(self.pipeline.name, stages, source, self.fuse), head, [Segment(blocks)]))
 
     def _check_phase(
-        self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source, number: int
+        self, split: Split, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: PipelineInput, number: int
     ) -> None:
-        """Compare a phase with what an earlier run has done up to its cut; `NotDecided` if none has."""
-        _, _, made_of = self.keyed(cut, front, head, blocks, source)
-        decided = read_decided(cut)
+        """Compare a phase with what an earlier run has done up to its split; `NotDecided` if none has."""
+        _, _, made_of = self.keyed(split, front, head, blocks, source)
+        decided = read_decided(split)
         if decided is None:
             raise NotDecided
-        if not CommitLog(cut.folder, title=self.writer.folder.url).is_of(made_of):
+        if not CommitLog(split.folder, title=self.writer.folder.url).is_of(made_of):
             raise NotDecided
-        cut.take(decided)
+        split.take(decided)
 
-    def cuts(self, whole: list[Stage], source: Source, phase: Callable[..., None]) -> tuple[list[Cut], Piece]:
-        """Call ``phase`` for all up to each cut; gives the cuts, and what is left."""
+    def splits(
+        self, whole: list[Stage], source: PipelineInput, phase: Callable[..., None]
+    ) -> tuple[list[Split], Piece]:
+        """Call ``phase`` for all up to each split; gives the splits, and what is left."""
         output = self.writer.folder
-        cuts: list[Cut] = []
+        splits: list[Split] = []
         front: list[Stage] = []
         head, blocks = self.reader, self.blocks
         for stage in whole:
             if not isinstance(stage, BarrierStage):
                 front.append(stage)
                 continue
-            number = len(cuts) + 1
-            cut = Cut(stage, phase_folder(output, number), records_folder(output, number))
-            cuts.append(cut)
-            phase(cut, front, head, blocks, source, number)
-            self.is_head_cleared = cut.is_cleared and not cut.read_again
-            if cut.read_again:
-                front = [whole[0], *cut.without()]
-                blocks = [known_block(block, cut.documents) for block in blocks]
+            number = len(splits) + 1
+            split = Split(stage, phase_folder(output, number), records_folder(output, number))
+            splits.append(split)
+            phase(split, front, head, blocks, source, number)
+            self.is_head_cleared = split.is_cleared and not split.read_again
+            if split.read_again:
+                front = [whole[0], *split.without()]
+                blocks = [known_block(block, split.documents) for block in blocks]
             else:
-                head = SpoolReader(cut.folder, cut.parts, cut.version)
+                head = SpoolReader(split.folder, split.parts, split.version)
                 blocks = list(head.source())
-                source = Source(blocks[0]) if blocks else source
+                source = PipelineInput(blocks[0]) if blocks else source
                 front = [head]
-            front.append(stage.behind(cut.folder, cut.records))
-        return cuts, (front, head, blocks, source)
+            front.append(stage.after_barrier(split.folder, split.records))
+        return splits, (front, head, blocks, source)
 
-    def _is_decided(self, cut: Cut, made_of: dict[str, Any], number: int) -> bool:
-        """Whether an earlier run has done all up to a cut; then what it found is taken from there.
+    def _is_decided(self, split: Split, made_of: dict[str, Any], number: int) -> bool:
+        """Whether an earlier run has done all up to a split; then what it found is taken from there.
 
         If files that it left are damaged, they are made again.
         """
-        damage = self.damage(cut, made_of, number)
+        damage = self.damage(split, made_of, number)
         if damage is None:
             return False
         if damage:
             say(f"files of {self.writer.folder.url} are missing or damaged, and are made again:{listed(damage)}")
-            cut.folder.remove(DECIDED)
-            cut.forget()
+            split.folder.remove(DECIDED)
+            split.forget()
             return False
-        decided = read_decided(cut)
+        decided = read_decided(split)
         assert decided is not None
         self.notes += decided["notes"]
-        if not cut.read_again:
+        if not split.read_again:
             self._account(RunLedger.of_plain(decided["ledger"]))
         return True
 
-    def damage(self, cut: Cut, made_of: dict[str, Any], number: int) -> list[str] | None:
-        """Compare all up to a cut with what an earlier run has done; None if none has.
+    def damage(self, split: Split, made_of: dict[str, Any], number: int) -> list[str] | None:
+        """Compare all up to a split with what an earlier run has done; None if none has.
 
         Return what is damaged and can be made again, in words. `OutputDamaged` if it cannot. Nothing is changed.
         """
-        decided = read_decided(cut)
+        decided = read_decided(split)
         if decided is None:
             return None
-        log = CommitLog(cut.folder, title=self.writer.folder.url)
+        log = CommitLog(split.folder, title=self.writer.folder.url)
         if self.how.append:
-            refuse_append(log, made_of, cut.barrier.name)
+            refuse_append(log, made_of, split.barrier.name)
         if not log.is_of(made_of):
             raise log.damaged(RUN, "it is missing")
-        cut.take(decided)
-        damage = check_decided(cut, self.writer.folder, number, contents=self.how.verify)
+        split.take(decided)
+        damage = check_decided(split, self.writer.folder, number, contents=self.how.verify)
         if damage and self.is_head_cleared:
             raise OutputDamaged(
                 f"files of {self.writer.folder.url} are missing or damaged, and the documents that they are made of "
@@ -272,35 +274,35 @@ class Phases:
         return damage
 
     def keyed(
-        self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source
+        self, split: Split, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: PipelineInput
     ) -> tuple[list[Stage], Plan, dict[str, Any]]:
-        """The stages up to a cut, the last of which makes keys, their plan, and what their output is a function of."""
-        cut.read_again = len(front) == 1 and hasattr(front[0], "reading_for")
-        spool = Spool(cut.barrier, cut.folder, self.writer, not cut.read_again)
-        stages = [front[0].reading_for([spool]), spool] if cut.read_again else [*front, spool]  # type: ignore[attr-defined]  # asked above
+        """Return the stages up to a split, the last of which makes keys, their plan, and its fingerprint."""
+        split.read_again = len(front) == 1 and hasattr(front[0], "reading_for")
+        spool = Spool(split.barrier, split.folder, self.writer, not split.read_again)
+        stages = [front[0].reading_for([spool]), spool] if split.read_again else [*front, spool]  # type: ignore[attr-defined]  # asked above
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
         made_of = fingerprint(plan, head, [Segment(blocks)])
-        cut.version = _short_hash(made_of)
+        split.version = _short_hash(made_of)
         return stages, plan, made_of
 
     def _phase(
-        self, cut: Cut, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: Source, number: int
+        self, split: Split, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: PipelineInput, number: int
     ) -> None:
-        """All in front of a cut, and what is decided there."""
-        stages, plan, made_of = self.keyed(cut, front, head, blocks, source)
-        if self._is_decided(cut, made_of, number):
+        """All in front of a split, and what is decided there."""
+        stages, plan, made_of = self.keyed(split, front, head, blocks, source)
+        if self._is_decided(split, made_of, number):
             self.done_before += steps_of(plan)
             return
-        memory, workers = limits_of(self.executor, cut.barrier.memory_limit)
-        stages_before = self.whole[1 : self.whole.index(cut.barrier)]
-        looked = look(cut.barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
-        if wants_gpu(cut.barrier, self.executor, looked, workers):
+        memory, workers = limits_of(self.executor, split.barrier.memory_limit)
+        stages_before = self.whole[1 : self.whole.index(split.barrier)]
+        looked = look(split.barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
+        if wants_gpu(split.barrier, self.executor, looked, workers):
             stages[-1] = stages[-1].with_(resources=Resources(gpus=GPU_SHARE))
-        cautions = [f"{cut.barrier.name}: {line}" for line in cut.barrier.cautions]
-        for line in (*cautions, *forecast(cut.barrier, looked, memory, workers, stages_before)):
+        cautions = [f"{split.barrier.name}: {line}" for line in split.barrier.cautions]
+        for line in (*cautions, *forecast(split.barrier, looked, memory, workers, stages_before)):
             say(line)
         before = len(self.records)
-        loading = Thread(target=_import_all, args=(cut.barrier.decides_with,), daemon=True)
+        loading = Thread(target=_import_all, args=(split.barrier.decides_with,), daemon=True)
         loading.start()
         result = self._execute(stages, head, blocks, source, False)
         if result.record.failures_total and not self.executor.ignore_failures:
@@ -308,61 +310,61 @@ class Phases:
             result.ledger.log = CommitLog(self.writer.folder)  # what is in the folder of the phase is no output
             raise PipelineFailed(result.failure_report(), result)
         loading.join()
-        self.executor.ahead([*self.pipeline.stages, cut.barrier.behind(cut.folder, cut.records)])
-        cut.documents = committed(cut.folder)
-        cut.parts = [(name, files_of(name, blocks)) for name in part_names(cut.folder)]
-        if cut.read_again:
-            cut.failed_parts = [name.removesuffix(FAILED) for name in cut.folder.names() if name.endswith(FAILED)]
-            cut.failed_blocks = failed_blocks(cut.folder)
-        check_fields(cut)
+        self.executor.ahead([*self.pipeline.stages, split.barrier.after_barrier(split.folder, split.records)])
+        split.documents = committed(split.folder)
+        split.parts = [(name, files_of(name, blocks)) for name in part_names(split.folder)]
+        if split.read_again:
+            split.failed_parts = [name.removesuffix(FAILED) for name in split.folder.names() if name.endswith(FAILED)]
+            split.failed_blocks = failed_blocks(split.folder)
+        check_fields(split)
         ledger = self.records[before].ledger
         assert ledger is not None
-        cut.records.mark = cut.folder.mark
-        there = set(cut.records.names())
-        between = Between(self.executor, self.records, cut, head, blocks, memory, workers)
+        split.records.mark = split.folder.mark
+        there = set(split.records.names())
+        between = PhaseContext(self.executor, self.records, split, head, blocks, memory, workers)
         began = time.monotonic()
         try:
-            cut.barrier.decide(between)
+            split.barrier.decide(between)
         except KeyboardInterrupt:
             left = f"all {len(blocks):,} blocks are read, but what to remove is not decided"
-            raise KeyboardInterrupt(f"interrupted in {cut.barrier.name}: {left}. {RESUME}") from None
+            raise KeyboardInterrupt(f"interrupted in {split.barrier.name}: {left}. {RESUME}") from None
         finally:
-            remove_temporaries(cut.records)
-            remove_temporaries(cut.folder)
-        between.notes.append(f"{cut.barrier.name}: decided in {time.monotonic() - began:.1f} s")
+            remove_temporaries(split.records)
+            remove_temporaries(split.folder)
+        between.notes.append(f"{split.barrier.name}: decided in {time.monotonic() - began:.1f} s")
         self.notes += between.notes
         state = {
-            "parts": cut.parts,
-            "documents": cut.documents,
-            "failed": [cut.failed_parts, cut.failed_blocks],
-            "spooled": not cut.read_again,
+            "parts": split.parts,
+            "documents": split.documents,
+            "failed": [split.failed_parts, split.failed_blocks],
+            "spooled": not split.read_again,
             "notes": between.notes,
             "ledger": ledger.plain(),
-            "records": stamps_of(cut.records, (n for n in cut.records.names() if is_record(n) or n not in there)),
-            "kept": stamps_of(cut.folder, [name for name in cut.folder.names() if cut.keeps(name)]),
+            "records": stamps_of(split.records, (n for n in split.records.names() if is_record(n) or n not in there)),
+            "kept": stamps_of(split.folder, [name for name in split.folder.names() if split.keeps(name)]),
         }
-        cut.folder.write(DECIDED, fast_json.dumps(state), durable=True)
-        if not cut.read_again:
+        split.folder.write(DECIDED, fast_json.dumps(state), durable=True)
+        if not split.read_again:
             self._account(ledger)
 
     def _account(self, ledger: RunLedger) -> None:
         self.ledger = ledger if self.ledger is None else ledger.behind(self.ledger)
 
-    def part(self) -> Part:
+    def part(self) -> PhaseOptions:
         """How the next piece treats what earlier runs have left of it."""
         cannot_redo = "the documents that they are made of were removed when the run ended"
-        return Part(self.writer.folder.url, True, cannot_redo=cannot_redo if self.is_head_cleared else "")
+        return PhaseOptions(self.writer.folder.url, True, cannot_redo=cannot_redo if self.is_head_cleared else "")
 
     def _execute(
         self,
         stages: Sequence[Stage],
         head: Stage,
         blocks: Sequence[Task[Any]],
-        source: Source,
+        source: PipelineInput,
         keep_outputs: bool | None,
-        behind: Sequence[Cut] = (),
+        behind: Sequence[Split] = (),
     ) -> RunResult:
-        """Run a piece; the last one is ``behind`` all cuts."""
+        """Run a piece; the last one is ``after_barrier`` all splits."""
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
         how = replace(self.how, fresh=False, append=False)
         part = replace(self.part(), is_locked=bool(behind))  # a phase has a folder of its own
@@ -387,10 +389,10 @@ class Phases:
 
 
 class NotDecided(Exception):
-    """No run has done all up to a cut."""
+    """No run has done all up to a split."""
 
 
-Piece = tuple[list[Stage], Stage, list[Task[Any]], Source]
+Piece = tuple[list[Stage], Stage, list[Task[Any]], PipelineInput]
 """Stages, the one among them that knows what is read, the blocks of that, and the first of them."""
 
 

@@ -1,0 +1,1 @@
+"""Pipelines with barriers: split at each barrier, and run phase by phase."""

@@ -1,0 +1,1 @@
+"""Workflows: whole runs over files, made of pipelines."""

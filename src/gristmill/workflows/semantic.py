@@ -1,0 +1,232 @@
+"""Semantic deduplication from files of embeddings to duplicates, and to the files without them."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gristmill.secrets import public_url
+from gristmill.sizes import parse_size
+from gristmill.stages.deduplication.semantic.arithmetic import DEVICES
+from gristmill.stages.deduplication.semantic.embeddings import SOURCE
+from gristmill.stages.deduplication.semantic.fixed_point import MAX_DIM
+from gristmill.stages.deduplication.semantic.kmeans import INITS
+from gristmill.stages.deduplication.semantic.ranking import POLICIES
+from gristmill.stages.resources import Resources
+from gristmill.stages.secrets import public
+from gristmill.stages.text.io.reader import JsonlReader, ParquetReader
+from gristmill.stages.text.io.reader.base import FileReader, Paths
+from gristmill.stages.text.io.writer import JsonlWriter, ParquetWriter
+from gristmill.storage import TEMPORARY, Folder
+from gristmill.workflows.semantic_result import SemanticDeduplicationResult
+
+if TYPE_CHECKING:
+    from gristmill.backends.base import Executor
+
+_NAME = (
+    r"(part-(\d{6}|z+\d{7,})([.-]z*\d+|\.(step|phase)\d+|\.failed-(\d+-\d+|all))*|clusters-\d{8,}-\d{8,}\.\d{5,})"
+    r"\.(parquet|jsonl(\.(gz|zst|bz2))?)"
+)
+_OWN_NAME = re.compile(rf"{_NAME}|{re.escape(TEMPORARY)}([0-9a-f]{{8}}-)?{_NAME}-[0-9a-f]{{8}}")
+"""Files that a run writes, finished or not. A user's own files have other names, and stay."""
+OWN = (
+    "pairwise_results",
+    "duplicates",
+    "quarantine",
+    "deduplicated",
+    "deduplicated/excluded",
+    "deduplicated/quarantine",
+)
+"""Folders of the output."""
+DECISIVE = (
+    "n_clusters",
+    "id_field",
+    "embedding_field",
+    "embedding_dim",
+    "metadata_fields",
+    "input_filetype",
+    "max_iter",
+    "tol",
+    "random_state",
+    "init",
+    "fit_data_fraction",
+    "distance_metric",
+    "which_to_keep",
+    "score_field",
+    "text_field",
+    "eps",
+    "perform_removal",
+    "memory_limit",
+)
+"""Arguments that results depend on: on the last by the size of a sample."""
+
+
+class SemanticDeduplicationWorkflow:
+    """Finds documents that mean the same: k-means over their embeddings, then similarities inside each cluster.
+
+        SemanticDeduplicationWorkflow("embedded/", "out/", n_clusters=1000, eps=0.05, perform_removal=True).run()
+
+    A document is a duplicate if one that is ranked before it in its cluster has a cosine similarity of at least
+    1 - ``eps``. ``which_to_keep`` is the ranking: "hard" (the farthest from the centroid first), "easy" (the nearest),
+    "random" (by a hash of the id), "first" of the input, "longest" text (``text_field``), or "best" (the highest
+    ``score_field``). ``distance_metric`` is that of "hard" and "easy".
+
+    Written to ``output_path``: ``pairwise_results/`` (every document with its most similar one of a higher rank), with
+    ``eps`` also ``duplicates/`` (a record for each), with ``perform_removal`` also ``deduplicated/`` (the input
+    without them), and ``quarantine/`` (documents without a usable embedding, which are kept). Results depend on the
+    input and the arguments above only: not on workers, executors, block sizes or devices.
+
+    ``input_path`` is a file, a folder, a glob or a list. ``id_field=None`` takes ``<file>#<position>`` for an id.
+    ``cache_path`` (else the output) must be a folder that all workers see. ``memory_limit`` is for embeddings in
+    memory, all processes together: k-means is fitted on a sample if half of it cannot hold all. ``device`` None is a
+    GPU if there is one and torch is installed, else the CPUs, for which NumPy is enough.
+    """
+
+    def __init__(
+        self,
+        input_path: Paths,
+        output_path: str | os.PathLike[str],
+        n_clusters: int,
+        cache_path: str | os.PathLike[str] | None = None,
+        id_field: str | None = "id",
+        embedding_field: str = "embeddings",
+        embedding_dim: int | None = None,
+        metadata_fields: Sequence[str] | None = None,
+        input_filetype: str = "parquet",
+        blocksize: int | str | None = None,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        random_state: int = 42,
+        init: str = "k-means++",
+        fit_data_fraction: float | None = None,
+        distance_metric: str = "cosine",
+        which_to_keep: str = "hard",
+        score_field: str | None = None,
+        text_field: str = "text",
+        pairwise_batch_size: int = 1024,
+        eps: float | None = None,
+        perform_removal: bool = False,
+        memory_limit: int | str | None = None,
+        device: str | None = None,
+        kmeans_resources: Resources | None = None,
+        pairwise_resources: Resources | None = None,
+        read_kwargs: dict[str, Any] | None = None,
+        write_kwargs: dict[str, Any] | None = None,
+        keep_cache: bool = False,
+        verbose: bool = True,
+    ) -> None:
+        self.input_path = input_path
+        self.output_path = os.fspath(output_path)
+        self.n_clusters = n_clusters
+        self.id_field = id_field
+        self.embedding_field = embedding_field
+        self.embedding_dim = embedding_dim
+        self.metadata_fields = list(metadata_fields or ())
+        self.input_filetype = input_filetype
+        self.blocksize = blocksize
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.init = init
+        self.fit_data_fraction = fit_data_fraction
+        self.distance_metric = distance_metric
+        self.which_to_keep = which_to_keep
+        self.score_field = score_field
+        self.text_field = text_field
+        self.pairwise_batch_size = pairwise_batch_size
+        self.eps = eps
+        self.perform_removal = perform_removal
+        self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
+        self.device = device
+        self.kmeans_resources = kmeans_resources
+        self.pairwise_resources = pairwise_resources
+        self.read_kwargs = dict(read_kwargs or {})
+        self.write_kwargs = dict(write_kwargs or {})
+        self.keep_cache = keep_cache
+        self.verbose = verbose
+        self.storage_options = dict(self.write_kwargs.get("storage_options") or {})
+        self.output = Folder(self.output_path, self.storage_options)
+        cache = os.fspath(cache_path) if cache_path is not None else self.output_path
+        self.cache_path = posixpath.join(_local(cache), "kmeans_results")
+        for problem in self._problems():
+            raise ValueError(f"SemanticDeduplicationWorkflow: {problem}.")
+
+    def _problems(self) -> Iterator[str]:
+        choices = {
+            "input_filetype": ("parquet", "jsonl"),
+            "init": INITS,
+            "distance_metric": ("cosine", "l2"),
+            "which_to_keep": POLICIES,
+            "device": DEVICES,
+        }
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                words = ", ".join(repr(one) for one in known)
+                yield f"{name} must be one of {words}, not {getattr(self, name)!r}"
+        for name in ("n_clusters", "max_iter", "pairwise_batch_size"):
+            count = getattr(self, name)
+            if type(count) is not int or count < 1:
+                yield f"{name} must be a whole number above 0, not {count!r}"
+        if self.eps is not None and not 0 <= self.eps <= 2:
+            yield f"eps must be between 0 and 2, not {self.eps!r}: documents of similarity 1 - eps are duplicates"
+        if self.perform_removal and self.eps is None:
+            yield "perform_removal needs eps: from which similarity on is a document a duplicate"
+        if self.which_to_keep == "best" and self.score_field is None:
+            yield "which_to_keep='best' needs score_field: the column whose highest value is kept"
+        if self.fit_data_fraction is not None and not 0 < self.fit_data_fraction <= 1:
+            yield f"fit_data_fraction must be above 0 and at most 1, not {self.fit_data_fraction!r}"
+        if self.embedding_dim is not None and not 1 <= self.embedding_dim <= MAX_DIM:
+            yield f"embedding_dim must be between 1 and {MAX_DIM}, not {self.embedding_dim!r}"
+        if not set(self.metadata_fields).isdisjoint({"id", SOURCE}):
+            yield f"metadata_fields may not hold 'id' and {SOURCE!r}: records have columns of these names"
+
+    def run(self, executor: Executor | None = None, *, fresh: bool = False) -> SemanticDeduplicationResult:
+        """Do all of it on an executor; None is this machine.
+
+        A run that was stopped goes on behind the last step that it had done, one that had finished is left as it is;
+        ``fresh`` removes what is there and starts over. `OutputChanged` if the output is of other arguments or input.
+        """
+        from gristmill.workflows.semantic_run import SemanticRun
+
+        return SemanticRun(self, executor).all(fresh)
+
+    def decisive(self) -> dict[str, Any]:
+        """The arguments that results depend on, and the output."""
+        values = {name: getattr(self, name) for name in DECISIVE}
+        output = public_url(self.output.full_path())
+        return values | {"output_path": output, "write_kwargs": public(self.write_kwargs)}
+
+    def own_files(self) -> Iterator[str]:
+        """What a run has written to the output, by name."""
+        for place in OWN:
+            for name in self.output.names(place, unfinished=True):
+                if _OWN_NAME.fullmatch(name):
+                    yield f"{place}/{name}"
+        if self.output.exists("deduplicated/_gristmill"):
+            yield "deduplicated/_gristmill"
+
+    def reader(self) -> FileReader:
+        """What reads the input: the same blocks whenever it is called."""
+        kind = JsonlReader if self.input_filetype == "jsonl" else ParquetReader
+        return kind(self.input_path, blocksize=self.blocksize, read_kwargs=self.read_kwargs, text_field=None)
+
+    def writer(self, path: str) -> JsonlWriter | ParquetWriter:
+        kind = JsonlWriter if self.input_filetype == "jsonl" else ParquetWriter
+        return kind(path, write_kwargs=self.write_kwargs)
+
+    def place(self, name: str) -> str:
+        """The folder of a result."""
+        return self.output.full_path(name)
+
+
+def _local(path: str) -> str:
+    folder = Folder(path)
+    if not folder.is_local:
+        raise ValueError(
+            f"SemanticDeduplicationWorkflow: cache_path must be a folder that all workers see as one of their own, "
+            f"not {path!r}: give cache_path=... beside an output elsewhere."
+        )
+    return os.path.abspath(folder.root)
