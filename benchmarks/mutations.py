@@ -40,7 +40,7 @@ BUGS = [
         "            else:\n                t.attempts -= 1\n        if not suspected and",
         "            else:\n                pass\n        if not suspected and",
     ),
-    Bug("the room of a worker that left is not free again", "workers.py", "node.room.give(w.placement)", "pass"),
+    Bug("the room of a worker that left is not free again", "workers.py", "node.free.give(w.placement)", "pass"),
     Bug("GPUs are not given back", "placement.py", "self.gpu_free[i] += p.gpu_share", "pass"),
     Bug(
         "what is suspended in a worker that dies is lost",
@@ -48,14 +48,14 @@ BUGS = [
         "units = [*w.assigned, *w.suspended.values()]",
         "units = [*w.assigned]",
     ),
-    Bug("the budget keeps nothing free for later steps", "credit.py", " + s.headroom[step.index] <=", " <="),
+    Bug("the budget keeps nothing free for later steps", "credit.py", " + s.budget.headroom[step.index] <=", " <="),
     Bug(
         "what is promised does not count against the budget",
         "credit.py",
-        "s.config.batch_mode or s.held + s.reserved + expected",
-        "s.config.batch_mode or s.held + expected",
+        "s.config.batch_mode or s.budget.used + expected",
+        "s.config.batch_mode or s.budget.held + expected",
     ),
-    Bug("a reservation is not given back", "progress.py", "    s.reserved -= unit.reserved\n", "    pass\n"),
+    Bug("a reservation is not given back", "progress.py", "    s.budget.reserved -= unit.reserved\n", "    pass\n"),
     Bug(
         "a worker that drains gets new work",
         "dispatch.py",
@@ -71,8 +71,8 @@ BUGS = [
     Bug(
         "others run beside a suspect that should run alone",
         "dispatch.py",
-        "if s.stopping or s.solo_running:",
-        "if s.stopping:",
+        "if s.ending.stopping or s.suspects.solo_running:",
+        "if s.ending.stopping:",
     ),
     Bug(
         "a task is guilty if memory ran out beside others",
@@ -83,7 +83,7 @@ BUGS = [
     Bug(
         "a task is guilty if it was killed from outside",
         "failures.py",
-        "if not (cause.is_own_doing and named) and len(unit.tasks) == 1:",
+        "if not (cause.is_own_fault and named) and len(unit.tasks) == 1:",
         "if False:",
     ),
     Bug(
@@ -203,20 +203,21 @@ BUGS = [
     Bug(
         "data fetched for others is fetched for ever",
         "lost_data/lineage.py",
-        "            s.fetched -= 1\n",
+        "            s.lost.fetched -= 1\n",
         "            pass\n",
     ),
     Bug("the CPUs of a node that shrinks stay", "placement.py", "        self.cpu += cpu\n", "        pass\n"),
     Bug(
         "a worker stays on a node that is too small for it",
         "balance.py",
-        'too small for it")\n                drain(s, w)\n',
-        'too small for it")\n',
+        "                s.balance.standing.vacate(s.balance.evidence, (step.index, w.node, w.placement))\n"
+        "                drain(s, w)\n",
+        "",
     ),
     Bug(
         "no shared worker is started",
         "workers.py",
-        "    if s.stopping or not any(step.queued and not step.dedicated for step in s.steps):\n",
+        "    if s.ending.stopping or not any(step.queue.size and not step.dedicated for step in s.steps):\n",
         "    if True:\n",
     ),
     Bug(

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gristmill.scheduling.placement import Room
+from gristmill.scheduling.placement import Capacity
 from gristmill.scheduling.planning import Hand, Load, Plan, Problem, Site, solve
 from gristmill.scheduling.settings import UNIT, StepSpec
 
@@ -23,7 +23,7 @@ GB = 1 << 30
 
 
 def cluster(n: int, kinds: int) -> tuple[Site, ...]:
-    return tuple(Site(i, i % kinds, Room(96 * UNIT, 1000 * GB, (80 * GB,) * 8)) for i in range(n))
+    return tuple(Site(i, i % kinds, Capacity(96 * UNIT, 1000 * GB, (80 * GB,) * 8)) for i in range(n))
 
 
 def pipeline(n_steps: int, n_nodes: int, kinds: int, seed: int) -> tuple[Load, ...]:

@@ -186,7 +186,7 @@ class _Room:
     gpus: list[float]
 
     def take(self, stage: StageModel, wanted: int) -> int:
-        """Room for up to so many workers; how many there was room for."""
+        """Capacity for up to so many workers; how many there was room for."""
         n = min(wanted, int(self.cpus / stage.cpus))
         if stage.gpus >= 1:
             whole = int(stage.gpus)

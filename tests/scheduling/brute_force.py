@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from gristmill.scheduling.placement import Placement, Room, gpu_share
+from gristmill.scheduling.placement import Capacity, Placement, gpu_share
 from gristmill.scheduling.planning import Problem, Site
 from gristmill.scheduling.settings import UNIT, StepSpec
 
@@ -13,7 +13,7 @@ Outcome = tuple[tuple[int, ...], tuple[int, ...], int, int]
 """Tasks done and workers of each step, CPUs left, workers who leave."""
 
 
-def places(room: Room, spec: StepSpec) -> Iterator[Placement]:
+def places(room: Capacity, spec: StepSpec) -> Iterator[Placement]:
     if spec.cpu > room.cpu or spec.memory > room.memory:
         return
     if not spec.uses_gpu:
@@ -39,7 +39,9 @@ def outcomes(problem: Problem, site: Site, until: int, leave: bool, least: list[
     found: set[Outcome] = set()
     seen: set[tuple[object, ...]] = set()
 
-    def grow(then: Room, now: Room, gains: tuple[int, ...], counts: tuple[int, ...], left: int, later: bool) -> None:
+    def grow(
+        then: Capacity, now: Capacity, gains: tuple[int, ...], counts: tuple[int, ...], left: int, later: bool
+    ) -> None:
         key = (then.cpu, then.memory, *then.gpu_free, now.cpu, now.memory, *now.gpu_free, gains, counts, left, later)
         if key in seen:
             return

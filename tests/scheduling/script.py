@@ -87,7 +87,7 @@ class Script:
     def to_the_end(self) -> None:
         """Whatever runs finishes, whoever is asked does as he is told, until all is done."""
         for _ in range(10_000):
-            if self.state.finished:
+            if self.state.ending.finished:
                 return
             stopping = [w.id for w in self.state.workers.values() if w.state == 3]
             if self.start():
@@ -95,8 +95,8 @@ class Script:
             if stopping:
                 self.tell(*(e.WorkerLeft(w) for w in stopping))
             elif self.running():
-                rebuild = self.state.rebuilds.get(self.unit()[1])
+                rebuild = self.state.lost.rebuilds.get(self.unit()[1])
                 self.finish(n=len(rebuild.rebuild.asked) if rebuild is not None and rebuild.rebuild else 1)
             else:
-                self.tell(e.SourceEnded() if self.state.pulling else e.Tick())
+                self.tell(e.SourceEnded() if self.state.source.pulling else e.Tick())
         raise AssertionError(f"it does not end: {self.scheduler.snapshot()}")

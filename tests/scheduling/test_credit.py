@@ -28,7 +28,7 @@ def test_a_source_ten_times_faster_than_its_sink_stays_within_the_budget() -> No
     w = CheckedWorld(specs, models, 400, config=budget(200 * KB), check_every=10)
     w.run().assert_nothing_lost()
     assert 150 * KB < w.max_bytes <= 200 * KB
-    assert w.scheduler.state.forced == 0
+    assert w.scheduler.state.budget.forced == 0
     assert w.now < 1.1 * 40 * SECOND
 
 
@@ -49,12 +49,12 @@ def test_the_source_is_not_asked_for_more_than_there_is_room_for() -> None:
     assert s.all(c.Pull) == [c.Pull(1)]
     s.give(1, size=30 * KB)
     assert s.all(c.Pull)[-1] == c.Pull(2), "two more of that size fit"
-    assert s.state.reserved >= 60 * KB, "nobody else may take that room meanwhile"
+    assert s.state.budget.reserved >= 60 * KB, "nobody else may take that room meanwhile"
     s.give(2, size=30 * KB)
     s.tell(e.Tick())
     assert len(s.all(c.Pull)) == 2
-    assert s.state.reserved == 0
-    assert s.state.held <= 100 * KB
+    assert s.state.budget.reserved == 0
+    assert s.state.budget.held <= 100 * KB
 
 
 def test_an_oversized_item_runs_alone() -> None:
@@ -70,7 +70,7 @@ def test_an_oversized_item_runs_alone() -> None:
         assert [step for _, step, _ in s.running()] == [0], "one at a time, although four workers are idle"
         s.finish(0, size=1000 * KB)
         assert [step for _, step, _ in s.running()] == [1]
-    assert s.state.forced > 0
+    assert s.state.budget.forced > 0
 
 
 def test_a_generator_and_its_consumer_take_turns_in_one_worker() -> None:
@@ -96,10 +96,10 @@ def test_room_is_left_for_one_unit_of_each_step_behind() -> None:
     s.start()
     s.finish(0, size=9 * KB)
     s.finish(1, size=19 * KB)
-    assert s.state.headroom[2] == 0
-    assert 20 * KB <= s.state.headroom[0] <= 30 * KB, "what one b makes"
-    assert s.state.headroom[1] == 0, "c makes nothing that stays"
-    assert 30 * KB <= s.state.source_headroom <= 45 * KB, "what one a and one b make"
+    assert s.state.budget.headroom[2] == 0
+    assert 20 * KB <= s.state.budget.headroom[0] <= 30 * KB, "what one b makes"
+    assert s.state.budget.headroom[1] == 0, "c makes nothing that stays"
+    assert 30 * KB <= s.state.budget.source_headroom <= 45 * KB, "what one a and one b make"
 
 
 def test_in_batch_mode_everything_waits_between_steps_whatever_the_budget() -> None:

@@ -144,7 +144,7 @@ def test_on_scarce_cpus_a_shared_step_further_downstream_goes_before_a_gpu_step(
     longest = 0
     while not w.finished:
         w.run(until_us=w.now + SECOND // 10)
-        longest = max(longest, w.scheduler.state.steps[2].queued)
+        longest = max(longest, w.scheduler.state.steps[2].queue.size)
     w.assert_nothing_lost()
     assert longest < 20
 

@@ -62,8 +62,8 @@ def test_it_is_given_up_after_max_attempts_with_its_story() -> None:
     (q,) = s.all(c.Quarantine)
     assert q.error == "ValueError: bad"
     assert sum("failed on worker" in line for line in q.story) == 3
-    assert s.state.steps[0].tasks_failed == 1
-    assert s.state.held == s.state.reserved - s.state.pull_reserved == 0
+    assert s.state.steps[0].counts.tasks_failed == 1
+    assert s.state.budget.held == s.state.budget.reserved - s.state.source.reserved == 0
     assert c.Release((q.task,)) in s.said
 
 
@@ -85,15 +85,15 @@ def test_only_the_bad_item_of_a_task_is_given_up_and_the_task_counts_once() -> N
     w.run().assert_nothing_lost()
     assert w.quarantined == [(0, Data("2", (5,)))]
     step = w.scheduler.state.steps[0]
-    assert (step.tasks_in, step.tasks_done, step.tasks_failed) == (4, 4, 0)
-    assert (step.items_done, step.items_failed) == (31, 1)
+    assert (step.counts.tasks_in, step.counts.tasks_done, step.counts.tasks_failed) == (4, 4, 0)
+    assert (step.counts.items_done, step.counts.items_failed) == (31, 1)
 
 
 def test_a_task_whose_every_item_is_bad_has_failed() -> None:
     w = CheckedWorld([StepSpec("a")], [StepModel(raises=bad("1"))], 3, items=4, config=GO_ON).run()
     w.assert_nothing_lost()
     step = w.scheduler.state.steps[0]
-    assert (step.tasks_done, step.tasks_failed, step.items_failed) == (2, 1, 4)
+    assert (step.counts.tasks_done, step.counts.tasks_failed, step.counts.items_failed) == (2, 1, 4)
 
 
 def test_a_single_item_is_retried_before_it_is_given_up() -> None:
@@ -118,8 +118,8 @@ def test_what_merely_waited_in_a_dead_worker_is_not_blamed() -> None:
     s.die()
     assert s.state.tasks[waiting].attempts == 0
     assert s.state.tasks[running].attempts == 0
-    assert [u.key for u in s.state.steps[0].suspects] == [running]
-    assert [u.key for u in s.state.steps[0].retries] == [waiting]
+    assert [u.key for u in s.state.steps[0].queue.suspects] == [running]
+    assert [u.key for u in s.state.steps[0].queue.retries] == [waiting]
 
 
 def test_a_suspect_runs_alone_in_a_fresh_worker_and_is_guilty_if_that_dies_too() -> None:
@@ -216,7 +216,7 @@ def test_a_task_that_was_in_crashed_workers_with_others_again_and_again_is_tried
         if s.running()[0][2] == (others[0],):
             s.finish()  # alone, it does well
             s.give(1)
-    assert [u.key for u in s.state.steps[0].suspects] == [harmful]
+    assert [u.key for u in s.state.steps[0].queue.suspects] == [harmful]
 
 
 @pytest.mark.parametrize("spec", [StepSpec("a"), StepSpec("a", workers=1)])
@@ -299,7 +299,7 @@ def test_a_worker_that_leaves_by_itself_takes_no_work_with_it() -> None:
     s.tell(e.WorkerLeft(worker))
     assert task in s.state.tasks
     s.to_the_end()
-    assert s.state.steps[0].tasks_done == 2
+    assert s.state.steps[0].counts.tasks_done == 2
 
 
 # Setups
@@ -309,7 +309,7 @@ def test_a_worker_that_leaves_by_itself_takes_no_work_with_it() -> None:
 def test_a_setup_that_always_fails_ends_the_run_with_its_error(spec: StepSpec) -> None:
     w = CheckedWorld([spec], [StepModel(failing_setups=100)], 5).run()
     assert "'a' failed 3 times" in w.aborted and "OSError: no weights" in w.aborted
-    assert w.scheduler.state.steps[0].tasks_failed == 0
+    assert w.scheduler.state.steps[0].counts.tasks_failed == 0
 
 
 @pytest.mark.parametrize("spec", [StepSpec("a", has_setup=True), StepSpec("a", workers=2, has_setup=True)])
@@ -325,7 +325,7 @@ def test_a_setup_that_no_worker_survives_ends_the_run() -> None:
         worker = s.all(c.StartWorker)[-1].worker
         s.tell(e.WorkerDied(worker, e.Death.CRASHED, detail="SIGSEGV"))
     assert "SIGSEGV" in s.all(c.Abort)[0].reason
-    assert s.state.finished
+    assert s.state.ending.finished
 
 
 def test_shared_workers_that_never_come_up_end_the_run() -> None:
@@ -361,19 +361,19 @@ def test_a_failure_that_may_not_be_ignored_drains_the_run() -> None:
     models = [StepModel(SECOND // 10, raises=bad("30")), StepModel(SECOND // 2)]
     w = CheckedWorld([StepSpec("a"), StepSpec("b")], models, 500).run()
     s = w.scheduler.state
-    assert s.draining and not w.aborted
+    assert s.ending.draining and not w.aborted
     assert len(w.quarantined) == 1
     assert w.source_next < 500, "nothing more was taken in"
     a, b = s.steps
-    assert a.tasks_cancelled > 0 and b.tasks_cancelled == 0
-    assert b.tasks_done == b.tasks_in == a.tasks_done, "what was under way is finished"
+    assert a.counts.tasks_cancelled > 0 and b.counts.tasks_cancelled == 0
+    assert b.counts.tasks_done == b.counts.tasks_in == a.counts.tasks_done, "what was under way is finished"
     assert not w.data
 
 
 def test_a_generator_of_the_first_step_is_cancelled_when_the_run_drains() -> None:
     models = [StepModel(SECOND // 10, fan_out=100, chunk=2, raises=bad("3")), StepModel(SECOND // 100)]
     w = CheckedWorld([StepSpec("a"), StepSpec("b")], models, 8).run()
-    assert w.scheduler.state.draining
+    assert w.scheduler.state.ending.draining
     assert w.now < 100 * SECOND
     assert not w.data
 
@@ -386,8 +386,8 @@ def test_an_interrupt_cancels_everything_and_ends() -> None:
     w.run()
     assert w.now < 6 * SECOND
     s = w.scheduler.state
-    assert (s.held, s.reserved, len(s.tasks)) == (0, 0, 0)
-    assert sum(step.tasks_cancelled for step in s.steps) > 0
+    assert (s.budget.held, s.budget.reserved, len(s.tasks)) == (0, 0, 0)
+    assert sum(step.counts.tasks_cancelled for step in s.steps) > 0
     assert all(x.now for x in w.all(c.StopWorker))
 
 
@@ -400,9 +400,9 @@ def test_reports_that_cross_with_an_interrupt_are_void() -> None:
     worker, unit = s.unit()
     s.tell(e.Interrupted())
     s.tell(e.UnitFinished(worker, unit, s.outputs(1), 1000), e.UnitFailed(1 - worker, 1, "x"), e.WorkerReady(worker))
-    assert not s.state.finished
+    assert not s.state.ending.finished
     s.tell(e.WorkerLeft(worker), e.WorkerDied(1 - worker, e.Death.CRASHED, 1))
-    assert s.state.finished
+    assert s.state.ending.finished
     assert s.all(c.Quarantine) == []
 
 
@@ -412,7 +412,7 @@ def test_a_worker_that_comes_up_after_the_run_was_interrupted_gets_nothing() -> 
     s.tell(e.Interrupted())
     assert s.tell(e.WorkerReady(0)) == []
     s.tell(e.WorkerLeft(0))
-    assert s.state.finished
+    assert s.state.ending.finished
 
 
 def test_a_worker_that_dies_on_its_way_out_is_simply_gone() -> None:
@@ -420,7 +420,7 @@ def test_a_worker_that_dies_on_its_way_out_is_simply_gone() -> None:
     s.tell(e.SourceEnded())
     assert len(s.all(c.StopWorker)) == 2
     s.tell(e.WorkerDied(0, e.Death.CRASHED), e.WorkerLeft(1))
-    assert s.state.finished
+    assert s.state.ending.finished
     assert s.state.deaths == 0
 
 
@@ -431,7 +431,7 @@ def test_a_worker_that_is_still_starting_is_stopped_when_its_step_ends() -> None
     assert slow.all(c.StopWorker) == [c.StopWorker(0, now=True)]
     assert slow.tell(e.WorkerReady(0)) == []
     slow.tell(e.WorkerLeft(0))
-    assert slow.state.finished and not s.state.finished
+    assert slow.state.ending.finished and not s.state.ending.finished
 
 
 def test_what_cannot_happen_raises_with_the_story() -> None:

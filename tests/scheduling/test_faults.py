@@ -92,7 +92,7 @@ def test_the_witness_sees_an_overcommitted_node() -> None:
 
 def test_the_witness_sees_a_broken_budget() -> None:
     w = world(config=SchedulerConfig(budget=10_000))
-    w.scheduler.state.held += 1 << 30
+    w.scheduler.state.budget.held += 1 << 30
     with pytest.raises(AssertionError, match="exceed the budget"):
         w.witness.hears([], [c.Dispatch(0, 0, (1,))])
 
@@ -114,8 +114,8 @@ def test_a_node_that_comes_back_is_set_up_anew() -> None:
 
 
 def test_no_task_is_at_fault_for_a_lost_node_or_an_unreachable_worker() -> None:
-    assert [x for x in e.Death if x.blames_nobody] == [e.Death.NODE_LOST, e.Death.UNREACHABLE]
-    assert not any(x.blames_nobody and x.is_own_doing for x in e.Death)
+    assert [x for x in e.Death if x.is_no_fault] == [e.Death.NODE_LOST, e.Death.UNREACHABLE]
+    assert not any(x.is_no_fault and x.is_own_fault for x in e.Death)
 
 
 def test_the_witness_sees_a_task_that_is_tried_too_often() -> None:

@@ -80,8 +80,8 @@ def test_a_task_that_is_bad_throughout_is_not_searched_to_the_last_item() -> Non
     w.run()
     tried = sum(1 for _ in w.quarantined)
     assert tried < 40
-    assert w.scheduler.state.steps[0].items_failed == 1000
-    assert w.scheduler.state.steps[0].tasks_failed == 1
+    assert w.scheduler.state.steps[0].counts.items_failed == 1000
+    assert w.scheduler.state.steps[0].counts.tasks_failed == 1
 
 
 def test_several_bad_items_among_good_ones_are_all_found() -> None:
@@ -89,7 +89,7 @@ def test_several_bad_items_among_good_ones_are_all_found() -> None:
     config = SchedulerConfig(budget=1 << 30, ignore_failures=True)
     w = CheckedWorld([StepSpec("a", max_attempts=1)], [StepModel(1000, raises=bad)], 1, config=config, items=1000)
     w.run()
-    assert w.scheduler.state.steps[0].items_failed == 20
+    assert w.scheduler.state.steps[0].counts.items_failed == 20
 
 
 def test_once_the_run_has_failed_nothing_is_retried_or_searched() -> None:
@@ -133,7 +133,7 @@ def test_a_setup_that_hangs_has_failed() -> None:
             s.tell(e.WorkerDied(kill.worker, e.Death.KILLED, setting_up=0))
             if spec.workers is None:
                 s.start()
-        assert "setup of" in s.state.aborted
+        assert "setup of" in s.state.ending.aborted
 
 
 def test_a_shared_worker_is_recycled_for_a_stage_that_has_no_setup() -> None:
@@ -148,5 +148,5 @@ def test_a_step_whose_items_belong_together_gives_the_whole_task_up() -> None:
     config = SchedulerConfig(budget=1 << 30, ignore_failures=True)
     models = [StepModel(1000, raises=frozenset({"0#3"}))]
     w = CheckedWorld([StepSpec("a", slices=False)], models, 2, config=config, items=8).run()
-    assert w.scheduler.state.steps[0].items_failed == 8
+    assert w.scheduler.state.steps[0].counts.items_failed == 8
     assert len(w.quarantined) == 1

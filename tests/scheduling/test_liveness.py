@@ -12,9 +12,10 @@ from tests.simulation.scenario import random_scenario
 from tests.simulation.shrink import failure_of
 from tests.simulation.world import CheckedWorld
 
-from gristmill.scheduling import StepSpec, look, moves, scheduler, turns, waiting
+from gristmill.scheduling import StepSpec, balance, moves, scheduler, time_sharing
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
+from gristmill.scheduling.lost_data import recovery
 from gristmill.scheduling.planning import Load, Plan
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
@@ -39,7 +40,7 @@ def test_a_stall_is_reported_at_the_event_where_it_begins() -> None:
         worker.kill_cause = None
         worker.state = WorkerState.READY
     w.scheduler.state.running = 0  # it believes that nothing runs, and does nothing about it
-    w.scheduler.state.steps[0].hungry.clear()
+    w.scheduler.state.steps[0].accepting.clear()
     with pytest.raises(AssertionError, match=r"nothing runs although work remains at \['a'\]"):
         w.run()
     assert w.now < 2 * SECOND
@@ -47,12 +48,12 @@ def test_a_stall_is_reported_at_the_event_where_it_begins() -> None:
 
 def test_a_scheduler_that_does_not_unlock_itself_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not stalls(803733)
-    monkeypatch.setattr(scheduler, "unlock", lambda s: None)
+    monkeypatch.setattr(scheduler, "ensure_progress", lambda s: None)
     assert stalls(803733, every=1000)
 
 
 def test_fetched_data_that_waits_for_deferred_data_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_fetch_origin", lambda s, piece: None)
+    monkeypatch.setattr(recovery, "_fetch_origin", lambda s, piece: None)
     failure = failure_of(random_scenario(803265))
     assert failure is not None
 
@@ -71,7 +72,7 @@ def two_minds(s: Script, monkeypatch: pytest.MonkeyPatch, between: Callable[[Scr
     s.start()
     idle = next(w for w in s.state.workers.values() if not w.assigned)
     plan = Plan({0: 1})
-    monkeypatch.setattr(look, "solve", lambda problem: plan)
+    monkeypatch.setattr(balance, "solve", lambda problem: plan)
     s.tell(e.Tick())
     watch.check(s.state)
     plan = Plan({0: 1}, leaves=[idle.id])
@@ -131,7 +132,7 @@ def test_a_worker_that_was_started_is_not_let_go_without_evidence(monkeypatch: p
     s.start()
     b = next(w for w in s.state.workers.values() if w.step == 1)
     plan = Plan({0: 1, 1: 0}, leaves=[b.id])
-    monkeypatch.setattr(look, "solve", lambda problem: plan)
+    monkeypatch.setattr(balance, "solve", lambda problem: plan)
     s.tell(e.Tick())
     s.tell(e.WorkerLeft(b.id))
     plan = Plan({0: 2, 1: 0}, starts=[(0, 0, b.placement)])
@@ -155,8 +156,8 @@ def test_a_worker_that_is_replaced_for_no_reason_is_caught(monkeypatch: pytest.M
             hands.append(replace(hand, delay_us=late))
         return replace(load, hands=tuple(hands))
 
-    before = look._load
-    monkeypatch.setattr(look, "_load", slow_start)
+    before = balance._load
+    monkeypatch.setattr(balance, "_load", slow_start)
     monkeypatch.setattr(moves, "_without_replacements", lambda s, plan: (plan.leaves, [*plan.starts, *plan.later]))
     failure = failure_of(random_scenario(801893))
     assert failure is not None and "go back and forth without new evidence" in failure.error
@@ -168,7 +169,7 @@ def test_a_worker_that_is_replaced_for_no_reason_is_caught(monkeypatch: pytest.M
 @pytest.mark.parametrize("seed", range(12))
 def test_a_run_ends_even_if_the_balancer_never_does_anything(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then each step gets its workers one at a time, when nothing else is under way."""
-    monkeypatch.setattr(look, "solve", lambda problem: Plan({load.step: 0 for load in problem.loads}))
+    monkeypatch.setattr(balance, "solve", lambda problem: Plan({load.step: 0 for load in problem.loads}))
     steps = [StepSpec("a", gpu=UNIT), StepSpec("b", gpu=UNIT, batch_size=2), StepSpec("c"), StepSpec("d", gpu=2 * UNIT)]
     models = [StepModel(SECOND // 10, fan_out=1.5) for _ in steps]
     w = CheckedWorld(steps, models, 10, nodes=[cpus(2, 2)], seed=seed, kill_every_us=3 * SECOND)
@@ -177,7 +178,7 @@ def test_a_run_ends_even_if_the_balancer_never_does_anything(seed: int, monkeypa
 
 def test_idle_workers_make_way_for_the_step_furthest_downstream(monkeypatch: pytest.MonkeyPatch) -> None:
     s = Script(StepSpec("a", gpu=UNIT), StepSpec("b", gpu=UNIT), nodes=(cpus(4, 1),), budget=1)
-    monkeypatch.setattr(look, "solve", lambda problem: Plan({load.step: 0 for load in problem.loads}))
+    monkeypatch.setattr(balance, "solve", lambda problem: Plan({load.step: 0 for load in problem.loads}))
     s.give(1)
     assert [x.step for x in s.all(c.StartWorker)] == [0]
     s.start()
@@ -197,23 +198,23 @@ def test_a_worker_keeps_its_turn_until_something_is_learnt() -> None:
     s.finish()
     step, w = s.state.steps[0], s.state.workers[worker]
     place = (step.index, w.node, w.placement)
-    assert turns._could_make_room(s.state, step, w)
-    s.state.standing.fill(s.state.evidence, place)
-    assert not turns._could_make_room(s.state, step, w)
-    s.state.evidence += 1
-    assert turns._could_make_room(s.state, step, w)
+    assert time_sharing._could_make_room(s.state, step, w)
+    s.state.balance.standing.fill(s.state.balance.evidence, place)
+    assert not time_sharing._could_make_room(s.state, step, w)
+    s.state.balance.evidence += 1
+    assert time_sharing._could_make_room(s.state, step, w)
 
 
 def test_that_nothing_is_under_way_is_evidence_only_if_something_was_learnt_since_the_last_time() -> None:
     s = gpu_script()
-    before = s.state.evidence
-    turns._note_stall(s.state)
-    turns._note_stall(s.state)
-    assert s.state.evidence == before + 1
+    before = s.state.balance.evidence
+    time_sharing._note_stall(s.state)
+    time_sharing._note_stall(s.state)
+    assert s.state.balance.evidence == before + 1
     s.give(1)
-    learnt = s.state.evidence
-    turns._note_stall(s.state)
-    assert s.state.evidence == learnt + 1
+    learnt = s.state.balance.evidence
+    time_sharing._note_stall(s.state)
+    assert s.state.balance.evidence == learnt + 1
 
 
 # What used to stall ------------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def test_a_worker_with_a_unit_that_could_be_resumed_does_not_make_room() -> None
     w = s.state.workers[worker]
     w.suspended.update({u.key: u for u in w.assigned})
     w.assigned.clear()
-    assert not turns._could_make_room(s.state, s.state.steps[0], w)
+    assert not time_sharing._could_make_room(s.state, s.state.steps[0], w)
 
 
 def test_lost_data_is_rebuilt_although_a_suspended_suspect_blocks_the_only_worker() -> None:
@@ -248,6 +249,6 @@ def test_lost_data_is_rebuilt_although_a_suspended_suspect_blocks_the_only_worke
     s.tell(e.WorkerLeft(worker))
     s.start()
     ((_, step, (rebuild,)),) = s.running()
-    assert step == 0 and rebuild in s.state.rebuilds
+    assert step == 0 and rebuild in s.state.lost.rebuilds
     s.tell(cpus(4, 2, node=1))  # b fits here
     s.to_the_end()

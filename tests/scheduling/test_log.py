@@ -27,7 +27,7 @@ def test_a_log_is_replayed_to_the_same_hash(seed: int) -> None:
     again = replay(log.splitlines())
     assert again.event_hash() == scheduler.event_hash()
     assert again.snapshot() == scheduler.snapshot()
-    assert again.state.finished
+    assert again.state.ending.finished
 
 
 def test_the_same_seed_gives_the_same_log_and_another_seed_another() -> None:
@@ -53,8 +53,8 @@ def test_a_cut_log_is_replayed_as_far_as_it_goes() -> None:
     half = replay(lines[: len(lines) // 2])
     half.check()
     whole = replay(lines)
-    assert whole.state.finished and not half.state.finished
-    assert 0 < sum(x.tasks_done for x in half.state.steps) < sum(x.tasks_done for x in whole.state.steps)
+    assert whole.state.ending.finished and not half.state.ending.finished
+    assert 0 < sum(x.counts.tasks_done for x in half.state.steps) < sum(x.counts.tasks_done for x in whole.state.steps)
 
 
 def test_a_last_line_that_is_not_whole_is_passed_over_and_any_other_is_not() -> None:

@@ -56,7 +56,7 @@ def test_a_waiting_task_whose_data_is_lost_has_it_made_again_and_nothing_else() 
     s.to_the_end()
     done = [t for x in dispatches(s.said) if x.step == 1 for t in x.tasks]
     assert sorted(done) == [1, 2, 3, 4]
-    assert s.state.steps[0].tasks_done == 1 and s.state.steps[1].tasks_done == 4
+    assert s.state.steps[0].counts.tasks_done == 1 and s.state.steps[1].counts.tasks_done == 4
 
 
 def test_the_old_data_is_released_when_the_new_has_come_and_not_before() -> None:
@@ -68,7 +68,7 @@ def test_the_old_data_is_released_when_the_new_has_come_and_not_before() -> None
     assert releases(said) == [2]
     s.to_the_end()
     assert sorted(releases(s.said)) == sorted({*releases(s.said)}), "each id is released once"
-    assert s.next_id - 1 not in in_use(s.state) and not s.state.pieces
+    assert s.next_id - 1 not in in_use(s.state) and not s.state.lost.records
 
 
 def test_what_it_was_made_from_is_kept_while_that_may_be_needed() -> None:
@@ -86,13 +86,13 @@ def test_what_cannot_be_lost_is_released_at_once() -> None:
     s.give(1)
     s.start()
     s.finish(0, n=2)
-    assert 0 in releases(s.said) and not s.state.pieces
+    assert 0 in releases(s.said) and not s.state.lost.records
 
 
 def test_a_task_in_a_worker_is_left_alone() -> None:
     s = busy_with_one_of(1)
     assert dispatches(s.tell(e.DataLost((1,)))) == []
-    assert not s.state.rebuilds
+    assert not s.state.lost.rebuilds
     s.finish(1)
     s.to_the_end()
     assert not [x for d in dispatches(s.said) for x in d.special]
@@ -102,7 +102,7 @@ def test_it_is_made_again_if_its_task_comes_back() -> None:
     s = busy_with_one_of(1)
     s.tell(e.DataLost((1,)))
     s.fail(1)
-    assert s.running()[0][1] == 0 and s.state.steps[1].stalled_tasks == 1
+    assert s.running()[0][1] == 0 and s.state.steps[1].queue.stalled_tasks == 1
     s.finish(0, losable=True)
     (t,) = [t for t in s.state.tasks.values() if t.id == 1]
     assert t.attempts == 2 and t.story and "failed on worker" in t.story[0]
@@ -116,7 +116,7 @@ def test_inputs_that_a_worker_cannot_load_are_nobodys_fault() -> None:
     assert t.attempts == 0 and t.story is None
     assert s.running()[0][1] == 0
     s.to_the_end()
-    assert s.state.steps[1].tasks_done == 1
+    assert s.state.steps[1].counts.tasks_done == 1
 
 
 def test_only_those_of_a_batch_that_lack_their_data_wait() -> None:
@@ -146,7 +146,7 @@ def test_what_is_gone_too_is_made_first() -> None:
     assert releases(said) == [unit, child]
     assert dispatches(said)[-1].special == (c.Input(unit, s.next_id - 1, 0, 0, 0),)
     s.to_the_end()
-    assert 0 in releases(s.said) and not s.state.pieces
+    assert 0 in releases(s.said) and not s.state.lost.records
 
 
 def test_a_slice_knows_which_slice_it_was_made_from() -> None:
@@ -196,7 +196,7 @@ def test_a_step_that_has_ended_gets_workers_again() -> None:
     said = s.tell(e.InputsLost(worker, unit, (unit,)))
     assert [x.step for x in said if isinstance(x, c.StartWorker)] == [0]
     s.to_the_end()
-    assert s.state.steps[1].tasks_done == 2
+    assert s.state.steps[1].counts.tasks_done == 2
 
 
 def test_the_barrier_of_batch_mode_stays_open() -> None:
@@ -209,7 +209,7 @@ def test_the_barrier_of_batch_mode_stays_open() -> None:
     said += s.finish(1)
     assert [x.step for x in dispatches(said)] == [1], "the other task of the step goes on"
     s.to_the_end()
-    assert s.state.steps[1].tasks_done == 3
+    assert s.state.steps[1].counts.tasks_done == 3
 
 
 def test_a_producer_that_keeps_failing_costs_the_lost_task_and_says_so() -> None:
@@ -223,7 +223,7 @@ def test_a_producer_that_keeps_failing_costs_the_lost_task_and_says_so() -> None
     assert "lost" in q.error and "'a' failed" in q.error and "ValueError: bad" in q.error
     assert sum("attempt" in line for line in q.story) == 3
     s.to_the_end()
-    assert sorted(releases(s.said)) == [0, 1] and s.state.steps[1].tasks_failed == 1
+    assert sorted(releases(s.said)) == [0, 1] and s.state.steps[1].counts.tasks_failed == 1
 
 
 def test_a_producer_that_crashes_is_tried_alone_before_that() -> None:
@@ -247,7 +247,7 @@ def test_a_producer_that_makes_fewer_outputs_than_before_is_named() -> None:
     (q,) = s.all(c.Quarantine)
     assert q.task == 3 and "fewer outputs" in q.error and "deterministic" in q.error
     s.to_the_end()
-    assert s.state.steps[1].tasks_done == 2
+    assert s.state.steps[1].counts.tasks_done == 2
 
 
 def test_more_than_was_wanted_is_a_bug_of_the_backend() -> None:
@@ -274,7 +274,7 @@ def test_data_that_is_lost_over_and_over_is_given_up() -> None:
         if s.all(c.Quarantine):
             break
         worker, unit = s.unit()
-        if unit in s.state.rebuilds:
+        if unit in s.state.lost.rebuilds:
             s.finish(0, losable=True)
         else:
             s.tell(e.InputsLost(worker, unit, (s.state.tasks[1].data,)))
@@ -290,16 +290,16 @@ def test_a_run_that_drains_finishes_what_it_has_lost() -> None:
         s.fail(1)
         while s.state.steps[0].running:
             s.finish(0, losable=True)
-    assert s.state.draining
+    assert s.state.ending.draining
     s.to_the_end()
-    assert s.state.steps[1].tasks_done == 2 and s.state.steps[1].tasks_failed == 1
+    assert s.state.steps[1].counts.tasks_done == 2 and s.state.steps[1].counts.tasks_failed == 1
 
 
 def test_an_interrupted_run_leaves_nothing_behind() -> None:
     s = busy_with_one_of(3)
     s.finish(1, n=1, losable=True)
     s.tell(e.DataLost((2,)), e.DataLost((3, 4)), e.Interrupted())
-    assert not s.state.tasks and not s.state.pieces and not s.state.rebuilds and not s.state.held
+    assert not s.state.tasks and not s.state.lost.records and not s.state.lost.rebuilds and not s.state.budget.held
     ids = releases(s.said)
     assert sorted(ids) == sorted(set(ids)) == [0, 1, 2, 3, 4]
 
@@ -316,16 +316,16 @@ def test_data_of_tasks_that_are_done_is_fetched_as_there_is_room(budget: int, at
     s.state.config = replace(s.state.config, budget=budget)
     s.tell(e.DataLost(tuple(s.state.tasks)))
     most = 0
-    while s.state.rebuilds:
-        most = max(most, s.state.fetched)
+    while s.state.lost.rebuilds:
+        most = max(most, s.state.lost.fetched)
         _, unit = s.unit()
-        if unit in s.state.rebuilds:
-            s.finish(s.state.rebuilds[unit].step, losable=True)
+        if unit in s.state.lost.rebuilds:
+            s.finish(s.state.lost.rebuilds[unit].step, losable=True)
         else:
             s.finish(2)
     assert most == at_once
     s.to_the_end()
-    assert s.state.steps[2].tasks_done == 10
+    assert s.state.steps[2].counts.tasks_done == 10
 
 
 def test_a_log_with_lost_data_is_replayed_to_the_same_hash() -> None:
@@ -359,7 +359,7 @@ def test_a_cluster_that_keeps_losing_its_data_gets_through(seed: int) -> None:
         seed=seed,
     ).run()
     w.assert_nothing_lost()
-    assert w.scheduler.state.losses > 5 and not w.quarantined
+    assert w.scheduler.state.lost.losses > 5 and not w.quarantined
     assert any(x.wanted for d in w.all(c.Dispatch) for x in d.special)
 
 

@@ -11,7 +11,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gristmill.scheduling import StepSpec
-from gristmill.scheduling.placement import Placement, Room
+from gristmill.scheduling.placement import Capacity, Placement
 from gristmill.scheduling.planning import FOREVER, Hand, Load, Plan, Problem, SharedLoad, Site, finish_us, solve
 from gristmill.scheduling.settings import UNIT
 
@@ -26,15 +26,15 @@ def load(step: int, seconds: float, tasks: int = 1000, setup: float = 0, **spec:
     return Load(step, StepSpec(f"s{step}", **spec), tasks * UNIT, {0: int(seconds * UNIT)}, int(setup * UNIT))
 
 
-def node(cpus: int, gpus: int = 0, gpu_gb: int = 80, memory_gb: int = 1000) -> Room:
-    return Room(cpus * UNIT, memory_gb * GB, (gpu_gb * GB,) * gpus)
+def node(cpus: int, gpus: int = 0, gpu_gb: int = 80, memory_gb: int = 1000) -> Capacity:
+    return Capacity(cpus * UNIT, memory_gb * GB, (gpu_gb * GB,) * gpus)
 
 
-def sites(*rooms: Room) -> tuple[Site, ...]:
+def sites(*rooms: Capacity) -> tuple[Site, ...]:
     return tuple(Site(i, 0, room) for i, room in enumerate(rooms))
 
 
-def plan(rooms: list[Room], *loads: Load, shared: SharedLoad = NO_SHARED, margin: int = 30_000) -> Plan:
+def plan(rooms: list[Capacity], *loads: Load, shared: SharedLoad = NO_SHARED, margin: int = 30_000) -> Plan:
     return solve(Problem(sites(*rooms), loads, shared, margin=margin))
 
 
@@ -274,7 +274,7 @@ def problems(draw: st.DrawFn, nodes: int = 2, steps: int = 3, fixed: bool = True
     here = []
     for i in range(draw(st.integers(1, nodes))):
         gpu_memory = (draw(st.sampled_from([40, 80])) * GB,) * draw(st.integers(0, 2))
-        room = Room(draw(st.integers(2, 5)) * UNIT, draw(st.sampled_from([8, 100])) * GB, gpu_memory)
+        room = Capacity(draw(st.integers(2, 5)) * UNIT, draw(st.sampled_from([8, 100])) * GB, gpu_memory)
         here.append(Site(i, draw(st.integers(0, kinds - 1)), room))
     left = [site.room.copy() for site in here]
     loads = []

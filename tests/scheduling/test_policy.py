@@ -62,7 +62,7 @@ def test_every_change_of_workers_is_explained_in_words() -> None:
         if moved[2]:
             assert "taken from" in d.text or "others are leaving" in d.text
     for step in w.scheduler.state.steps:
-        assert step.workers_started <= announced[step.spec.name], f"{step.spec.name}: workers nobody speaks of"
+        assert step.counts.workers_started <= announced[step.spec.name], f"{step.spec.name}: workers nobody speaks of"
 
 
 def test_rebalancing_loses_and_repeats_nothing() -> None:
@@ -134,7 +134,7 @@ def promised() -> Script:
     s.give(20)
     s.start()
     worker = next(w for w in s.state.steps[0].workers.values() if w.assigned)
-    s.state.steps[2].promised = [(0, worker.placement)]
+    s.state.steps[2].plan.reserved = [(0, worker.placement)]
     drain(s.state, worker)
     return s
 
@@ -153,11 +153,11 @@ def test_a_death_is_noticed_although_somebody_waits_for_room() -> None:
 def test_room_that_was_made_goes_to_the_step_it_was_promised_to() -> None:
     s = promised()
     for step in s.state.steps:
-        step.next_look = 1 << 40  # no other plan comes between
-    (place,) = s.state.steps[2].promised
+        step.plan.next_rebalance = 1 << 40  # no other plan comes between
+    (place,) = s.state.steps[2].plan.reserved
     leaver = next(w for w in s.state.steps[0].workers.values() if w.state == 2)
     while leaver.assigned:
         s.tell(e.UnitFinished(leaver.id, leaver.assigned[0].key, s.outputs(1), SECOND))
     answer = s.tell(e.WorkerLeft(leaver.id))
     assert [(x.step, x.gpus) for x in answer if type(x) is c.StartWorker][:1] == [(2, place[1].gpus)]
-    assert not s.state.steps[2].promised
+    assert not s.state.steps[2].plan.reserved

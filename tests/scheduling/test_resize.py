@@ -9,7 +9,7 @@ from tests.simulation.world import CheckedWorld
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.placement import Room
+from gristmill.scheduling.placement import Capacity
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
@@ -31,14 +31,14 @@ def test_who_runs_on_a_node_that_shrinks_finishes_and_then_leaves() -> None:
     s.start()
     said = s.tell(e.NodeResized(0, UNIT, 1 << 34))
     assert not [x for x in said if isinstance(x, (c.KillWorker, c.StopWorker))], "all of them are at work"
-    assert s.state.nodes[0].room.cpu == -3 * UNIT
+    assert s.state.nodes[0].free.cpu == -3 * UNIT
     stopped = []
     for worker, _, tasks in s.running():
         said = s.tell(e.UnitFinished(worker, tasks[0], (), SECOND))
         stopped += [x.worker for x in said if isinstance(x, c.StopWorker)]
     assert len(stopped) == 3
     s.to_the_end()
-    assert s.state.steps[0].tasks_done == 8
+    assert s.state.steps[0].counts.tasks_done == 8
 
 
 def test_nothing_is_started_where_there_is_no_room_left() -> None:
@@ -77,7 +77,7 @@ def test_a_gpu_that_others_have_is_left_to_them(gpus: tuple[int, ...]) -> None:
 
 
 def test_room_counts_what_is_taken_of_a_gpu_that_goes_and_comes_back() -> None:
-    room = Room(0, 0, (GPU, GPU))
+    room = Capacity(0, 0, (GPU, GPU))
     place = room.find(StepSpec("a", cpu=0, gpu=UNIT // 2))
     assert place is not None
     room.take(place)

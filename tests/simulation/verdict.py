@@ -61,5 +61,9 @@ def assert_nothing_lost(world: CheckedWorld) -> None:
     assert not world.data, f"data not released: {list(world.data.values())[:5]}"
     assert not world.workers, f"workers live after the end: {sorted(world.workers)[:5]}"
     s = world.scheduler.state
-    assert (s.held, s.reserved, len(s.tasks), len(s.workers)) == (0, 0, 0, 0), "the scheduler has something left"
-    assert (len(s.pieces), len(s.rebuilds), s.fetched) == (0, 0, 0), "the scheduler remembers what can be lost"
+    assert (s.budget.held, s.budget.reserved, len(s.tasks), len(s.workers)) == (0, 0, 0, 0), (
+        "the scheduler has something left"
+    )
+    assert (len(s.lost.records), len(s.lost.rebuilds), s.lost.fetched) == (0, 0, 0), (
+        "the scheduler remembers what can be lost"
+    )

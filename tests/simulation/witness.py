@@ -104,18 +104,18 @@ class Witness:
                     else:
                         self.steps.pop(x.tasks[0], None)
         self.leaving = {w.id for w in s.workers.values() if w.state >= WorkerState.DRAINING or w.kill_cause is not None}
-        forced, self.forced = s.forced > self.forced, s.forced
-        if last is None or forced or s.solo_running or s.config.batch_mode or s.stopping:
+        forced, self.forced = s.budget.forced > self.forced, s.budget.forced
+        if last is None or forced or s.suspects.solo_running or s.config.batch_mode or s.ending.stopping:
             return
         if isinstance(last, c.Pull):
-            if s.source_size.known and s.tasks:
-                self._fits(s.source_headroom, "tasks of the source")
+            if s.source.size.known and s.tasks:
+                self._fits(s.budget.source_headroom, "tasks of the source")
             return
         if isinstance(last, c.Dispatch):
             step = last.step
         else:
             step = next(unit.step for unit in s.workers[last.worker].assigned if unit.key == last.unit)
-        self._fits(s.headroom[step], f"work of step {step}")
+        self._fits(s.budget.headroom[step], f"work of step {step}")
 
     def _blames_nobody(self, event: e.InputsLost) -> None:
         """Inputs that were lost are no attempt of those that should have run on them."""
@@ -129,14 +129,14 @@ class Witness:
         """It makes lost data again, for which room is held already."""
         if isinstance(x, c.Dispatch):
             return bool(x.special) and bool(x.special[0].wanted)
-        return isinstance(x, c.Resume) and x.unit in self.world.scheduler.state.rebuilds
+        return isinstance(x, c.Resume) and x.unit in self.world.scheduler.state.lost.rebuilds
 
     def _fits(self, headroom: int, what: str) -> None:
         s = self.world.scheduler.state
-        total = s.held + s.reserved + headroom
+        total = s.budget.used + headroom
         assert total <= s.config.budget, (
-            f"{what} was let in although {s.held} bytes held, {s.reserved} promised and {headroom} kept free "
-            f"exceed the budget of {s.config.budget}"
+            f"{what} was let in although {s.budget.held} bytes held, {s.budget.reserved} reserved and {headroom} kept "
+            f"free exceed the budget of {s.config.budget}"
         )
 
 

@@ -60,7 +60,7 @@ class CheckedWorld(World):
     def tell(self, event: e.Event | list[e.Event]) -> None:
         super().tell(event)
         s = self.scheduler.state
-        self.max_bytes = max(self.max_bytes, s.held + s.reserved)
+        self.max_bytes = max(self.max_bytes, s.budget.used)
         self.scheduler.check_progress()
         self.back_and_forth.check(s)
         if self.events % self.check_every == 0:

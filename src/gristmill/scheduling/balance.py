@@ -5,8 +5,8 @@ from __future__ import annotations
 from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.dispatch import is_set_up, may_run
 from gristmill.scheduling.events import Solved
-from gristmill.scheduling.moves import apply, keep_promises
-from gristmill.scheduling.placement import Placement, Room
+from gristmill.scheduling.moves import apply, start_reserved
+from gristmill.scheduling.placement import Capacity, Placement
 from gristmill.scheduling.planning import Hand, Load, Plan, Problem, SharedLoad, Site, solve
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerState
@@ -26,12 +26,12 @@ _MARGIN = 20_000
 _MOST_MARGIN = 250_000
 
 
-def look(s: State) -> None:
+def rebalance(s: State) -> None:
     """Compare what runs with what should run, and move as much as pays."""
-    s.looked_at = s.now
-    s.look_at = s.now + s.config.autoscale_interval_us
-    s.look_wanted = ""
-    if s.stopping:
+    s.balance.done_at = s.now
+    s.balance.due_at = s.now + s.config.autoscale_interval_us
+    s.balance.reason = ""
+    if s.ending.stopping:
         return
     active = _active(s)
     for step in s.steps:
@@ -40,16 +40,16 @@ def look(s: State) -> None:
                 drain(s, w)
     for node in s.nodes.values():
         if node.resized:
-            _shed(s, node)
-    s.taking_turns = False
+            _drain_misplaced(s, node)
+    s.balance.taking_turns = False
     if not active:
         return
-    keep_promises(s)
+    start_reserved(s)
     for step in active:
-        step.planned_service_us = step.service.service_us()
-    problem = problem_of(s, active, s.shared_memory_floor)
-    estimates = {load.step: {**load.service_us, -1: s.steps[load.step].setup_us} for load in problem.loads}
-    s.evidence += s.standing.are_news(s.evidence, estimates)
+        step.plan.service_us = step.service.service_us()
+    problem = problem_of(s, active, s.shared.memory_floor)
+    estimates = {load.step: {**load.service_us, -1: s.steps[load.step].setup.mean_us} for load in problem.loads}
+    s.balance.evidence += s.balance.standing.are_news(s.balance.evidence, estimates)
     _ask(s, problem)
 
 
@@ -63,9 +63,9 @@ def _active(s: State) -> list[StepRec]:
     ]
 
 
-def _shed(s: State, node: NodeRec) -> None:
+def _drain_misplaced(s: State, node: NodeRec) -> None:
     """Workers for whom a node that became smaller has no room leave when they have done what they have."""
-    left = Room(node.cpu, node.memory, node.room.gpu_memory)
+    left = Capacity(node.cpu, node.memory, node.free.gpu_memory)
     for step in s.steps:
         if not step.dedicated:
             continue
@@ -76,13 +76,13 @@ def _shed(s: State, node: NodeRec) -> None:
                 left.take(w.placement)
             else:
                 s.decide(f"{step.spec.name}: worker {w.id} leaves node {node.id}, which has become too small for it")
-                s.standing.vacate(s.evidence, (step.index, w.node, w.placement))
+                s.balance.standing.vacate(s.balance.evidence, (step.index, w.node, w.placement))
                 drain(s, w)
     for step in s.steps:
-        step.promised = [p for p in step.promised if p[0] != node.id or _still_fits(left, p[1])]
+        step.plan.reserved = [p for p in step.plan.reserved if p[0] != node.id or _still_fits(left, p[1])]
 
 
-def _still_fits(left: Room, placement: Placement) -> bool:
+def _still_fits(left: Capacity, placement: Placement) -> bool:
     if not left.fits(placement):
         return False
     left.take(placement)
@@ -99,22 +99,22 @@ def _ask(s: State, problem: Problem) -> None:
     if len(problem.sites) * len(problem.loads) <= s.config.plan_at_once:
         _take(s, problem, solve(problem))
         return
-    s.plans += 1
-    s.solving = s.plans
-    s.asked = problem
-    s.asked_on = s.evidence
-    s.out.append(Solve(s.plans, problem))
+    s.balance.plans += 1
+    s.balance.solving = s.balance.plans
+    s.balance.problem = problem
+    s.balance.problem_evidence = s.balance.evidence
+    s.out.append(Solve(s.balance.plans, problem))
 
 
 def solved(s: State, e: Solved) -> None:
     """A plan that was made beside everything else is there. What has changed since then is left out of it."""
-    problem = s.asked
-    if e.number != s.solving or problem is None:
+    problem = s.balance.problem
+    if e.number != s.balance.solving or problem is None:
         return
-    s.solving = 0
-    s.asked = None
-    s.evidence += s.asked_on != s.evidence  # the next plan knows more than this one
-    if not s.stopping:
+    s.balance.solving = 0
+    s.balance.problem = None
+    s.balance.evidence += s.balance.problem_evidence != s.balance.evidence  # the next plan knows more than this one
+    if not s.ending.stopping:
         _take(s, problem, e.plan)
 
 
@@ -125,25 +125,25 @@ def _take(s: State, problem: Problem, plan: Plan) -> None:
     if not plan.complete and problem.memory_floor:
         _ask(s, problem_of(s, active, 0))
         return
-    s.taking_turns = not plan.complete
-    if s.taking_turns:
+    s.balance.taking_turns = not plan.complete
+    if s.balance.taking_turns:
         for step in active:
-            step.promised.clear()  # whose turn it is decides who starts where
+            step.plan.reserved.clear()  # whose turn it is decides who starts where
         take_turns(s, active)
         return
     wait = max(_LEAST_WAIT_US, min(plan.finish_us, plan.stay_us) // 10)
-    s.look_at = s.now + min(wait, s.config.autoscale_interval_us)
+    s.balance.due_at = s.now + min(wait, s.config.autoscale_interval_us)
     apply(s, problem, plan)
 
 
 def is_due(s: State) -> bool:
     """Whether the balance should be looked at now. On large clusters that takes a while, so it is done less often."""
-    if s.solving:
+    if s.balance.solving:
         return False
-    if not s.look_wanted:
-        return s.now >= s.look_at
+    if not s.balance.reason:
+        return s.now >= s.balance.due_at
     size = len(s.nodes) * len(s.steps)
-    return size <= s.config.plan_at_once or not s.running or s.now - s.looked_at >= _GAP_US * size
+    return size <= s.config.plan_at_once or not s.running or s.now - s.balance.done_at >= _GAP_US * size
 
 
 def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
@@ -166,10 +166,10 @@ def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
     closed = _closed(s, active, rooms)
     sites = tuple(Site(i, s.nodes[i].kind, room, closed.get(i, frozenset())) for i, room in rooms.items())
     margin = min(_MARGIN + error // 4, _MOST_MARGIN)
-    return Problem(sites, tuple(loads), SharedLoad(work, s.shared_floor), leave, margin, memory_floor)
+    return Problem(sites, tuple(loads), SharedLoad(work, s.shared.cpu_floor), leave, margin, memory_floor)
 
 
-def _closed(s: State, active: list[StepRec], rooms: dict[int, Room]) -> dict[int, frozenset[int]]:
+def _closed(s: State, active: list[StepRec], rooms: dict[int, Capacity]) -> dict[int, frozenset[int]]:
     """For each node, the steps that cannot start there before `setup_on_node` is done, but can start elsewhere.
 
     A step that can start nowhere yet gets a place in the plan all the same, so that others do not take it.
@@ -208,11 +208,11 @@ def _load(s: State, step: StepRec, tasks: int, drain: int) -> Load:
             # Never longer than that of a new worker, or it would be replaced by one, and that one in its turn.
             delay = min(max(setup - elapsed, elapsed // 8), setup)
         hands.append(Hand(w.id, w.node, w.placement, delay + drain))
-    for n, (node, placement) in enumerate(step.promised):
+    for n, (node, placement) in enumerate(step.plan.reserved):
         name = -1 - step.index - n * len(s.steps)
         hands.append(Hand(name, node, placement, setup + min(service, _LEAVE_US) + drain))
     most = 1 << 30
-    if s.source_ended:
+    if s.source.ended:
         most = max(1, -(-tasks // (UNIT * step.spec.batch_size)))
     return Load(
         step.index,
@@ -229,7 +229,7 @@ def _load(s: State, step: StepRec, tasks: int, drain: int) -> Load:
 
 def _is_blocked(s: State, step: StepRec) -> bool:
     """A step before this one is not up yet, and this one's setup costs next to nothing."""
-    return 0 <= step.setup_us < _CHEAP_SETUP_US and any(
+    return 0 <= step.setup.mean_us < _CHEAP_SETUP_US and any(
         x.dedicated and not x.service.is_known and not any(w.state is WorkerState.READY for w in x.workers.values())
         for x in s.steps[: step.index]
     )
@@ -282,8 +282,8 @@ def _share(step: StepRec) -> int:
 
 def expected_setup_us(s: State, step: StepRec) -> int:
     """What the setup of a new worker takes: as seen, else from an earlier run, else as long as one has been at it."""
-    if step.setup_us >= 0:
-        return step.setup_us
+    if step.setup.mean_us >= 0:
+        return step.setup.mean_us
     if step.spec.prior is not None:
         return step.spec.prior.setup_us
     starting = (s.now - w.started_at for w in step.workers.values() if w.state is WorkerState.STARTING)
@@ -292,17 +292,17 @@ def expected_setup_us(s: State, step: StepRec) -> int:
 
 def _remaining(s: State) -> list[int]:
     """Tasks that each step has yet to do, in millionths; those that are still to be made included."""
-    if s.source_ended:
+    if s.source.ended:
         coming = 0
-    elif s.source_total is not None:
-        coming = max(0, s.source_total - s.source_taken) * UNIT
+    elif s.source.total is not None:
+        coming = max(0, s.source.total - s.source.taken) * UNIT
     else:
-        coming = max(s.source_taken * UNIT, _UNKNOWN_HORIZON_US * UNIT // max(1, _slowest_us(s)))
+        coming = max(s.source.taken * UNIT, _UNKNOWN_HORIZON_US * UNIT // max(1, _slowest_us(s)))
     remaining = []
     for step in s.steps:
         coming += step.live * UNIT
         remaining.append(coming)
-        coming = (coming - step.rebuilds * UNIT) * step.service.fan_out() // UNIT
+        coming = (coming - step.queue.rebuilds * UNIT) * step.service.fan_out() // UNIT
     return remaining
 
 
@@ -317,6 +317,6 @@ def _slowest_us(s: State) -> int:
     return slowest
 
 
-def _rooms(s: State, memory_floor: int) -> dict[int, Room]:
+def _rooms(s: State, memory_floor: int) -> dict[int, Capacity]:
     """The nodes as if empty, less the memory that shared steps need."""
-    return {n.id: Room(n.cpu, max(0, n.memory - memory_floor), n.room.gpu_memory) for n in s.nodes.values()}
+    return {n.id: Capacity(n.cpu, max(0, n.memory - memory_floor), n.free.gpu_memory) for n in s.nodes.values()}

@@ -29,23 +29,27 @@ def admit(s: State, step: StepRec, tasks: int, size: int) -> int:
     if _fits(s, step, expected):
         return expected
     if _must_run(s, step):
-        s.forced += 1
+        s.budget.forced += 1
         return expected
     return _REFUSED
 
 
-def has_room(s: State, step: StepRec, rebuilds: bool = True) -> bool:
+def fits_budget(s: State, step: StepRec, rebuilds: bool = True) -> bool:
     """Whether a unit of what waits at a step would be admitted now; one that makes lost data again if that counts."""
-    if rebuilds and step.rebuilds and any(unit.rebuild is not None for unit in (*step.retries, *step.suspects)):
+    if (
+        rebuilds
+        and step.queue.rebuilds
+        and any(unit.rebuild is not None for unit in (*step.queue.retries, *step.queue.suspects))
+    ):
         return True
-    tasks = min(step.spec.batch_size, step.queued)
-    expected = predicted(s, step, tasks, step.queued_bytes * tasks // max(step.queued, 1))
+    tasks = min(step.spec.batch_size, step.queue.size)
+    expected = predicted(s, step, tasks, step.queue.bytes * tasks // max(step.queue.size, 1))
     return _fits(s, step, expected) or _must_run(s, step)
 
 
 def suspect_may_start(s: State, step: StepRec) -> bool:
     """Whether a suspected unit of a step would be admitted now. One that must run alone always is."""
-    return bool(step.suspects) and (any(unit.solo for unit in step.suspects) or has_room(s, step))
+    return bool(step.queue.suspects) and (any(unit.solo for unit in step.queue.suspects) or fits_budget(s, step))
 
 
 def may_resume(s: State, step: StepRec, unit: Unit) -> bool:
@@ -56,7 +60,7 @@ def may_resume(s: State, step: StepRec, unit: Unit) -> bool:
 
 
 def _fits(s: State, step: StepRec, expected: int) -> bool:
-    return s.config.batch_mode or s.held + s.reserved + expected + s.headroom[step.index] <= s.config.budget
+    return s.config.batch_mode or s.budget.used + expected + s.budget.headroom[step.index] <= s.config.budget
 
 
 def _must_run(s: State, step: StepRec) -> bool:
@@ -66,13 +70,13 @@ def _must_run(s: State, step: StepRec) -> bool:
 
 def deepest(s: State) -> int:
     """The step furthest downstream that has a task which does not wait for lost data; -1 if none has."""
-    return next((step.index for step in reversed(s.steps) if step.live > step.stalled_tasks), -1)
+    return next((step.index for step in reversed(s.steps) if step.live > step.queue.stalled_tasks), -1)
 
 
 def hold(s: State, size: int) -> None:
-    s.held += size
-    if s.held > s.peak:
-        s.peak = s.held
+    s.budget.held += size
+    if s.budget.held > s.budget.peak:
+        s.budget.peak = s.budget.held
 
 
 def update_headroom(s: State) -> None:
@@ -80,8 +84,8 @@ def update_headroom(s: State) -> None:
     room = 0
     last = len(s.steps) - 1
     for i in range(last, -1, -1):
-        s.headroom[i] = min(room, s.config.budget // 2)
+        s.budget.headroom[i] = min(room, s.config.budget // 2)
         if i != last:
             size = s.steps[i].size
             room += size.bytes * s.steps[i].spec.batch_size if size.known else s.config.budget // 32
-    s.source_headroom = min(room, s.config.budget // 2)
+    s.budget.source_headroom = min(room, s.config.budget // 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gristmill.scheduling.commands import Dispatch, Input, Pull, Resume
-from gristmill.scheduling.credit import admit, has_room, predicted
+from gristmill.scheduling.credit import admit, fits_budget, predicted
 from gristmill.scheduling.lost_data.records import Rebuild
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import Move, NodeRec, State, StepRec, TaskState, Unit, WorkerRec, WorkerState
@@ -15,24 +15,24 @@ VERY_LONG_US = 10 * UNIT
 CHEAP_SETUP_US = 50_000
 
 
-def feed(s: State) -> None:
+def dispatch(s: State) -> None:
     """Hand out all work that can be handed out now."""
-    if s.stopping or s.solo_running:
+    if s.ending.stopping or s.suspects.solo_running:
         return
-    if s.solos and _solo_can_run(s):
+    if s.suspects.solo and _solo_can_run(s):
         if not s.running:
-            _feed_solo(s)
+            _dispatch_to_solo(s)
         return
     for step in reversed(s.steps):
-        if step.dedicated and step.hungry:
-            _feed_dedicated(s, step)
-    if s.idle_shared:
-        for w in list(s.idle_shared.values()):
-            _feed_shared(s, w)
-    if s.part_shared:
-        for w in list(s.part_shared.values()):
-            _feed_shared(s, w)
-    if not s.source_ended and not s.pulling:
+        if step.dedicated and step.accepting:
+            _dispatch_to_dedicated(s, step)
+    if s.shared.idle:
+        for w in list(s.shared.idle.values()):
+            _dispatch_to_shared(s, w)
+    if s.shared.partly_busy:
+        for w in list(s.shared.partly_busy.values()):
+            _dispatch_to_shared(s, w)
+    if not s.source.ended and not s.source.pulling:
         _pull(s)
 
 
@@ -40,37 +40,37 @@ def _solo_can_run(s: State) -> bool:
     """Whether it makes sense to let everything else wait: a suspect has a worker, or could have one at once."""
     for step in s.steps:
         has_place = step.workers if step.dedicated else any(can_host(node, step) for node in s.nodes.values())
-        if has_place and any(unit.solo for unit in step.suspects):
+        if has_place and any(unit.solo for unit in step.queue.suspects):
             return True
     return False
 
 
-def _feed_solo(s: State) -> None:
+def _dispatch_to_solo(s: State) -> None:
     """Nothing runs: try a unit that is suspected of using all the memory, in a fresh worker."""
     for step in reversed(s.steps):
-        unit = next((u for u in step.suspects if u.solo), None)
+        unit = next((u for u in step.queue.suspects if u.solo), None)
         if unit is None:
             continue
-        for w in (step.workers if step.dedicated else s.shared).values():
+        for w in (step.workers if step.dedicated else s.shared.workers).values():
             ready = w.state is WorkerState.READY and w.kill_cause is None
             if ready and w.is_fresh and (step.dedicated or can_host(s.nodes[w.node], step)):
-                step.suspects.remove(unit)
+                step.queue.suspects.remove(unit)
                 count_suspects(s, step, -1)
-                s.solos -= 1
+                s.suspects.solo -= 1
                 unit.reserved = predicted(s, step, len(unit.tasks), unit.bytes)
                 assign(s, w, unit)
                 return
 
 
-def _feed_dedicated(s: State, step: StepRec) -> None:
-    if not (step.queued or step.suspended) or not may_run(s, step):
+def _dispatch_to_dedicated(s: State, step: StepRec) -> None:
+    if not (step.queue.size or step.suspended) or not may_run(s, step):
         return
     long = step.service.service_us() * step.spec.batch_size > LONG_US
     for idle in (True, False):
-        if long and not idle and step.queued <= len(step.workers) * step.spec.batch_size:
+        if long and not idle and step.queue.size <= len(step.workers) * step.spec.batch_size:
             return  # the last ones go to whoever is free first, not to one who has much to do yet
-        for w in list(step.hungry.values()):
-            while w.id in step.hungry and w.is_idle == idle:
+        for w in list(step.accepting.values()):
+            while w.id in step.accepting and w.is_idle == idle:
                 if not _cpu_free(s, w, step):
                     break
                 unit = _take(s, step, w)
@@ -79,24 +79,24 @@ def _feed_dedicated(s: State, step: StepRec) -> None:
                 assign(s, w, unit)
                 if idle:
                     break
-            if not (step.queued or step.suspended):
+            if not (step.queue.size or step.suspended):
                 return
 
 
-def _feed_shared(s: State, w: WorkerRec) -> None:
+def _dispatch_to_shared(s: State, w: WorkerRec) -> None:
     """Fill one shared worker. An idle one is filled to its depth only if no other worker is idle."""
     while True:
         unit = _choose(s, w)
         if unit is None:
             return
         assign(s, w, unit)
-        if s.idle_shared or (w.id not in s.part_shared):
+        if s.shared.idle or (w.id not in s.shared.partly_busy):
             return
 
 
 def _choose(s: State, w: WorkerRec) -> Unit | None:
     """The unit furthest downstream that this shared worker can run; a fresh worker looks for suspects first."""
-    if s.suspects and w.is_fresh:
+    if s.suspects.shared and w.is_fresh:
         unit = _choose_from(s, w, only_suspects=True)
         if unit is not None:
             return unit
@@ -106,11 +106,11 @@ def _choose(s: State, w: WorkerRec) -> Unit | None:
 def _choose_from(s: State, w: WorkerRec, only_suspects: bool = False) -> Unit | None:
     waiting = len(w.assigned)
     for step in reversed(s.steps):
-        if step.dedicated or not (step.queued or step.suspended) or waiting >= step.depth:
+        if step.dedicated or not (step.queue.size or step.suspended) or waiting >= step.depth:
             continue
         if not w.hosts.get(step.index, True):
             continue
-        if only_suspects and not step.suspects:
+        if only_suspects and not step.queue.suspects:
             continue
         if not may_run(s, step) or not _cpu_free(s, w, step):
             continue
@@ -147,22 +147,25 @@ def _worth_hosting(s: State, step: StepRec, w: WorkerRec) -> bool:
     """
     if not step.spec.has_setup or step.index in w.hosts or step.hosts == 0 or s.running == 0:
         return True
-    if step.setup_us < 0:
+    if step.setup.mean_us < 0:
         return False
-    return step.setup_us <= CHEAP_SETUP_US or step.queued * step.service.service_us() > step.setup_us * step.hosts
+    return (
+        step.setup.mean_us <= CHEAP_SETUP_US
+        or step.queue.size * step.service.service_us() > step.setup.mean_us * step.hosts
+    )
 
 
 def pool(s: State, node: NodeRec) -> int:
     """CPUs of a node for shared workers: what dedicated workers leave, but enough for any one step."""
-    return max(node.room.cpu, min(s.shared_floor, node.cpu))
+    return max(node.free.cpu, min(s.shared.cpu_floor, node.cpu))
 
 
-def _shared_behind(s: State, step: StepRec, node: NodeRec) -> bool:
+def _shared_downstream(s: State, step: StepRec, node: NodeRec) -> bool:
     """Whether a shared step further downstream could run here: on scarce CPUs it goes first."""
     return any(
-        x.queued and not x.dedicated and can_host(node, x) and may_run(s, x) and has_room(s, x)
+        x.queue.size and not x.dedicated and can_host(node, x) and may_run(s, x) and fits_budget(s, x)
         for x in s.steps[step.index + 1 :]
-    ) and any(w.node == node.id and w.is_open for w in s.shared.values())
+    ) and any(w.node == node.id and w.is_open for w in s.shared.workers.values())
 
 
 def _cpu_free(s: State, w: WorkerRec, step: StepRec) -> bool:
@@ -171,11 +174,11 @@ def _cpu_free(s: State, w: WorkerRec, step: StepRec) -> bool:
     if step.dedicated:
         busy = node.cpu_busy + max(more, 0)
         spare = node.cpu - busy
-        if spare < s.shared_floor - node.shared_cpu_busy and _shared_behind(s, step, node):
+        if spare < s.shared.cpu_floor - node.shared_cpu_busy and _shared_downstream(s, step, node):
             return False
         return more <= 0 or spare >= 0
     memory = step.spec.memory - w.memory_held
-    if memory > 0 and node.shared_memory_busy + memory > max(node.room.memory, min(s.shared_memory_floor, node.memory)):
+    if memory > 0 and node.shared_memory_busy + memory > max(node.free.memory, min(s.shared.memory_floor, node.memory)):
         return False
     return more <= 0 or (node.cpu_busy + more <= node.cpu and node.shared_cpu_busy + more <= pool(s, node))
 
@@ -184,26 +187,26 @@ def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
     """The next unit of a step for this worker, with its outputs reserved, or None."""
     if w.state == WorkerState.DRAINING or w.has_suspect:
         return _take_suspended(s, step, w)
-    if step.suspects and w.is_fresh:
-        unit = next((u for u in step.suspects if u.rebuild is not None), step.suspects[0])
+    if step.queue.suspects and w.is_fresh:
+        unit = next((u for u in step.queue.suspects if u.rebuild is not None), step.queue.suspects[0])
         if not _reserve(s, step, unit):
             return _take_rebuild(s, step, w)
-        step.suspects.remove(unit)
+        step.queue.suspects.remove(unit)
         count_suspects(s, step, -1)
         return unit
     if w.suspended:
         resumed = _take_suspended(s, step, w)
         if resumed is not None:
             return resumed
-    if step.retries:
+    if step.queue.retries:
         rebuild = _take_rebuild(s, step, w)
         if rebuild is not None:
             return rebuild
-        unit = step.retries[0]
+        unit = step.queue.retries[0]
         if (unit.avoid != w.id or not _has_other(s, step, w)) and _reserve(s, step, unit):
-            step.retries.popleft()
+            step.queue.retries.popleft()
             return unit
-    queue = step.queue
+    queue = step.queue.tasks
     if not queue:
         return None
     size = step.spec.batch_size
@@ -224,20 +227,20 @@ def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
 
 def _take_rebuild(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
     """A unit that makes lost data again, which is always let in, ahead of others that may not be."""
-    if step.rebuilds:
-        for unit in step.retries:
+    if step.queue.rebuilds:
+        for unit in step.queue.retries:
             if unit.rebuild is not None and (unit.avoid != w.id or not _has_other(s, step, w)):
                 unit.reserved = 0
-                step.retries.remove(unit)
+                step.queue.retries.remove(unit)
                 return unit
     return None
 
 
 def count_suspects(s: State, step: StepRec, change: int) -> None:
     if step.dedicated:
-        s.dedicated_suspects += change
+        s.suspects.dedicated += change
     else:
-        s.suspects += change
+        s.suspects.shared += change
 
 
 def _has_other(s: State, step: StepRec, w: WorkerRec) -> bool:
@@ -246,7 +249,7 @@ def _has_other(s: State, step: StepRec, w: WorkerRec) -> bool:
         return any(x.is_open for x in step.workers.values() if x is not w)
     return any(
         x.is_open and can_host(s.nodes[x.node], step) and (not step.spec.has_setup or step.index in x.hosts)
-        for x in s.shared.values()
+        for x in s.shared.workers.values()
         if x is not w
     )
 
@@ -259,7 +262,7 @@ def _take_suspended(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
 
 
 def _upstream_ended(s: State, step: StepRec) -> bool:
-    return s.steps[step.index - 1].ended if step.index else s.source_ended
+    return s.steps[step.index - 1].ended if step.index else s.source.ended
 
 
 def _reserve(s: State, step: StepRec, unit: Unit) -> bool:
@@ -278,9 +281,9 @@ def assign(s: State, w: WorkerRec, unit: Unit) -> None:
     step = s.steps[unit.step]
     spec = step.spec
     tasks = unit.tasks
-    s.reserved += unit.reserved
+    s.budget.reserved += unit.reserved
     s.running += 1
-    s.solo_running += unit.solo
+    s.suspects.solo_running += unit.solo
     step.running += 1
     unit.worker = w.id
     if not w.assigned:
@@ -308,13 +311,13 @@ def assign(s: State, w: WorkerRec, unit: Unit) -> None:
             t.move(Move.DISPATCHED)
             t.attempts += 1
             waited = s.now - t.queued_at
-            step.queue_us += waited
-            if waited > step.queue_max_us:
-                step.queue_max_us = waited
+            step.times.queue_us += waited
+            if waited > step.times.queue_max_us:
+                step.times.queue_max_us = waited
             if t.emitted or t.stop or t.data != t.id:
                 special = True
-        step.queued -= len(tasks)
-        step.queued_bytes -= unit.bytes
+        step.queue.size -= len(tasks)
+        step.queue.bytes -= unit.bytes
         wanted: tuple[int, ...] = ()
         if unit.rebuild is not None:
             wanted = _ask(unit, unit.rebuild)
@@ -333,7 +336,7 @@ def assign(s: State, w: WorkerRec, unit: Unit) -> None:
             )
         )
     w.units_run += 1
-    update_hunger(s, w)
+    update_accepting(s, w)
 
 
 def _ask(unit: Unit, rebuild: Rebuild) -> tuple[int, ...]:
@@ -343,25 +346,25 @@ def _ask(unit: Unit, rebuild: Rebuild) -> tuple[int, ...]:
     return tuple(rebuild.asked)
 
 
-def update_hunger(s: State, w: WorkerRec) -> None:
+def update_accepting(s: State, w: WorkerRec) -> None:
     """Note whether a worker could take more work."""
     n = len(w.assigned)
     if w.step is not None:
         step = s.steps[w.step]
         if _takes_work(w) and n < step.depth:
-            step.hungry[w.id] = w
+            step.accepting[w.id] = w
         else:
-            step.hungry.pop(w.id, None)
+            step.accepting.pop(w.id, None)
         return
     if not _takes_work(w) or n >= s.config.max_prefetch:
-        s.idle_shared.pop(w.id, None)
-        s.part_shared.pop(w.id, None)
+        s.shared.idle.pop(w.id, None)
+        s.shared.partly_busy.pop(w.id, None)
     elif n == 0:
-        s.idle_shared[w.id] = w
-        s.part_shared.pop(w.id, None)
+        s.shared.idle[w.id] = w
+        s.shared.partly_busy.pop(w.id, None)
     else:
-        s.part_shared[w.id] = w
-        s.idle_shared.pop(w.id, None)
+        s.shared.partly_busy[w.id] = w
+        s.shared.idle.pop(w.id, None)
 
 
 def _takes_work(w: WorkerRec) -> bool:
@@ -384,7 +387,7 @@ def update_depth(s: State, step: StepRec) -> None:
     if depth != step.depth:
         step.depth = depth
         for w in step.workers.values():
-            update_hunger(s, w)
+            update_accepting(s, w)
 
 
 def free_for_shared(s: State, node: NodeRec) -> int:
@@ -396,12 +399,12 @@ def shared_wanted(s: State, node: NodeRec) -> int:
     free = free_for_shared(s, node)
     wanted = 0
     for step in reversed(s.steps):
-        if step.dedicated or not step.queued or not may_run(s, step):
+        if step.dedicated or not step.queue.size or not may_run(s, step):
             continue
         if not is_set_up(node, step):
             continue
-        units = -(-step.queued // step.spec.batch_size)
-        if s.held + s.reserved + s.headroom[step.index] > s.config.budget:
+        units = -(-step.queue.size // step.spec.batch_size)
+        if s.budget.used + s.budget.headroom[step.index] > s.config.budget:
             units = min(units, 1)
         cost = max(step.spec.cpu, UNIT // 4)
         fit = min(units, max(free, 0) // cost if step.spec.cpu else 4)
@@ -412,18 +415,18 @@ def shared_wanted(s: State, node: NodeRec) -> int:
 
 def _pull(s: State) -> None:
     first = s.steps[0]
-    workers = len(first.workers) if first.dedicated else len(s.shared)
+    workers = len(first.workers) if first.dedicated else len(s.shared.workers)
     target = min(1024, max(16, 2 * first.depth * max(1, workers)) * first.spec.batch_size)
-    if first.queued * 2 >= target:
+    if first.queue.size * 2 >= target:
         return
-    count = target - first.queued
+    count = target - first.queue.size
     if not s.config.batch_mode:
-        room = s.config.budget - s.held - s.reserved - s.source_headroom
-        count = min(count, room // max(s.source_size.bytes, 1) if s.source_size.known else 1)
+        room = s.config.budget - s.budget.held - s.budget.reserved - s.budget.source_headroom
+        count = min(count, room // max(s.source.size.bytes, 1) if s.source.size.known else 1)
         if not s.tasks:
             count = max(count, 1)
     if count > 0:
-        s.pulling = True
-        s.pull_reserved = count * s.source_size.bytes
-        s.reserved += s.pull_reserved
+        s.source.pulling = True
+        s.source.reserved = count * s.source.size.bytes
+        s.budget.reserved += s.source.reserved
         s.out.append(Pull(count))

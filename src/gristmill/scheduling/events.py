@@ -19,11 +19,11 @@ class Death(Enum):
     UNREACHABLE = "could not be reached"
 
     @property
-    def is_own_doing(self) -> bool:
+    def is_own_fault(self) -> bool:
         return self in (Death.CRASHED, Death.OUT_OF_MEMORY, Death.TIMED_OUT)
 
     @property
-    def blames_nobody(self) -> bool:
+    def is_no_fault(self) -> bool:
         """It says nothing about what the worker was doing, not even that a suspect was tried."""
         return self in (Death.NODE_LOST, Death.UNREACHABLE)
 

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.dispatch import update_hunger
+from gristmill.scheduling.dispatch import update_accepting
 from gristmill.scheduling.events import Death, UnitFailed
 from gristmill.scheduling.lost_data.recovery import abandon, first_line, requeue
 from gristmill.scheduling.progress import give_up, take_head, unassign
@@ -28,7 +28,7 @@ _BAD_SLICES = 64
 def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
     unit = take_head(s, w, e.unit)
     step = s.steps[unit.step]
-    step.busy_us += e.busy_us
+    step.times.busy_us += e.busy_us
     for t in unit.tasks:
         t.move(Move.FAILED)
         t.note(s.now, f"attempt {t.attempts} failed on worker {w.id}: {first_line(e.error)}")
@@ -37,11 +37,11 @@ def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
     first = unit.tasks[0]
     if len(unit.tasks) > 1:
         _halve(s, step, unit)
-    elif first.attempts < step.spec.max_attempts and not s.draining and (first.items == 1 or not first.is_slice):
+    elif first.attempts < step.spec.max_attempts and not s.ending.draining and (first.items == 1 or not first.is_slice):
         requeue(s, step, unit)
     else:
-        convict(s, step, unit, e.error)
-    update_hunger(s, w)
+        fail_task(s, step, unit, e.error)
+    update_accepting(s, w)
 
 
 def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail: str) -> None:
@@ -56,7 +56,7 @@ def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail
     for unit in reversed(units):
         step = s.steps[unit.step]
         named = running is not None and any(t.id == running for t in unit.tasks)
-        suspected = not cause.blames_nobody and (named or (unit.isolated and running is None))
+        suspected = not cause.is_no_fault and (named or (unit.isolated and running is None))
         for t in unit.tasks:
             t.move(Move.LOST)
             if suspected:
@@ -64,7 +64,7 @@ def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail
                 t.note(s.now, f"worker {w.id} {cause.value} {when}{f' ({detail})' if detail else ''}")
             else:
                 t.attempts -= 1
-        if not suspected and not cause.blames_nobody and (running is None or cause.is_own_doing):
+        if not suspected and not cause.is_no_fault and (running is None or cause.is_own_fault):
             _lost_again(s, step, unit)
         elif not suspected:
             requeue(s, step, unit)
@@ -89,7 +89,7 @@ def _lost_again(s: State, step: StepRec, unit: Unit) -> None:
 
 def _tried_alone(s: State, step: StepRec, unit: Unit, cause: Death, detail: str, named: bool) -> None:
     first = unit.tasks[0]
-    if not (cause.is_own_doing and named) and len(unit.tasks) == 1:
+    if not (cause.is_own_fault and named) and len(unit.tasks) == 1:
         first.kills += 1
         if first.kills < s.config.isolated_kills:
             first.attempts -= 1
@@ -100,7 +100,7 @@ def _tried_alone(s: State, step: StepRec, unit: Unit, cause: Death, detail: str,
             t.attempts -= 1
         _halve(s, step, unit)
     else:
-        convict(s, step, unit, f"its worker {cause.value}{f' ({detail})' if detail else ''}")
+        fail_task(s, step, unit, f"its worker {cause.value}{f' ({detail})' if detail else ''}")
 
 
 def _suspect(s: State, step: StepRec, unit: Unit) -> None:
@@ -115,7 +115,7 @@ def _halve(s: State, step: StepRec, unit: Unit) -> None:
         requeue(s, step, half)
 
 
-def convict(s: State, step: StepRec, unit: Unit, error: str) -> None:
+def fail_task(s: State, step: StepRec, unit: Unit, error: str) -> None:
     """A single task is guilty: run it in halves if it can be sliced, else give it up."""
     t = unit.tasks[0]
     if unit.rebuild is not None:
@@ -129,7 +129,7 @@ def convict(s: State, step: StepRec, unit: Unit, error: str) -> None:
 
 def _worth_slicing(s: State, t: TaskRec) -> bool:
     """Not when the run is ending anyway, nor in a task that is bad throughout: that would be tried for hours."""
-    if s.draining:
+    if s.ending.draining:
         return False
     whole = s.slices.get(t.data)
     return whole is None or (whole.failed < _BAD_SLICES and (whole.done > 0 or whole.failed < _BAD_AT_ONCE))
@@ -150,4 +150,4 @@ def _slice(s: State, step: StepRec, unit: Unit, t: TaskRec) -> None:
         s.next_slice -= 1
         s.tasks[part.id] = part
         requeue(s, step, Unit(step.index, [part], isolated=unit.isolated, solo=unit.solo, avoid=unit.avoid))
-    s.held -= t.bytes - 2 * (t.bytes // 2)
+    s.budget.held -= t.bytes - 2 * (t.bytes // 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gristmill.scheduling.liveness import stall
-from gristmill.scheduling.lost_data.invariants import check_lineage
+from gristmill.scheduling.lost_data.invariants import check_lost_data
 from gristmill.scheduling.placement import usable
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import State, TaskState, WorkerState
@@ -14,13 +14,13 @@ def check(s: State) -> None:
     """Raise `AssertionError` naming the first broken invariant."""
     where: dict[int, str] = {}
     for step in s.steps:
-        queued = [*step.queue, *(t for u in (*step.retries, *step.suspects) for t in u.tasks)]
-        for t in (*queued, *(t for u in step.stalled.values() for t in u.tasks)):
+        queued = [*step.queue.tasks, *(t for u in (*step.queue.retries, *step.queue.suspects) for t in u.tasks)]
+        for t in (*queued, *(t for u in step.queue.stalled.values() for t in u.tasks)):
             _once(where, t.id, f"queued at step {step.index}")
             assert t.state is TaskState.QUEUED, f"task {t.id} waits but is {t.state.name}"
-        assert step.queued == len(queued), f"step {step.index}: {step.queued} queued, {len(queued)} in queues"
-        assert step.queued_bytes == sum(t.bytes for t in queued), f"step {step.index}: queued bytes are off"
-    running, reserved = 0, s.pull_reserved
+        assert step.queue.size == len(queued), f"step {step.index}: {step.queue.size} queued, {len(queued)} in queues"
+        assert step.queue.bytes == sum(t.bytes for t in queued), f"step {step.index}: queued bytes are off"
+    running, reserved = 0, s.source.reserved
     for w in s.workers.values():
         for unit in w.assigned:
             running += 1
@@ -35,24 +35,24 @@ def check(s: State) -> None:
                 assert t.state is TaskState.SUSPENDED, f"task {t.id} is suspended but is {t.state.name}"
     assert where.keys() == s.tasks.keys(), f"tasks lost or unknown: {sorted(where.keys() ^ s.tasks.keys())[:5]}"
     assert running == s.running, "units running are miscounted"
-    assert reserved == s.reserved, "reserved bytes are miscounted"
-    kept = sum(piece.bytes for piece in s.pieces.values())
-    assert s.held == kept + sum(t.bytes for t in s.tasks.values()), "held bytes are miscounted"
+    assert reserved == s.budget.reserved, "reserved bytes are miscounted"
+    kept = sum(piece.bytes for piece in s.lost.records.values())
+    assert s.budget.held == kept + sum(t.bytes for t in s.tasks.values()), "held bytes are miscounted"
     for step in s.steps:
         live = sum(1 for t in s.tasks.values() if t.step == step.index)
         assert step.live == live, f"step {step.index}: {step.live} live, {live} found"
         suspended = sum(1 for w in s.workers.values() for u in w.suspended.values() if u.step == step.index)
         assert step.suspended == suspended, f"step {step.index}: suspended units are miscounted"
         slices = sum(x.live - 1 for d, x in s.slices.items() if _step_of(s, d) == step.index)
-        ended = step.tasks_done + step.tasks_failed + step.tasks_cancelled
-        assert step.tasks_in == ended + live - slices - step.rebuilds, (
+        ended = step.counts.tasks_done + step.counts.tasks_failed + step.counts.tasks_cancelled
+        assert step.counts.tasks_in == ended + live - slices - step.queue.rebuilds, (
             f"step {step.index}: the account does not balance"
         )
-        hosts = sum(1 for w in s.shared.values() if step.index in w.hosts and w.state <= WorkerState.READY)
+        hosts = sum(1 for w in s.shared.workers.values() if step.index in w.hosts and w.state <= WorkerState.READY)
         assert step.hosts == hosts, f"step {step.index}: hosts are miscounted"
     _check_nodes(s)
-    if s.pieces or s.rebuilds:
-        check_lineage(s)
+    if s.lost.records or s.lost.rebuilds:
+        check_lost_data(s)
     check_progress(s)
 
 
@@ -76,11 +76,11 @@ def _check_nodes(s: State) -> None:
         workers = [w for w in s.workers.values() if w.node == node.id]
         dedicated = sum(w.placement.cpu for w in workers)
         memory = sum(w.placement.memory for w in workers)
-        assert node.room.cpu == node.cpu - dedicated, f"node {node.id}: CPUs are miscounted"
-        assert node.room.memory == node.memory - memory, f"node {node.id}: memory is miscounted"
-        assert node.resized or node.room.cpu >= 0, f"node {node.id}: CPUs over-committed"
-        assert node.resized or node.room.memory >= 0, f"node {node.id}: memory over-committed"
-        if node.resized and not (s.look_wanted or s.solving or s.stopping):
+        assert node.free.cpu == node.cpu - dedicated, f"node {node.id}: CPUs are miscounted"
+        assert node.free.memory == node.memory - memory, f"node {node.id}: memory is miscounted"
+        assert node.resized or node.free.cpu >= 0, f"node {node.id}: CPUs over-committed"
+        assert node.resized or node.free.memory >= 0, f"node {node.id}: memory over-committed"
+        if node.resized and not (s.balance.reason or s.balance.solving or s.ending.stopping):
             stay = [w.placement for step in s.steps for w in staying(step) if w.node == node.id]
             assert sum(p.cpu for p in stay) <= node.cpu, f"node {node.id} is too small for those who stay"
             assert sum(p.memory for p in stay) <= node.memory, (
@@ -91,7 +91,7 @@ def _check_nodes(s: State) -> None:
         busy = sum(w.cpu_held for w in workers)
         assert node.cpu_busy == busy, f"node {node.id}: busy CPUs are miscounted"
         assert node.resized or busy <= node.cpu, f"node {node.id}: {busy / UNIT:g} CPUs busy of {node.cpu / UNIT:g}"
-        for i, free in enumerate(node.room.gpu_free):
+        for i, free in enumerate(node.free.gpu_free):
             used = sum(w.placement.gpu_share for w in workers if i in w.placement.gpus)
-            assert free == usable(node.room.gpu_memory[i]) - used, f"node {node.id}: GPU {i} is miscounted"
+            assert free == usable(node.free.gpu_memory[i]) - used, f"node {node.id}: GPU {i} is miscounted"
             assert node.resized or free >= 0, f"node {node.id}: GPU {i} over-committed"

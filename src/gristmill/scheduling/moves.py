@@ -15,40 +15,44 @@ from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, Worke
 from gristmill.scheduling.workers import drain, start
 
 
-def room_was_made(s: State) -> None:
+def fill_freed_places(s: State) -> None:
     """Workers have left: start those for whom they did. When nobody else leaves there, it is time to look again."""
-    nodes, s.freed = s.freed, []
-    if s.stopping:
+    nodes, s.balance.freed_nodes = s.balance.freed_nodes, []
+    if s.ending.stopping:
         return
     for step in s.steps:
-        if step.promised:
-            step.promised = [p for p in step.promised if p[0] not in nodes or not _kept_promise(s, step, p)]
+        if step.plan.reserved:
+            step.plan.reserved = [
+                p for p in step.plan.reserved if p[0] not in nodes or not _start_in_reserved(s, step, p)
+            ]
     if not any(w.node in nodes for w in _leaving(s)):
-        s.look_wanted = s.look_wanted or "workers left"
+        s.balance.reason = s.balance.reason or "workers left"
 
 
-def keep_promises(s: State) -> None:
+def start_reserved(s: State) -> None:
     """Start the workers for which others have left; a promise that can no longer be kept is void."""
     leaving = {w.node for w in _leaving(s)}
     for step in s.steps:
-        if step.promised:
-            step.promised = [p for p in step.promised if not _kept_promise(s, step, p) and p[0] in leaving]
+        if step.plan.reserved:
+            step.plan.reserved = [
+                p for p in step.plan.reserved if not _start_in_reserved(s, step, p) and p[0] in leaving
+            ]
 
 
-def _kept_promise(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
+def _start_in_reserved(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
     """Start a worker in a reserved place. If that was decided on older evidence, a new plan may decide otherwise."""
-    kept = _kept(s, step, promise)
-    s.evidence += kept and step.promised_on != s.evidence
+    kept = _try_start(s, step, promise)
+    s.balance.evidence += kept and step.plan.reserved_on != s.balance.evidence
     return kept
 
 
-def _kept(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
+def _try_start(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
     node_id, placement = promise
     node = _usable(s, step, node_id)
     place = (step.index, node_id, placement)
-    if node is None or not node.room.fits(placement) or not s.standing.may_fill(s.evidence, place):
+    if node is None or not node.free.fits(placement) or not s.balance.standing.may_fill(s.balance.evidence, place):
         return False
-    s.standing.fill(s.evidence, place)
+    s.balance.standing.fill(s.balance.evidence, place)
     start(s, node, step, placement)
     return True
 
@@ -81,7 +85,7 @@ def apply(s: State, problem: Problem, plan: Plan) -> None:
             and not _awaits_suspect(s, w.step, w)
         ):
             taken[w.step] = taken.get(w.step, 0) + 1
-            s.standing.vacate(s.evidence, (w.step, w.node, w.placement))
+            s.balance.standing.vacate(s.balance.evidence, (w.step, w.node, w.placement))
             drain(s, w)
     grown: dict[int, int] = {}
     coming: dict[int, int] = {}
@@ -89,11 +93,13 @@ def apply(s: State, problem: Problem, plan: Plan) -> None:
     for place in starts:
         index, node_id, placement = place
         step = s.steps[index]
-        if _kept(s, step, (node_id, placement)):
+        if _try_start(s, step, (node_id, placement)):
             grown[index] = grown.get(index, 0) + 1
-        elif node_id in leaving and _usable(s, step, node_id) and s.standing.may_fill(s.evidence, place):
-            step.promised.append((node_id, placement))
-            step.promised_on = s.evidence
+        elif (
+            node_id in leaving and _usable(s, step, node_id) and s.balance.standing.may_fill(s.balance.evidence, place)
+        ):
+            step.plan.reserved.append((node_id, placement))
+            step.plan.reserved_on = s.balance.evidence
             coming[index] = coming.get(index, 0) + 1
     explain(s, problem, plan, have, grown, coming, taken)
 
@@ -111,7 +117,7 @@ def _without_replacements(s: State, plan: Plan) -> tuple[list[int], list[Place]]
     taken: dict[int, list[Place]] = {}
     for place in plan.starts:
         node = s.nodes.get(place[1])
-        if node is not None and not node.room.fits(place[2]):
+        if node is not None and not node.free.fits(place[2]):
             taken.setdefault(place[0], []).append(place)
     leaves = []
     for worker in plan.leaves:
@@ -148,8 +154,8 @@ def _taken_back(s: State, leaves: list[int], starts: list[Place]) -> set[int]:
     Nobody leaves these nodes until there is new evidence.
     """
     places = [(w.step, w.node, w.placement) for i in leaves if (w := s.workers.get(i)) and w.step is not None]
-    return {place[1] for place in places if not s.standing.may_vacate(s.evidence, place)} | {
-        place[1] for place in starts if not s.standing.may_fill(s.evidence, place)
+    return {place[1] for place in places if not s.balance.standing.may_vacate(s.balance.evidence, place)} | {
+        place[1] for place in starts if not s.balance.standing.may_fill(s.balance.evidence, place)
     }
 
 
@@ -165,6 +171,6 @@ def _withdraw(s: State, problem: Problem, name: int) -> None:
     """A worker that was promised is no longer wanted."""
     load = next(x for x in problem.loads if x.step == (-1 - name) % len(s.steps))
     hand = next(h for h in load.hands if h.worker == name)
-    promised = s.steps[load.step].promised
+    promised = s.steps[load.step].plan.reserved
     if (hand.node, hand.placement) in promised:
         promised.remove((hand.node, hand.placement))

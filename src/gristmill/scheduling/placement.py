@@ -19,7 +19,7 @@ class Placement:
     """Millionths of each of its GPUs."""
 
 
-class Room:
+class Capacity:
     """What is free on a node. GPUs are shared by packing: the fullest GPU that still fits is taken first."""
 
     __slots__ = ("cpu", "gpu_free", "gpu_memory", "memory")
@@ -30,8 +30,8 @@ class Room:
         self.gpu_memory = tuple(gpu_memory)
         self.gpu_free = list(gpu_free) if gpu_free is not None else [usable(x) for x in self.gpu_memory]
 
-    def copy(self) -> Room:
-        return Room(self.cpu, self.memory, self.gpu_memory, self.gpu_free)
+    def copy(self) -> Capacity:
+        return Capacity(self.cpu, self.memory, self.gpu_memory, self.gpu_free)
 
     def find(self, spec: StepSpec) -> Placement | None:
         """A place for a dedicated worker of this step, or None. Takes nothing."""
@@ -97,7 +97,7 @@ def gpu_share(spec: StepSpec, gpu_memory: int) -> int:
 def misfit(spec: StepSpec, nodes: Iterable[tuple[int, int, Sequence[int]]]) -> str:
     """Why a step fits on none of these empty nodes (CPU, memory, memory of each GPU), or an empty string."""
     nodes = list(nodes)
-    if any(Room(*node).find(spec) for node in nodes):
+    if any(Capacity(*node).find(spec) for node in nodes):
         return ""
     reasons = []
     most_cpu = max((n[0] for n in nodes), default=0)

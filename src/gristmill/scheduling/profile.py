@@ -66,11 +66,11 @@ class Profile:
             {
                 step.spec.name: StageProfile(
                     step.service.service_us() / UNIT,
-                    max(0, step.setup_us) / UNIT,
-                    step.outputs / step.tasks_done,
+                    max(0, step.setup.mean_us) / UNIT,
+                    step.counts.outputs / step.counts.tasks_done,
                 )
                 for step in steps
-                if step.tasks_done and step.service.samples
+                if step.counts.tasks_done and step.service.samples
             }
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gristmill.scheduling.commands import Cancel, Quarantine, Release
 from gristmill.scheduling.credit import hold, update_headroom
-from gristmill.scheduling.dispatch import count_suspects, update_depth, update_hunger
+from gristmill.scheduling.dispatch import count_suspects, update_accepting, update_depth
 from gristmill.scheduling.estimates import ServiceEstimate
 from gristmill.scheduling.events import Output, SourceGave, UnitEmitted, UnitFinished
 from gristmill.scheduling.lost_data.lineage import consumed, end_rebuild, note_held, record
@@ -27,32 +27,32 @@ def enqueue(s: State, step: StepRec, outputs: Iterable[Output]) -> None:
         if o.id in s.tasks:
             raise IllegalTransition(f"task {o.id} exists already")
         s.tasks[o.id] = t
-        step.queue.append(t)
+        step.queue.tasks.append(t)
         total += size
         n += 1
     step.live += n
-    step.queued += n
-    step.tasks_in += n
-    step.queued_bytes += total
+    step.queue.size += n
+    step.counts.tasks_in += n
+    step.queue.bytes += total
     hold(s, total)
 
 
 def pull_answered(s: State) -> None:
-    s.pulling = False
-    s.reserved -= s.pull_reserved
-    s.pull_reserved = 0
+    s.source.pulling = False
+    s.budget.reserved -= s.source.reserved
+    s.source.reserved = 0
 
 
 def source_gave(s: State, e: SourceGave) -> None:
-    s.evidence += 1
+    s.balance.evidence += 1
     pull_answered(s)
-    if s.draining or s.stopping:
+    if s.ending.draining or s.ending.stopping:
         s.out.append(Release(tuple(o.id for o in e.outputs), cancelled=True))
         return
-    s.source_taken += len(e.outputs)
+    s.source.taken += len(e.outputs)
     for o in e.outputs:
-        s.source_bytes += o.bytes
-        s.source_size.add(o.bytes + s.config.task_overhead)
+        s.source.bytes += o.bytes
+        s.source.size.add(o.bytes + s.config.task_overhead)
     enqueue(s, s.steps[0], e.outputs)
 
 
@@ -64,9 +64,9 @@ def take_head(s: State, w: WorkerRec, key: int) -> Unit:
                 raise IllegalTransition(f"worker {w.id} dealt with unit {key} out of turn")
         raise IllegalTransition(f"worker {w.id} dealt with unit {key}, which it does not have")
     unit = w.assigned.popleft()
-    s.evidence += 1
+    s.balance.evidence += 1
     unassign(s, w, unit)
-    s.steps[unit.step].head_us += s.now - w.head_since
+    s.steps[unit.step].times.head_us += s.now - w.head_since
     w.head_since = s.now
     return unit
 
@@ -75,15 +75,15 @@ def unassign(s: State, w: WorkerRec, unit: Unit) -> None:
     """A unit no longer occupies its worker. Its tasks have yet to be moved on by the caller."""
     step = s.steps[unit.step]
     s.running -= 1
-    s.solo_running -= unit.solo
+    s.suspects.solo_running -= unit.solo
     step.running -= 1
-    s.reserved -= unit.reserved
+    s.budget.reserved -= unit.reserved
     unit.reserved = 0
     unit.worker = -1
     node = s.nodes.get(w.node)
     if node is None:
         return
-    if w.assigned and s.uniform:
+    if w.assigned and s.shared.uniform:
         return
     cpu = max((s.steps[u.step].spec.cpu for u in w.assigned), default=0)
     if cpu != w.cpu_held:
@@ -107,8 +107,8 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
             record(s, step, unit, e.outputs)
             break
     whole_us = unit.part_us + e.busy_us
-    step.busy_us += e.busy_us
-    step.busy_squares += whole_us * whole_us // n
+    step.times.busy_us += e.busy_us
+    step.times.busy_squares += whole_us * whole_us // n
     _learn(s, step, e.outputs, whole_us, n)
     if len(s.kinds) > 1 and w.node in s.nodes:
         kind = s.nodes[w.node].kind
@@ -117,25 +117,25 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
         step.by_kind[kind].add(n, whole_us, len(e.outputs))
     for t in tasks:
         t.move(Move.FINISHED)
-        step.items_done += t.items
+        step.counts.items_done += t.items
         retire(s, step, t)
-    step.units_done += 1
+    step.counts.units_done += 1
     _pass_on(s, step, e.outputs)
-    due = step.tasks_done >= step.next_look
+    due = step.counts.tasks_done >= step.plan.next_rebalance
     if due:
-        step.next_look = max(step.next_look * 3, step.tasks_done + 1)
+        step.plan.next_rebalance = max(step.plan.next_rebalance * 3, step.counts.tasks_done + 1)
     if due or _drifted(step):
-        s.look_wanted = s.look_wanted or f"{step.spec.name} was measured"
-    if step.units_done & 15 < 2 or step.units_done < 8:
+        s.balance.reason = s.balance.reason or f"{step.spec.name} was measured"
+    if step.counts.units_done & 15 < 2 or step.counts.units_done < 8:
         update_depth(s, step)
-    update_hunger(s, w)
+    update_accepting(s, w)
 
 
 def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     unit = take_head(s, w, e.unit)
     step = s.steps[unit.step]
-    step.busy_us += e.busy_us
-    step.chunks += 1
+    step.times.busy_us += e.busy_us
+    step.counts.chunks += 1
     unit.part_us += e.busy_us
     _learn(s, step, e.outputs, unit.part_us // len(unit.tasks), 0)
     if any(o.losable for o in e.outputs):
@@ -151,8 +151,8 @@ def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     w.suspended[unit.key] = unit
     step.suspended += 1
     _pass_on(s, step, e.outputs)
-    update_hunger(s, w)
-    if s.draining and step.index == 0:
+    update_accepting(s, w)
+    if s.ending.draining and step.index == 0:
         cancel_suspended(s, w, unit)
 
 
@@ -160,8 +160,8 @@ def _learn(s: State, step: StepRec, outputs: tuple[Output, ...], busy_us: int, t
     if tasks:
         step.service.add(tasks, busy_us, len(outputs))
         per_task = busy_us // tasks
-        if per_task > step.service_max_us:
-            step.service_max_us = per_task
+        if per_task > step.times.service_max_us:
+            step.times.service_max_us = per_task
     else:
         step.service.add_part(busy_us, len(outputs))
     if step.index < len(s.steps) - 1:
@@ -169,19 +169,19 @@ def _learn(s: State, step: StepRec, outputs: tuple[Output, ...], busy_us: int, t
         total = 0
         for o in outputs:
             total += o.bytes + overhead
-        step.output_bytes += total - overhead * len(outputs)
+        step.counts.output_bytes += total - overhead * len(outputs)
         if step.size.add(total // max(tasks, 1)):
             update_headroom(s)
 
 
 def _pass_on(s: State, step: StepRec, outputs: tuple[Output, ...]) -> None:
-    step.outputs += len(outputs)
+    step.counts.outputs += len(outputs)
     if outputs and step.index + 1 < len(s.steps):
         enqueue(s, s.steps[step.index + 1], outputs)
 
 
 def _drifted(step: StepRec) -> bool:
-    planned = step.planned_service_us
+    planned = step.plan.service_us
     if not planned or step.service.samples < 8:
         return False
     return abs(step.service.service_us() - planned) * DRIFT > planned
@@ -189,9 +189,9 @@ def _drifted(step: StepRec) -> bool:
 
 def retire(s: State, step: StepRec, t: TaskRec) -> None:
     """A task is done, quarantined or cancelled: count it and let its data go."""
-    piece = s.pieces.get(t.data) if s.pieces else None
+    piece = s.lost.records.get(t.data) if s.lost.records else None
     if piece is None:
-        s.held -= t.bytes
+        s.budget.held -= t.bytes
     else:
         note_held(s, piece, t.bytes)
     step.live -= 1
@@ -213,11 +213,11 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
         elif whole.cancelled:
             state = TaskState.CANCELLED
     if state is TaskState.DONE:
-        step.tasks_done += 1
+        step.counts.tasks_done += 1
     elif state is TaskState.CANCELLED:
-        step.tasks_cancelled += 1
+        step.counts.tasks_cancelled += 1
     else:
-        step.tasks_failed += 1
+        step.counts.tasks_failed += 1
     if piece is None:
         s.out.append(Release((t.data,), cancelled))
     else:
@@ -226,10 +226,10 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
 
 def give_up(s: State, step: StepRec, t: TaskRec, error: str) -> None:
     """A task, or a slice of one, that waits is quarantined."""
-    t.move(Move.CONVICTED)
+    t.move(Move.GIVEN_UP)
     what = f"items {t.start} to {t.stop - 1}" if t.is_slice else "the task"
     t.note(s.now, f"{what} given up")
-    step.items_failed += t.items
+    step.counts.items_failed += t.items
     s.out.append(Quarantine(t.id, t.data, step.index, t.start, t.stop, t.items, error, tuple(t.story or ())))
     retire(s, step, t)
     if not s.config.ignore_failures:
@@ -243,45 +243,45 @@ def cancel_suspended(s: State, w: WorkerRec, unit: Unit) -> None:
     s.out.append(Cancel(w.id, unit.key))
     for t in unit.tasks:
         cancel(s, step, t)
-    update_hunger(s, w)
+    update_accepting(s, w)
 
 
 def cancel(s: State, step: StepRec, t: TaskRec) -> None:
     t.move(Move.CANCELLED)
-    if s.rebuilds and t.id in s.rebuilds:
-        end_rebuild(s, s.rebuilds[t.id])
+    if s.lost.rebuilds and t.id in s.lost.rebuilds:
+        end_rebuild(s, s.lost.rebuilds[t.id])
     else:
         retire(s, step, t)
 
 
 def cancel_queued(s: State, step: StepRec, everything: bool = False) -> None:
     """Drop all that waits at a step; what makes lost data again for a later one only with ``everything``."""
-    dropped = list(step.queue)
-    step.queue.clear()
-    for queue in (step.retries, step.suspects):
+    dropped = list(step.queue.tasks)
+    step.queue.tasks.clear()
+    for queue in (step.queue.retries, step.queue.suspects):
         for unit in list(queue):
             if everything or unit.rebuild is None:
                 dropped += unit.tasks
                 queue.remove(unit)
-                if queue is step.suspects:
+                if queue is step.queue.suspects:
                     count_suspects(s, step, -1)
-                    s.solos -= unit.solo
-    step.queued -= len(dropped)
-    step.queued_bytes -= sum(t.bytes for t in dropped)
+                    s.suspects.solo -= unit.solo
+    step.queue.size -= len(dropped)
+    step.queue.bytes -= sum(t.bytes for t in dropped)
     if everything:
-        dropped += [t for unit in step.stalled.values() for t in unit.tasks]
-        step.stalled.clear()
-        step.stalled_tasks = 0
+        dropped += [t for unit in step.queue.stalled.values() for t in unit.tasks]
+        step.queue.stalled.clear()
+        step.queue.stalled_tasks = 0
     for t in dropped:
         cancel(s, step, t)
 
 
 def drain_run(s: State) -> None:
     """Take in nothing more and finish what is under way; a failure must not be followed by days of work."""
-    if s.draining:
+    if s.ending.draining:
         return
-    s.draining = True
-    s.source_ended = True
+    s.ending.draining = True
+    s.source.ended = True
     first = s.steps[0]
     cancel_queued(s, first)
     for w in list(s.workers.values()):

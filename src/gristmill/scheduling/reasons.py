@@ -50,8 +50,10 @@ def _why(s: State, load: Load, have: int, plan: Plan) -> str:
 
 
 def _idle(s: State, step: StepRec) -> str:
-    ready = step.available_us + sum(s.now - w.ready_at for w in step.workers.values() if w.state is WorkerState.READY)
-    return f", idle {max(0, 100 - 100 * step.busy_us // ready)} %" if ready > 0 else ""
+    ready = step.times.available_us + sum(
+        s.now - w.ready_at for w in step.workers.values() if w.state is WorkerState.READY
+    )
+    return f", idle {max(0, 100 - 100 * step.times.busy_us // ready)} %" if ready > 0 else ""
 
 
 def _time(us: int) -> str:

@@ -8,13 +8,13 @@ from typing import Any
 from gristmill.scheduling import workers
 from gristmill.scheduling.balance import (
     is_due,
-    look,
     next_turn,
+    rebalance,
     solved,
 )
 from gristmill.scheduling.commands import Command, Finish, SetUpNode
 from gristmill.scheduling.credit import update_headroom
-from gristmill.scheduling.dispatch import feed, update_depth
+from gristmill.scheduling.dispatch import dispatch, update_depth
 from gristmill.scheduling.events import (
     DataLost,
     Death,
@@ -42,11 +42,11 @@ from gristmill.scheduling.events import (
 )
 from gristmill.scheduling.failures import unit_failed
 from gristmill.scheduling.invariants import check, check_progress
-from gristmill.scheduling.liveness import unlock
+from gristmill.scheduling.liveness import ensure_progress
 from gristmill.scheduling.lost_data.events import data_lost, inputs_lost, rebuild_emitted, rebuild_finished
 from gristmill.scheduling.lost_data.recovery import fetch_deferred
-from gristmill.scheduling.moves import room_was_made
-from gristmill.scheduling.placement import Room, misfit
+from gristmill.scheduling.moves import fill_freed_places
+from gristmill.scheduling.placement import Capacity, misfit
 from gristmill.scheduling.progress import emitted, finished, pull_answered, source_gave
 from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 from gristmill.scheduling.snapshot import Snapshot
@@ -67,11 +67,11 @@ class Scheduler:
             raise ValueError("a run needs at least one step")
         self.state = State(config, [StepRec(i, spec, spec.has_own_workers) for i, spec in enumerate(steps)])
         s = self.state
-        s.headroom = [0] * len(steps)
-        s.shared_floor = max((step.spec.cpu for step in s.steps if not step.dedicated), default=0)
-        s.shared_least = min((step.spec.cpu for step in s.steps if not step.dedicated), default=0)
-        s.shared_memory_floor = max((step.spec.memory for step in s.steps if not step.dedicated), default=0)
-        s.uniform = len({(step.spec.cpu, step.spec.memory) for step in s.steps if not step.dedicated}) <= 1
+        s.budget.headroom = [0] * len(steps)
+        s.shared.cpu_floor = max((step.spec.cpu for step in s.steps if not step.dedicated), default=0)
+        s.shared.least_cpu = min((step.spec.cpu for step in s.steps if not step.dedicated), default=0)
+        s.shared.memory_floor = max((step.spec.memory for step in s.steps if not step.dedicated), default=0)
+        s.shared.uniform = len({(step.spec.cpu, step.spec.memory) for step in s.steps if not step.dedicated}) <= 1
         update_headroom(s)
         for step in s.steps:
             step.service.prior = step.spec.prior
@@ -84,20 +84,20 @@ class Scheduler:
         s.out = []
         for event in events if isinstance(events, Sequence) else (events,):
             self._take_in(s, event)
-        if s.deferred and not s.stopping:
+        if s.lost.deferred and not s.ending.stopping:
             fetch_deferred(s)
         _mark_ended(s)
-        if s.freed:
-            room_was_made(s)
+        if s.balance.freed_nodes:
+            fill_freed_places(s)
         if is_due(s):
-            look(s)
-        feed(s)
+            rebalance(s)
+        dispatch(s)
         workers.start_shared(s)
-        if s.dedicated_suspects and not s.stopping:
+        if s.suspects.dedicated and not s.ending.stopping:
             refresh_for_suspects(s)
-        if s.running == 0 and s.tasks and not s.stopping:
-            unlock(s)
-        if s.taking_turns and not s.solving and turn_due(s):
+        if s.running == 0 and s.tasks and not s.ending.stopping:
+            ensure_progress(s)
+        if s.balance.taking_turns and not s.balance.solving and turn_due(s):
             next_turn(s)
         _finish_if_done(s)
         return s.out
@@ -127,17 +127,17 @@ class Scheduler:
 
 
 def _node_joined(s: State, e: NodeJoined) -> None:
-    if s.stopping or e.node in s.nodes:
+    if s.ending.stopping or e.node in s.nodes:
         return
     # Machines of one make differ by some kilobytes.
     kind = s.kinds.setdefault((e.kind, e.cpu, e.memory >> 30, tuple(x >> 30 for x in e.gpus)), len(s.kinds))
-    s.nodes[e.node] = NodeRec(e.node, Room(e.cpu, e.memory, e.gpus), e.cpu, e.memory, kind)
+    s.nodes[e.node] = NodeRec(e.node, Capacity(e.cpu, e.memory, e.gpus), e.cpu, e.memory, kind)
     for step in s.steps:
         if step.spec.node_setup:
             s.nodes[e.node].set_up[step.index] = False
             s.out.append(SetUpNode(e.node, step.index))
-    s.evidence += 1
-    s.look_wanted = "a node joined"
+    s.balance.evidence += 1
+    s.balance.reason = "a node joined"
 
 
 def _node_lost(s: State, e: NodeLost) -> None:
@@ -145,25 +145,25 @@ def _node_lost(s: State, e: NodeLost) -> None:
         return
     for w in [w for w in s.workers.values() if w.node == e.node]:
         workers.died(s, w, WorkerDied(w.id, Death.NODE_LOST))
-    s.evidence += 1
-    s.look_wanted = "a node was lost"
+    s.balance.evidence += 1
+    s.balance.reason = "a node was lost"
 
 
 def _node_resized(s: State, e: NodeResized) -> None:
     node = s.nodes.get(e.node)
-    if node is None or s.stopping:
+    if node is None or s.ending.stopping:
         return
-    node.room.resize(e.cpu - node.cpu, e.memory - node.memory, e.gpus)
+    node.free.resize(e.cpu - node.cpu, e.memory - node.memory, e.gpus)
     node.cpu, node.memory, node.resized = e.cpu, e.memory, True
-    s.evidence += 1
-    s.look_wanted = "a node changed in size"
+    s.balance.evidence += 1
+    s.balance.reason = "a node changed in size"
 
 
 def _node_set_up(s: State, e: NodeSetUp) -> None:
     if e.node in s.nodes:
         s.nodes[e.node].set_up[e.step] = True
-        s.evidence += 1
-        s.look_wanted = "a node was set up"
+        s.balance.evidence += 1
+        s.balance.reason = "a node was set up"
 
 
 def _node_setup_failed(s: State, e: NodeSetupFailed) -> None:
@@ -173,16 +173,16 @@ def _node_setup_failed(s: State, e: NodeSetupFailed) -> None:
 
 
 def _source_sized(s: State, e: SourceSized) -> None:
-    s.source_total = e.total
-    s.evidence += 1
+    s.source.total = e.total
+    s.balance.evidence += 1
 
 
 def _source_ended(s: State, e: SourceEnded) -> None:
-    s.source_ended = True
-    s.evidence += 1
+    s.source.ended = True
+    s.balance.evidence += 1
     pull_answered(s)
-    s.source_total = s.source_taken
-    s.look_wanted = s.look_wanted or "the source ended"
+    s.source.total = s.source.taken
+    s.balance.reason = s.balance.reason or "the source ended"
 
 
 def _tick(s: State, e: Tick) -> None:
@@ -198,9 +198,9 @@ def _unit_event(handler: Callable[[State, WorkerRec, Any], None]) -> Callable[[S
     """Reports that cross with the order to stop are void; a worker that drains may now be done."""
 
     def handle(s: State, w: WorkerRec, e: Any) -> None:
-        if s.stopping:
+        if s.ending.stopping:
             return
-        if s.rebuilds and e.unit in s.rebuilds:
+        if s.lost.rebuilds and e.unit in s.lost.rebuilds:
             _REBUILD_EVENTS[type(e)](s, w, e)
         else:
             handler(s, w, e)
@@ -246,7 +246,7 @@ _EVENTS: dict[type, Callable[[State, Any], None]] = {
 
 def _mark_ended(s: State) -> None:
     """A step has ended when the source and all steps before it have, and nothing is left in it."""
-    if not s.source_ended or s.pulling:
+    if not s.source.ended or s.source.pulling:
         return
     for step in s.steps:
         if step.ended:
@@ -254,17 +254,17 @@ def _mark_ended(s: State) -> None:
         if step.live:
             return
         step.ended = step.has_ended = True
-        s.look_wanted = s.look_wanted or f"{step.spec.name} ended"
+        s.balance.reason = s.balance.reason or f"{step.spec.name} ended"
 
 
 def _finish_if_done(s: State) -> None:
-    if s.finished or not s.steps[-1].ended:
+    if s.ending.finished or not s.steps[-1].ended:
         return
-    s.stopping = True
+    s.ending.stopping = True
     if s.workers:
         workers.stop_all(s)
     else:
-        s.finished = True
+        s.ending.finished = True
         s.out.append(Finish())
 
 

@@ -9,8 +9,8 @@ from enum import IntEnum
 from gristmill.scheduling.commands import Command
 from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
 from gristmill.scheduling.events import Death
-from gristmill.scheduling.lost_data.records import Piece, Rebuild
-from gristmill.scheduling.placement import Placement, Room
+from gristmill.scheduling.lost_data.records import DataRec, Rebuild
+from gristmill.scheduling.placement import Capacity, Placement
 from gristmill.scheduling.planning.problem import Problem
 from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 from gristmill.scheduling.snapshot import Decision
@@ -34,7 +34,7 @@ class Move(IntEnum):
     FAILED = 4
     LOST = 5
     SPLIT = 6
-    CONVICTED = 7
+    GIVEN_UP = 7
     CANCELLED = 8
 
 
@@ -47,7 +47,7 @@ MOVES: dict[tuple[TaskState, Move], TaskState] = {
     (TaskState.ASSIGNED, Move.LOST): TaskState.QUEUED,
     (TaskState.SUSPENDED, Move.LOST): TaskState.QUEUED,
     (TaskState.QUEUED, Move.SPLIT): TaskState.DONE,
-    (TaskState.QUEUED, Move.CONVICTED): TaskState.QUARANTINED,
+    (TaskState.QUEUED, Move.GIVEN_UP): TaskState.QUARANTINED,
     (TaskState.QUEUED, Move.CANCELLED): TaskState.CANCELLED,
     (TaskState.ASSIGNED, Move.CANCELLED): TaskState.CANCELLED,
     (TaskState.SUSPENDED, Move.CANCELLED): TaskState.CANCELLED,
@@ -198,7 +198,7 @@ class WorkerRec:
 @dataclass(slots=True)
 class NodeRec:
     id: int
-    room: Room
+    free: Capacity
     """What dedicated workers leave of the node."""
     cpu: int
     memory: int
@@ -220,58 +220,31 @@ class IdleDeaths:
 
     count: int = 0
     units_done: int = 0
-    """Units that had been done at the last one: one more, and the row is broken."""
+    """Units that were done at the last death. If more are done at the next one, a new row begins."""
 
 
 @dataclass(slots=True)
-class StepRec:
-    index: int
-    spec: StepSpec
-    dedicated: bool
-    queue: deque[TaskRec] = field(default_factory=deque)
+class StepQueue:
+    """The tasks of a step that wait for a worker or for lost data."""
+
+    tasks: deque[TaskRec] = field(default_factory=deque)
+    """Tasks that were never part of a unit."""
     retries: deque[Unit] = field(default_factory=deque)
     suspects: deque[Unit] = field(default_factory=deque)
+    size: int = 0
+    """Tasks in the three queues above."""
+    bytes: int = 0
     stalled: dict[int, Unit] = field(default_factory=dict)
     """Units that wait for lost data, by their keys."""
     stalled_tasks: int = 0
     rebuilds: int = 0
-    """Units here, live as well, that make lost data again."""
-    live: int = 0
-    """Tasks that are queued, assigned, suspended or stalled here."""
-    queued: int = 0
-    queued_bytes: int = 0
-    running: int = 0
-    """Units assigned."""
-    suspended: int = 0
-    ended: bool = False
-    """Nothing is left to do and nothing more can come, unless data that it made is lost."""
-    has_ended: bool = False
-    """Had ended once: the barrier of batch mode behind it stays open."""
-    workers: dict[int, WorkerRec] = field(default_factory=dict)
-    hungry: dict[int, WorkerRec] = field(default_factory=dict)
-    """Dedicated workers that could take another unit."""
-    service: ServiceEstimate = field(default_factory=ServiceEstimate)
-    size: SizeEstimate = field(default_factory=SizeEstimate)
-    by_kind: dict[int, ServiceEstimate] = field(default_factory=dict)
-    """Service times by kind of node, where there are several kinds."""
-    setup_us: int = -1
-    """Mean of the setups seen; -1 when none has been."""
-    setups: int = 0
-    hosts: int = 0
-    """Shared workers that have set this step up, or are about to, and stay."""
-    depth: int = 2
-    setup_failures: int = 0
-    setup_kills: int = 0
-    idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
-    last_recycled: int = -(1 << 60)
-    planned_service_us: int = 0
-    """Service time that the last plan was made with."""
-    promised_on: int = -1
-    """The evidence on which the last place was reserved."""
-    promised: list[tuple[int, Placement]] = field(default_factory=list)
-    """(node, place) of workers that have been announced and start when others have left."""
-    next_look: int = 1
-    """Completions at which the next look at the balance is due."""
+    """Units of this step, live as well, that make lost data again."""
+
+
+@dataclass(slots=True)
+class StepCounts:
+    """Totals of a step since the run began."""
+
     tasks_in: int = 0
     tasks_done: int = 0
     tasks_failed: int = 0
@@ -283,6 +256,13 @@ class StepRec:
     units_done: int = 0
     chunks: int = 0
     """Parts that units delivered before their end."""
+    workers_started: int = 0
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """Times of a step, summed since the run began."""
+
     busy_us: int = 0
     busy_squares: int = 0
     """Sum of (time of a unit)^2 / its tasks."""
@@ -293,8 +273,207 @@ class StepRec:
     queue_max_us: int = 0
     available_us: int = 0
     """Time that workers which have left were ready."""
-    workers_started: int = 0
+
+
+@dataclass(slots=True)
+class SetupStats:
+    """The setups of a step."""
+
+    mean_us: int = -1
+    """Mean duration of the setups so far; -1 if there was none."""
+    count: int = 0
+    failures: int = 0
+    """Failures in a row."""
+    kills: int = 0
+    """Kills from outside in a row."""
+
+    def add(self, setup_us: int) -> None:
+        """Count a setup that succeeded."""
+        self.count += 1
+        self.mean_us = setup_us if self.count == 1 else self.mean_us + (setup_us - self.mean_us) // min(self.count, 8)
+        self.failures = self.kills = 0
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """What the balancer has planned for a step."""
+
+    service_us: int = 0
+    """Service time that the last plan was made with."""
+    reserved: list[tuple[int, Placement]] = field(default_factory=list)
+    """(node, place) of workers that start when others have left."""
+    reserved_on: int = -1
+    """The evidence on which the last place was reserved."""
+    next_rebalance: int = 1
+    """Completions at which the next rebalance is due."""
+
+
+@dataclass(slots=True)
+class StepRec:
+    """One step of the pipeline."""
+
+    index: int
+    spec: StepSpec
+    dedicated: bool
+    queue: StepQueue = field(default_factory=StepQueue)
+    live: int = 0
+    """Tasks that are queued, assigned, suspended or stalled here."""
+    running: int = 0
+    """Units assigned."""
+    suspended: int = 0
+    ended: bool = False
+    """Nothing is left to do and nothing more can come, unless data that it made is lost."""
+    has_ended: bool = False
+    """Had ended once: the next step's barrier of batch mode stays open."""
+    workers: dict[int, WorkerRec] = field(default_factory=dict)
+    accepting: dict[int, WorkerRec] = field(default_factory=dict)
+    """Dedicated workers that could take another unit."""
+    hosts: int = 0
+    """Shared workers that have set this step up, or are about to, and stay."""
+    depth: int = 2
+    """Units that may be in a worker at one time."""
+    service: ServiceEstimate = field(default_factory=ServiceEstimate)
+    by_kind: dict[int, ServiceEstimate] = field(default_factory=dict)
+    """Service times by kind of node, where there are several kinds."""
+    size: SizeEstimate = field(default_factory=SizeEstimate)
+    setup: SetupStats = field(default_factory=SetupStats)
+    idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
+    last_recycled: int = -(1 << 60)
+    plan: StepPlan = field(default_factory=StepPlan)
+    counts: StepCounts = field(default_factory=StepCounts)
+    times: StepTimes = field(default_factory=StepTimes)
     timeline: list[tuple[int, int]] = field(default_factory=list)
+    """(time, number of workers) at each change."""
+
+
+@dataclass(slots=True)
+class SourceState:
+    """The tasks that come from the user."""
+
+    total: int | None = None
+    taken: int = 0
+    bytes: int = 0
+    size: SizeEstimate = field(default_factory=SizeEstimate)
+    pulling: bool = False
+    """The source was asked and has not answered."""
+    reserved: int = 0
+    """Bytes reserved for what the source has been asked for."""
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class BudgetState:
+    """Bytes held and reserved, against the limit of `SchedulerConfig.budget` (see `credit`)."""
+
+    held: int = 0
+    reserved: int = 0
+    peak: int = 0
+    """The most that was held at one time."""
+    forced: int = 0
+    """Units that ran although they did not fit the budget, because nothing else could free memory."""
+    headroom: list[int] = field(default_factory=list)
+    """For each step, the bytes to leave free for one unit of each later step."""
+    source_headroom: int = 0
+
+    @property
+    def used(self) -> int:
+        """Bytes held and reserved."""
+        return self.held + self.reserved
+
+
+@dataclass(slots=True)
+class SharedPool:
+    """The shared workers, which run any step without workers of its own."""
+
+    workers: dict[int, WorkerRec] = field(default_factory=dict)
+    idle: dict[int, WorkerRec] = field(default_factory=dict)
+    partly_busy: dict[int, WorkerRec] = field(default_factory=dict)
+    """Workers that have work and could take more."""
+    cpu_floor: int = 0
+    memory_floor: int = 0
+    """CPU and memory of the largest shared step: the least that is left to shared workers on each node."""
+    least_cpu: int = 0
+    """CPU of the smallest shared step."""
+    uniform: bool = False
+    """All shared steps need the same, so what a worker holds does not change while it has work."""
+    start_failures: int = 0
+    """Workers in a row that died at their start."""
+    idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
+    available_us: int = 0
+    """Time that workers which have left were ready."""
+    last_recycled: int = -(1 << 60)
+    timeline: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SuspectCounts:
+    """Numbers of suspected units."""
+
+    shared: int = 0
+    """Queued units of shared steps that need a fresh worker."""
+    dedicated: int = 0
+    """The same of steps with workers of their own."""
+    solo: int = 0
+    """Queued units that must run while nothing else runs."""
+    solo_running: int = 0
+
+
+@dataclass(slots=True)
+class LostDataState:
+    """Data that can be lost, and the units that make it again (see `lost_data`)."""
+
+    records: dict[int, DataRec] = field(default_factory=dict)
+    """By id of data: what can be lost, and what that was made from."""
+    rebuilds: dict[int, Unit] = field(default_factory=dict)
+    """Units that make lost data again, by their keys."""
+    fetched: int = 0
+    """Data of tasks that are done, made again or about to be because something else was made from it."""
+    deferred: dict[int, DataRec] = field(default_factory=dict)
+    """Such data that waits until the budget has capacity for it, by its id."""
+    losses: int = 0
+    """Data lost so far."""
+
+
+@dataclass(slots=True)
+class BalanceState:
+    """When the balancer runs, and what it has planned."""
+
+    evidence: int = 0
+    """How often something was learnt that can change a plan (docs/simulator.md lists what counts)."""
+    reason: str = ""
+    """Why a rebalance is due; empty if none is."""
+    done_at: int = 0
+    due_at: int = 0
+    """When to rebalance even if nothing happens."""
+    freed_nodes: list[int] = field(default_factory=list)
+    """Nodes that workers have left while places there are reserved."""
+    plans: int = 0
+    solving: int = 0
+    """Number of the plan that is being made; 0: none is."""
+    problem: Problem | None = None
+    """The problem that it solves."""
+    problem_evidence: int = 0
+    """The evidence on which that was stated."""
+    taking_turns: bool = False
+    """Not every step can have a worker: they share the slots in time."""
+    standing: Standing = field(default_factory=Standing)
+    """Moves of the balancer that stand until there is new evidence."""
+    unblocked_at: int = -1
+    """The evidence with which a step last got a worker because nothing was under way."""
+    forced_at: int = -1
+    """The evidence with which the balancer last ran because nothing was under way."""
+
+
+@dataclass(slots=True)
+class RunEnd:
+    """How far the run has come to its end."""
+
+    draining: bool = False
+    """No new work is taken: a task failed."""
+    stopping: bool = False
+    """Workers leave."""
+    aborted: str = ""
+    finished: bool = False
 
 
 @dataclass(slots=True)
@@ -304,93 +483,25 @@ class State:
     config: SchedulerConfig
     steps: list[StepRec]
     tasks: dict[int, TaskRec] = field(default_factory=dict)
-    workers: dict[int, WorkerRec] = field(default_factory=dict)
-    nodes: dict[int, NodeRec] = field(default_factory=dict)
-    out: list[Command] = field(default_factory=list)
-    now: int = 0
-    next_worker: int = 0
-    next_slice: int = -1
     slices: dict[int, SlicedTask] = field(default_factory=dict)
     """Data that is run in slices."""
-    pieces: dict[int, Piece] = field(default_factory=dict)
-    """By id of data: what can be lost, and what that was made from."""
-    rebuilds: dict[int, Unit] = field(default_factory=dict)
-    """Units that make lost data again, by their keys."""
-    fetched: int = 0
-    """Data of tasks that are done, made again or about to be because something else was made from it."""
-    deferred: dict[int, Piece] = field(default_factory=dict)
-    """Such data that waits until there is room for it, by its id."""
-    losses: int = 0
-    """Data lost so far."""
-    held: int = 0
-    reserved: int = 0
-    peak: int = 0
-    forced: int = 0
-    """Units that ran although they did not fit the budget, because nothing else could free memory."""
-    headroom: list[int] = field(default_factory=list)
-    """For each step, the room to leave for one unit of each step behind it."""
-    source_headroom: int = 0
-    source_size: SizeEstimate = field(default_factory=SizeEstimate)
-    idle_shared: dict[int, WorkerRec] = field(default_factory=dict)
-    part_shared: dict[int, WorkerRec] = field(default_factory=dict)
-    """Shared workers that have work and could take more."""
-    shared: dict[int, WorkerRec] = field(default_factory=dict)
-    shared_floor: int = 0
-    shared_memory_floor: int = 0
-    """CPU and memory of the largest shared step: the least that is left to shared workers on each node."""
-    shared_least: int = 0
-    """CPU of the smallest shared step."""
-    shared_start_failures: int = 0
-    shared_idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
-    uniform: bool = False
-    """All shared steps need the same, so what a worker holds does not change while it has work."""
-    shared_available_us: int = 0
-    shared_timeline: list[tuple[int, int]] = field(default_factory=list)
-    shared_last_recycled: int = -(1 << 60)
-    running: int = 0
-    """Units assigned anywhere."""
-    suspects: int = 0
-    """Suspected units of shared steps that wait for a fresh worker."""
-    dedicated_suspects: int = 0
-    solos: int = 0
-    """Suspects that wait until nothing else runs."""
-    solo_running: int = 0
-    source_total: int | None = None
-    source_taken: int = 0
-    source_bytes: int = 0
-    source_ended: bool = False
-    pulling: bool = False
-    pull_reserved: int = 0
-    """Bytes reserved for what the source has been asked for."""
-    draining: bool = False
-    stopping: bool = False
-    aborted: str = ""
-    finished: bool = False
-    look_wanted: str = ""
-    """Why the balance should be looked at again; empty when it need not be."""
-    looked_at: int = 0
-    freed: list[int] = field(default_factory=list)
-    """Nodes that workers have left while others wait for their room."""
-    solving: int = 0
-    """Number of the plan that is being made; 0: none is."""
-    asked_on: int = 0
-    """The evidence that it is made from."""
-    asked: Problem | None = None
-    """What it is made from."""
-    plans: int = 0
-    look_at: int = 0
-    """When to look at the balance again even if nothing happens."""
+    workers: dict[int, WorkerRec] = field(default_factory=dict)
+    nodes: dict[int, NodeRec] = field(default_factory=dict)
     kinds: dict[tuple[object, ...], int] = field(default_factory=dict)
     """Kinds of nodes by what they are made of."""
-    taking_turns: bool = False
-    evidence: int = 0
-    """How often something was learnt that can change a plan (docs/simulator.md lists what counts)."""
-    standing: Standing = field(default_factory=Standing)
-    """Moves of the balancer that stand until there is new evidence."""
-    way_made_at: int = -1
-    """The evidence with which a step last got a worker because nothing was under way."""
-    unlocked_at: int = -1
-    """The evidence with which the balancer last ran because nothing was under way."""
+    out: list[Command] = field(default_factory=list)
+    now: int = 0
+    running: int = 0
+    """Units assigned."""
+    next_worker: int = 0
+    next_slice: int = -1
+    source: SourceState = field(default_factory=SourceState)
+    budget: BudgetState = field(default_factory=BudgetState)
+    shared: SharedPool = field(default_factory=SharedPool)
+    suspects: SuspectCounts = field(default_factory=SuspectCounts)
+    balance: BalanceState = field(default_factory=BalanceState)
+    lost: LostDataState = field(default_factory=LostDataState)
+    ending: RunEnd = field(default_factory=RunEnd)
     decisions: list[Decision] = field(default_factory=list)
     deaths: int = 0
 

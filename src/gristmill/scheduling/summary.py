@@ -9,19 +9,19 @@ _SHOWN_DECISIONS = 8
 
 
 def snapshot(s: State) -> Snapshot:
-    starting = sum(1 for w in s.shared.values() if w.state is WorkerState.STARTING)
+    starting = sum(1 for w in s.shared.workers.values() if w.state is WorkerState.STARTING)
     return Snapshot(
         now_us=s.now,
         steps=tuple(_step(s, step) for step in s.steps),
         bottleneck=bottleneck(s),
-        held_bytes=s.held,
-        reserved_bytes=s.reserved,
+        held_bytes=s.budget.held,
+        reserved_bytes=s.budget.reserved,
         budget_bytes=s.config.budget,
-        source_taken=s.source_taken,
-        source_total=s.source_total,
-        draining=s.draining,
-        shared_busy=sum(1 for w in s.shared.values() if w.assigned),
-        shared_idle=sum(1 for w in s.shared.values() if w.state is WorkerState.READY and not w.assigned),
+        source_taken=s.source.taken,
+        source_total=s.source.total,
+        draining=s.ending.draining,
+        shared_busy=sum(1 for w in s.shared.workers.values() if w.assigned),
+        shared_idle=sum(1 for w in s.shared.workers.values() if w.state is WorkerState.READY and not w.assigned),
         shared_starting=starting,
         decisions=tuple(s.decisions[-_SHOWN_DECISIONS:]),
     )
@@ -34,7 +34,7 @@ def _step(s: State, step: StepRec) -> StepSnapshot:
         starting = sum(1 for w in workers if w.state is WorkerState.STARTING)
         idle = len(step.workers) - busy - starting
     else:
-        busy = sum(1 for w in s.shared.values() if w.assigned and w.assigned[0].step == step.index)
+        busy = sum(1 for w in s.shared.workers.values() if w.assigned and w.assigned[0].step == step.index)
         idle = starting = 0
     return StepSnapshot(
         name=step.spec.name,
@@ -42,13 +42,13 @@ def _step(s: State, step: StepRec) -> StepSnapshot:
         busy=busy,
         idle=idle,
         starting=starting,
-        queued=step.queued,
-        queued_bytes=step.queued_bytes,
+        queued=step.queue.size,
+        queued_bytes=step.queue.bytes,
         running=step.running,
-        tasks_done=step.tasks_done,
-        items_done=step.items_done,
-        tasks_failed=step.tasks_failed,
-        busy_us=step.busy_us,
+        tasks_done=step.counts.tasks_done,
+        items_done=step.counts.items_done,
+        tasks_failed=step.counts.tasks_failed,
+        busy_us=step.times.busy_us,
         service_us=step.service.service_us(),
         ended=step.ended,
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.credit import has_room, may_resume, suspect_may_start
+from gristmill.scheduling.credit import fits_budget, may_resume, suspect_may_start
 from gristmill.scheduling.dispatch import is_set_up, may_run
-from gristmill.scheduling.placement import Placement, Room
+from gristmill.scheduling.placement import Capacity, Placement
 from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
 from gristmill.scheduling.workers import drain, put_back_suspended, start, stop_if_drained
 
@@ -32,18 +32,18 @@ def _start_somewhere(s: State, step: StepRec) -> bool:
     if not places:
         return False
     node, placement = next((x for x in places if _may_fill(s, step, *x)), places[0])
-    s.standing.fill(s.evidence, (step.index, node.id, placement))
+    s.balance.standing.fill(s.balance.evidence, (step.index, node.id, placement))
     start(s, node, step, placement)
     return True
 
 
 def _free_places(s: State, step: StepRec) -> list[tuple[NodeRec, Placement]]:
     nodes = (node for node in s.nodes.values() if is_set_up(node, step))
-    return [(node, placement) for node in nodes if (placement := node.room.find(step.spec)) is not None]
+    return [(node, placement) for node in nodes if (placement := node.free.find(step.spec)) is not None]
 
 
 def _may_fill(s: State, step: StepRec, node: NodeRec, placement: Placement) -> bool:
-    return s.standing.may_fill(s.evidence, (step.index, node.id, placement))
+    return s.balance.standing.may_fill(s.balance.evidence, (step.index, node.id, placement))
 
 
 def take_turns(s: State, active: list[StepRec]) -> None:
@@ -64,18 +64,18 @@ def take_turns(s: State, active: list[StepRec]) -> None:
                 if _could_make_room(s, other, w):
                     s.decide(f"{step.spec.name}: its turn; a worker of {other.spec.name} is idle and makes room")
                     if w.state is WorkerState.READY:
-                        s.standing.vacate(s.evidence, (other.index, w.node, w.placement))
-                    _leave(s, w)
+                        s.balance.standing.vacate(s.balance.evidence, (other.index, w.node, w.placement))
+                    _let_go(s, w)
         return
 
 
-def _leave(s: State, w: WorkerRec) -> None:
+def _let_go(s: State, w: WorkerRec) -> None:
     put_back_suspended(s, w)
     drain(s, w)
     stop_if_drained(s, w)
 
 
-def make_way(s: State) -> bool:
+def unblock_step(s: State) -> bool:
     """Give a worker to the step furthest downstream whose work may start and that has none for it.
 
     A worker in which a suspected unit is suspended takes no other work, so it does not count. For use when nothing is
@@ -83,7 +83,7 @@ def make_way(s: State) -> bool:
     changed.
     """
     for step in reversed(s.steps):
-        if not step.dedicated or not step.queued or not may_run(s, step) or not has_room(s, step):
+        if not step.dedicated or not step.queue.size or not may_run(s, step) or not fits_budget(s, step):
             continue
         if any(w.is_open for w in staying(step)):
             continue
@@ -91,23 +91,23 @@ def make_way(s: State) -> bool:
             _note_stall(s)
             return _start_somewhere(s, step)
         for node in s.nodes.values():
-            placement = Room(node.cpu, node.memory, node.room.gpu_memory).find(step.spec)
+            placement = Capacity(node.cpu, node.memory, node.free.gpu_memory).find(step.spec)
             if placement is None or not is_set_up(node, step):
                 continue
             _note_stall(s)
             s.decide(f"{step.spec.name}: nothing else can run; the workers on node {node.id} make room")
-            step.promised.append((node.id, placement))
-            step.promised_on = s.evidence
+            step.plan.reserved.append((node.id, placement))
+            step.plan.reserved_on = s.balance.evidence
             for w in [w for w in s.workers.values() if w.step is not None and w.node == node.id]:
-                _leave(s, w)
+                _let_go(s, w)
             return True
     return False
 
 
 def _note_stall(s: State) -> None:
     """Count as evidence that nothing is under way. A second time it is only if something was learnt in between."""
-    s.evidence += s.way_made_at != s.evidence
-    s.way_made_at = s.evidence
+    s.balance.evidence += s.balance.unblocked_at != s.balance.evidence
+    s.balance.unblocked_at = s.balance.evidence
 
 
 def _could_make_room(s: State, step: StepRec, w: WorkerRec) -> bool:
@@ -118,16 +118,16 @@ def _could_make_room(s: State, step: StepRec, w: WorkerRec) -> bool:
         return True
     if any(may_resume(s, step, unit) for unit in w.suspended.values()):
         return False  # its step would need a worker again at once
-    if not s.standing.may_vacate(s.evidence, (step.index, w.node, w.placement)):
+    if not s.balance.standing.may_vacate(s.balance.evidence, (step.index, w.node, w.placement)):
         return False  # it was given its place on the same evidence
-    return not (step.queued and has_room(s, step, rebuilds=not w.has_suspect))
+    return not (step.queue.size and fits_budget(s, step, rebuilds=not w.has_suspect))
 
 
 def _waits_for_turn(s: State, step: StepRec) -> bool:
     return (
-        step.queued > 0
+        step.queue.size > 0
         and not staying(step)
-        and has_room(s, step)
+        and fits_budget(s, step)
         and any(is_set_up(node, step) for node in s.nodes.values())
     )
 
@@ -137,7 +137,7 @@ def turn_due(s: State) -> bool:
     starved = [x for x in s.steps if x.dedicated and not x.workers and may_run(s, x) and _waits_for_turn(s, x)]
     if not starved:
         return False
-    if any(node.room.find(step.spec) for step in starved for node in s.nodes.values()):
+    if any(node.free.find(step.spec) for step in starved for node in s.nodes.values()):
         return True
     return any(_could_make_room(s, step, w) for step in s.steps if step.dedicated for w in step.workers.values())
 
@@ -151,7 +151,7 @@ def refresh_for_suspects(s: State) -> None:
             continue
         if not step.workers:
             continue
-        s.evidence += 1
+        s.balance.evidence += 1
         if _start_somewhere(s, step):
             continue
         s.decide(f"{step.spec.name}: a worker is replaced, to try a suspected task in a fresh one")

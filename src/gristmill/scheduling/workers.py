@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gristmill.scheduling.commands import Abort, Cancel, KillWorker, StartWorker, StopWorker
-from gristmill.scheduling.dispatch import can_host, free_for_shared, may_run, shared_wanted, update_hunger
+from gristmill.scheduling.dispatch import can_host, free_for_shared, may_run, shared_wanted, update_accepting
 from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDied, WorkerLeft, WorkerReady
 from gristmill.scheduling.failures import units_lost
-from gristmill.scheduling.lost_data.recovery import requeue_unblamed
+from gristmill.scheduling.lost_data.recovery import requeue_uncounted
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, unassign
 from gristmill.scheduling.settings import UNIT
@@ -17,65 +17,67 @@ def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -
     w = WorkerRec(s.next_worker, node.id, None if step is None else step.index, placement, s.now)
     s.next_worker += 1
     s.workers[w.id] = w
-    node.room.take(placement)
+    node.free.take(placement)
     if step is None:
-        s.shared[w.id] = w
+        s.shared.workers[w.id] = w
         node.shared_workers += 1
     else:
         step.workers[w.id] = w
-        step.workers_started += 1
+        step.counts.workers_started += 1
     _note_count(s, step)
-    cpu = placement.cpu if step is not None else s.shared_floor
+    cpu = placement.cpu if step is not None else s.shared.cpu_floor
     s.out.append(StartWorker(w.id, node.id, w.step, cpu, placement.gpus, placement.gpu_share))
     return w
 
 
 def start_shared(s: State) -> None:
     """Start shared workers for work that finds none."""
-    if s.stopping or not any(step.queued and not step.dedicated for step in s.steps):
+    if s.ending.stopping or not any(step.queue.size and not step.dedicated for step in s.steps):
         return
     for node in s.nodes.values():
         if _wants_first(s, node):
             start(s, node, None, Placement())
-        if free_for_shared(s, node) >= s.shared_least and not _has_idle(s, node):
-            starting = sum(1 for w in s.shared.values() if w.node == node.id and w.state == WorkerState.STARTING)
+        if free_for_shared(s, node) >= s.shared.least_cpu and not _has_idle(s, node):
+            starting = sum(
+                1 for w in s.shared.workers.values() if w.node == node.id and w.state == WorkerState.STARTING
+            )
             for _ in range(shared_wanted(s, node) - starting):
                 start(s, node, None, Placement())
-    if s.suspects and s.nodes:
-        _freshen(s)
+    if s.suspects.shared and s.nodes:
+        _start_for_suspects(s)
 
 
 def _wants_first(s: State, node: NodeRec) -> bool:
     """There is shared work and nobody for it here. Dedicated workers make room on the CPUs once somebody is."""
     return not node.shared_workers and any(
-        x.queued and not x.dedicated and may_run(s, x) and can_host(node, x) for x in s.steps
+        x.queue.size and not x.dedicated and may_run(s, x) and can_host(node, x) for x in s.steps
     )
 
 
 def _has_idle(s: State, node: NodeRec) -> bool:
-    return any(w.node == node.id and w.is_open for w in s.idle_shared.values())
+    return any(w.node == node.id and w.is_open for w in s.shared.idle.values())
 
 
-def _freshen(s: State) -> None:
+def _start_for_suspects(s: State) -> None:
     """Suspects need fresh workers: start some beyond those that work needs, but not without end."""
     for step in s.steps:
-        if step.dedicated or not step.suspects:
+        if step.dedicated or not step.queue.suspects:
             continue
         nodes = [node for node in s.nodes.values() if can_host(node, step)]
         if not nodes:
             continue  # fresh workers would not help it, and none of the other steps may go for it
-        staying = [w for w in s.shared.values() if w.state <= WorkerState.READY]
+        staying = [w for w in s.shared.workers.values() if w.state <= WorkerState.READY]
         fresh = sum(1 for w in staying if w.is_fresh and any(w.node == node.id for node in nodes))
         room = 4 + sum(4 * node.cpu // UNIT for node in s.nodes.values()) - len(staying)
-        for _ in range(min(len(step.suspects), 4, room) - fresh):
+        for _ in range(min(len(step.queue.suspects), 4, room) - fresh):
             start(s, nodes[0], None, Placement())
-        if room <= 0 and not fresh and len(staying) == len(s.shared):
+        if room <= 0 and not fresh and len(staying) == len(s.shared.workers):
             drain(s, min(staying, key=lambda w: (len(w.assigned) + len(w.suspended), w.id)))
 
 
 def _note_count(s: State, step: StepRec | None) -> None:
-    workers = s.shared if step is None else step.workers
-    timeline = s.shared_timeline if step is None else step.timeline
+    workers = s.shared.workers if step is None else step.workers
+    timeline = s.shared.timeline if step is None else step.timeline
     n = sum(1 for w in workers.values() if w.state <= WorkerState.READY)
     if timeline and timeline[-1][0] == s.now:
         timeline.pop()
@@ -94,10 +96,10 @@ def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
     if w.step is not None:
         _learn_setup(s, s.steps[w.step], e.setup_us)
     else:
-        s.shared_start_failures = 0
-    update_hunger(s, w)
+        s.shared.start_failures = 0
+    update_accepting(s, w)
     if w.replaces is not None and w.replaces in s.workers:
-        s.evidence += 1
+        s.balance.evidence += 1
         drain(s, s.workers[w.replaces])
 
 
@@ -106,24 +108,22 @@ def step_set_up(s: State, w: WorkerRec, e: StepSetUp) -> None:
     if e.step in w.hosts:
         w.hosts[e.step] = True
     w.head_since = s.now
-    update_hunger(s, w)
+    update_accepting(s, w)
 
 
 def _learn_setup(s: State, step: StepRec, setup_us: int) -> None:
-    step.setups += 1
-    step.setup_us = setup_us if step.setups == 1 else step.setup_us + (setup_us - step.setup_us) // min(step.setups, 8)
-    s.evidence += step.setups == 1
-    step.setup_failures = step.setup_kills = 0
+    step.setup.add(setup_us)
+    s.balance.evidence += step.setup.count == 1
 
 
 def setup_failed(s: State, w: WorkerRec, e: SetupFailed) -> None:
     step = s.steps[e.step]
-    step.setup_failures += 1
-    s.evidence += 1
+    step.setup.failures += 1
+    s.balance.evidence += 1
     if w.step is None:
         give_back(s, w, e.step)
-    if step.setup_failures >= s.config.setup_attempts:
-        stop_run(s, f"setup of '{step.spec.name}' failed {step.setup_failures} times. The last error was:\n{e.error}")
+    if step.setup.failures >= s.config.setup_attempts:
+        stop_run(s, f"setup of '{step.spec.name}' failed {step.setup.failures} times. The last error was:\n{e.error}")
 
 
 def give_back(s: State, w: WorkerRec, index: int) -> None:
@@ -136,11 +136,11 @@ def give_back(s: State, w: WorkerRec, index: int) -> None:
     for unit in reversed(mine):
         unassign(s, w, unit)
         unit.avoid = w.id
-        requeue_unblamed(s, step, unit)
+        requeue_uncounted(s, step, unit)
     if w.hosts.pop(index, None) is not None and w.state <= WorkerState.READY:
         step.hosts -= 1
     w.head_since = s.now
-    update_hunger(s, w)
+    update_accepting(s, w)
     stop_if_drained(s, w)
 
 
@@ -151,10 +151,10 @@ def put_back_suspended(s: State, w: WorkerRec) -> None:
         del w.suspended[unit.key]
         step.suspended -= 1
         s.out.append(Cancel(w.id, unit.key))
-        requeue_unblamed(s, step, unit)
+        requeue_uncounted(s, step, unit)
 
 
-def unlock(s: State) -> bool:
+def put_back_stuck(s: State) -> bool:
     """Nothing runs or starts: what is suspended in draining workers may hold the very room that it waits for.
 
     What is suspended on a node that has become too small for it goes elsewhere; True if something did.
@@ -168,7 +168,7 @@ def unlock(s: State) -> bool:
             stop_if_drained(s, w)
         elif w.suspended and _is_outgrown(s, w):
             put_back_suspended(s, w)
-            update_hunger(s, w)
+            update_accepting(s, w)
             moved = True
     return moved
 
@@ -188,7 +188,7 @@ def drain(s: State, w: WorkerRec) -> None:
     starting = w.state is WorkerState.STARTING
     _count_out(s, w)
     w.state = WorkerState.DRAINING
-    update_hunger(s, w)
+    update_accepting(s, w)
     _note_count(s, None if w.step is None else s.steps[w.step])
     if starting:
         stop(s, w, now=True)
@@ -211,7 +211,7 @@ def _count_out(s: State, w: WorkerRec) -> None:
 def stop(s: State, w: WorkerRec, now: bool = False) -> None:
     _count_out(s, w)
     w.state = WorkerState.STOPPING
-    update_hunger(s, w)
+    update_accepting(s, w)
     s.out.append(StopWorker(w.id, now))
 
 
@@ -224,24 +224,24 @@ def gone(s: State, w: WorkerRec, e: WorkerLeft) -> None:
 def left(s: State, w: WorkerRec) -> None:
     """A worker is gone; whatever it occupied is free."""
     expected = w.state >= WorkerState.DRAINING
-    s.evidence += not expected
+    s.balance.evidence += not expected
     del s.workers[w.id]
     _count_out(s, w)
     w.state = WorkerState.STOPPING
-    update_hunger(s, w)
+    update_accepting(s, w)
     worked = s.now - w.ready_at if w.ready_at >= 0 else 0
     node = s.nodes.get(w.node)
     if node is not None:
-        node.room.give(w.placement)
+        node.free.give(w.placement)
         node.shared_workers -= w.step is None
     if w.step is None:
-        del s.shared[w.id]
-        s.shared_available_us += worked
+        del s.shared.workers[w.id]
+        s.shared.available_us += worked
         _note_count(s, None)
     else:
         step = s.steps[w.step]
         del step.workers[w.id]
-        step.available_us += worked
+        step.times.available_us += worked
         _note_count(s, step)
     if w.being_replaced:
         for other in s.workers.values():
@@ -249,11 +249,11 @@ def left(s: State, w: WorkerRec) -> None:
                 other.replaces = None
     elif w.replaces is not None and w.replaces in s.workers:
         s.workers[w.replaces].being_replaced = False
-        s.look_wanted = s.look_wanted or "a worker stays because its replacement left"
-    if expected and any(step.promised for step in s.steps):
-        s.freed.append(w.node)
+        s.balance.reason = s.balance.reason or "a worker stays because its replacement left"
+    if expected and any(step.plan.reserved for step in s.steps):
+        s.balance.freed_nodes.append(w.node)
     else:
-        s.look_wanted = s.look_wanted or "a worker left"
+        s.balance.reason = s.balance.reason or "a worker left"
 
 
 def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
@@ -261,20 +261,20 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
         left(s, w)
         return
     s.deaths += 1
-    s.evidence += 1
+    s.balance.evidence += 1
     cause = w.kill_cause or e.cause
     starting = w.state is WorkerState.STARTING
     idle = not w.assigned and not w.suspended
     units_lost(s, w, cause, e.running, e.detail)
     left(s, w)
     setting_up = e.setting_up if e.setting_up is not None else (w.step if starting else None)
-    if cause.blames_nobody:
+    if cause.is_no_fault:
         return
     if setting_up is not None:
         _died_in_setup(s, s.steps[setting_up], cause, e.detail)
     elif starting:
-        s.shared_start_failures += 1
-        if s.shared_start_failures >= s.config.isolated_kills:
+        s.shared.start_failures += 1
+        if s.shared.start_failures >= s.config.isolated_kills:
             stop_run(s, f"workers do not survive their start: the last one {_how(cause, e.detail)}")
     elif idle:
         _died_idle(s, w, cause, e.detail)
@@ -283,8 +283,8 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
 def _died_idle(s: State, w: WorkerRec, cause: Death, detail: str) -> None:
     """A worker died that had nothing to do: others will take its place, but not without end."""
     step = None if w.step is None else s.steps[w.step]
-    deaths = s.shared_idle_deaths if step is None else step.idle_deaths
-    done = sum(x.units_done for x in (s.steps if step is None else [step]))
+    deaths = s.shared.idle_deaths if step is None else step.idle_deaths
+    done = sum(x.counts.units_done for x in (s.steps if step is None else [step]))
     deaths.count = 1 if done != deaths.units_done else deaths.count + 1
     deaths.units_done = done
     if deaths.count >= s.config.isolated_kills:
@@ -299,11 +299,11 @@ def _how(cause: Death, detail: str) -> str:
 
 
 def _died_in_setup(s: State, step: StepRec, cause: Death, detail: str) -> None:
-    if cause.is_own_doing:
-        step.setup_failures += 1
+    if cause.is_own_fault:
+        step.setup.failures += 1
     else:
-        step.setup_kills += 1
-    if step.setup_failures >= s.config.setup_attempts or step.setup_kills >= s.config.isolated_kills:
+        step.setup.kills += 1
+    if step.setup.failures >= s.config.setup_attempts or step.setup.kills >= s.config.isolated_kills:
         stop_run(s, f"no worker survives the setup of '{step.spec.name}': the last one {_how(cause, detail)}")
 
 
@@ -318,7 +318,7 @@ def kill(s: State, w: WorkerRec, cause: Death) -> None:
     """End a worker by force. What it has stays with it until it is known to be dead."""
     w.kill_cause = cause
     s.out.append(KillWorker(w.id))
-    update_hunger(s, w)
+    update_accepting(s, w)
 
 
 def _is_overdue(s: State, w: WorkerRec) -> bool:
@@ -344,21 +344,21 @@ def recycle(s: State) -> None:
             limits = [(s.steps[i].spec.lifetime_us, s.steps[i].spec.restart_interval_us) for i in w.aging]
             limits.append((s.config.shared_lifetime_us, s.config.shared_restart_interval_us))
             lifetime, interval = min(((age, every) for age, every in limits if age is not None), default=(None, 0))
-            since = s.shared_last_recycled
+            since = s.shared.last_recycled
         else:
             lifetime = step.spec.lifetime_us
             since, interval = step.last_recycled, step.spec.restart_interval_us
         if lifetime is None or s.now - w.ready_at < lifetime or s.now - since < interval:
             continue
         node = s.nodes[w.node]
-        place = Placement() if step is None else node.room.find(step.spec)
+        place = Placement() if step is None else node.free.find(step.spec)
         if step is not None and place is None and any(x.state is not WorkerState.READY for x in step.workers.values()):
             continue
-        s.evidence += 1
+        s.balance.evidence += 1
         who = "a shared worker" if step is None else f"a worker of {step.spec.name}"
         w.being_replaced = True
         if step is None:
-            s.shared_last_recycled = s.now
+            s.shared.last_recycled = s.now
         else:
             step.last_recycled = s.now
         if step is None and w.is_idle and not w.suspended:
@@ -374,13 +374,13 @@ def recycle(s: State) -> None:
 
 def stop_run(s: State, reason: str) -> None:
     """End the run now: everything that is not done is cancelled."""
-    if s.stopping:
+    if s.ending.stopping:
         return
     if reason:
-        s.aborted = reason
+        s.ending.aborted = reason
         s.out.append(Abort(reason))
-    s.stopping = True
-    s.source_ended = True
+    s.ending.stopping = True
+    s.source.ended = True
     pull_answered(s)
     for w in s.workers.values():
         units = [*w.assigned, *w.suspended.values()]

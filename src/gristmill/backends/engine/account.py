@@ -111,25 +111,25 @@ class RunAccount:
 
     def _step(self, state: State, rec: StepRec, stages: list[StageStats]) -> StepStats:
         first = stages[0]
-        first.tasks_in = rec.tasks_in
-        first.tasks_cancelled = rec.tasks_cancelled
+        first.tasks_in = rec.counts.tasks_in
+        first.tasks_cancelled = rec.counts.tasks_cancelled
         # Slices of a task that failed count above one by one, the task itself only if none of it got through.
-        first.tasks_failed = min(first.tasks_failed, rec.tasks_failed)
-        first.tasks_done = rec.tasks_done + rec.tasks_failed - first.tasks_failed
-        stages[-1].tasks_out = rec.outputs
-        available = rec.available_us if rec.dedicated else state.shared_available_us
-        timeline = rec.timeline if rec.dedicated else state.shared_timeline
+        first.tasks_failed = min(first.tasks_failed, rec.counts.tasks_failed)
+        first.tasks_done = rec.counts.tasks_done + rec.counts.tasks_failed - first.tasks_failed
+        stages[-1].tasks_out = rec.counts.outputs
+        available = rec.times.available_us if rec.dedicated else state.shared.available_us
+        timeline = rec.timeline if rec.dedicated else state.shared.timeline
         return StepStats(
             name=self.plan.steps[rec.index].name,
             stages=stages,
-            units=rec.units_done,
-            busy_share=min(1.0, rec.busy_us / available) if available else 0.0,
-            service_s_mean=rec.busy_us / 1e6 / rec.tasks_done if rec.tasks_done else 0.0,
-            service_s_max=rec.service_max_us / 1e6,
-            queue_s_mean=rec.queue_us / 1e6 / rec.tasks_in if rec.tasks_in else 0.0,
-            queue_s_max=rec.queue_max_us / 1e6,
+            units=rec.counts.units_done,
+            busy_share=min(1.0, rec.times.busy_us / available) if available else 0.0,
+            service_s_mean=rec.times.busy_us / 1e6 / rec.counts.tasks_done if rec.counts.tasks_done else 0.0,
+            service_s_max=rec.times.service_max_us / 1e6,
+            queue_s_mean=rec.times.queue_us / 1e6 / rec.counts.tasks_in if rec.counts.tasks_in else 0.0,
+            queue_s_max=rec.times.queue_max_us / 1e6,
             workers=[(at / 1e6, n) for at, n in timeline],
-            workers_started=rec.workers_started,
+            workers_started=rec.counts.workers_started,
             peak_worker_bytes=self.peak_worker_bytes[rec.index],
         )
 

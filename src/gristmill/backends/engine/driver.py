@@ -227,7 +227,7 @@ class Driver(ABC):
             w.outbox.append((ToWorker.RESUME, x.unit))
 
     def _release(self, x: c.Release) -> None:
-        stopping = self.scheduler.state.stopping
+        stopping = self.scheduler.state.ending.stopping
         for t in x.tasks:
             self.account.released(t)
             self.reports.errors.pop(t, None)
@@ -275,7 +275,7 @@ class Driver(ABC):
     def _take_from_source(self) -> bool:
         """Tell what the source gave, if it is time; whether there is something to tell."""
         events = self.reports.events
-        if self.source.asked and self.scheduler.state.source_ended:
+        if self.source.asked and self.scheduler.state.source.ended:
             self.source.asked = 0  # the run ends early: nobody waits for an answer any more
             events.append(e.SourceEnded())
             return True
@@ -324,7 +324,7 @@ class Driver(ABC):
             failures=self.account.failures,
             failures_total=self.account.failures_total,
             decisions=list(s.decisions),
-            peak_bytes_in_flight=s.peak,
+            peak_bytes_in_flight=s.budget.peak,
             budget_bytes=s.config.budget,
             peak_memory_bytes=self.memory_peak,
             worker_deaths=s.deaths,

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gristmill.scheduling.lost_data.records import Piece
+from gristmill.scheduling.lost_data.records import DataRec
 from gristmill.scheduling.lost_data.recovery import waits_for
 from gristmill.scheduling.state import State, TaskState
 
 
-def check_lineage(s: State) -> None:
+def check_lost_data(s: State) -> None:
     """Raise `AssertionError` naming the first broken invariant."""
-    children = Counter(id(piece.parent) for piece in s.pieces.values() if piece.parent is not None)
-    makes = Counter(id(x) for u in s.rebuilds.values() if u.rebuild is not None for x in u.rebuild.wanted.values())
-    live = {t.data for t in s.tasks.values() if t.id not in s.rebuilds}
-    for data, piece in s.pieces.items():
+    children = Counter(id(piece.parent) for piece in s.lost.records.values() if piece.parent is not None)
+    makes = Counter(id(x) for u in s.lost.rebuilds.values() if u.rebuild is not None for x in u.rebuild.wanted.values())
+    live = {t.data for t in s.tasks.values() if t.id not in s.lost.rebuilds}
+    for data, piece in s.lost.records.items():
         assert piece.data == data, f"data {piece.data} is noted as {data}"
         assert piece.children == children[id(piece)], f"data {data}: what was made from it is miscounted"
-        assert piece.parent is None or s.pieces.get(piece.parent.data) is piece.parent, f"data {data} has no origin"
+        assert piece.parent is None or s.lost.records.get(piece.parent.data) is piece.parent, (
+            f"data {data} has no origin"
+        )
         assert piece.live == (data in live), f"data {data} is noted as {'live' if piece.live else 'done'} and is not"
         assert piece.live or piece.children or piece.rebuilds, f"data {data} is kept for nothing"
         assert not (piece.there and piece.released), f"data {data} was released and counts as there"
@@ -26,18 +28,18 @@ def check_lineage(s: State) -> None:
         assert not piece.released or not (piece.live or kept), f"data {data} was released and is needed"
         if piece.stalled:
             assert not piece.there, f"units wait for data {data}, which is there"
-            assert piece.coming or data in s.deferred, f"units wait for data {data}, which nobody makes"
+            assert piece.coming or data in s.lost.deferred, f"units wait for data {data}, which nobody makes"
         makers = makes[id(piece)]
         assert makers == piece.coming, f"data {data} is made again {makers} times at once"
         if piece.fetched and piece.coming:
             _assert_not_held_up(s, piece)
-    fetched = sum(piece.fetched for piece in s.pieces.values())
-    assert s.fetched == fetched, f"{s.fetched} pieces of data fetched, {fetched} found"
+    fetched = sum(piece.fetched for piece in s.lost.records.values())
+    assert s.lost.fetched == fetched, f"{s.lost.fetched} pieces of data fetched, {fetched} found"
     _check_rebuilds(s)
     _check_stalled(s)
 
 
-def _assert_not_held_up(s: State, piece: Piece) -> None:
+def _assert_not_held_up(s: State, piece: DataRec) -> None:
     """Fetched data is made from data that exists or is made again; deferred data would wait for it in turn."""
     data, origin = piece.data, piece.parent
     while origin is not None and waits_for(piece, origin):
@@ -46,7 +48,7 @@ def _assert_not_held_up(s: State, piece: Piece) -> None:
 
 
 def _check_rebuilds(s: State) -> None:
-    for key, unit in s.rebuilds.items():
+    for key, unit in s.lost.rebuilds.items():
         rebuild = unit.rebuild
         assert rebuild is not None and unit.key == key and key in s.tasks, f"unit {key} makes nothing again"
         assert unit in rebuild.parent.rebuilds, f"unit {key} is not known to what it makes something of"
@@ -55,24 +57,24 @@ def _check_rebuilds(s: State) -> None:
             f"unit {key} makes nothing again"
         )
     for step in s.steps:
-        found = sum(unit.step == step.index for unit in s.rebuilds.values())
-        assert step.rebuilds == found, f"step {step.index}: units that make data again are miscounted"
+        found = sum(unit.step == step.index for unit in s.lost.rebuilds.values())
+        assert step.queue.rebuilds == found, f"step {step.index}: units that make data again are miscounted"
 
 
 def _check_stalled(s: State) -> None:
-    lacking = Counter(id(unit) for piece in s.pieces.values() for unit in piece.stalled)
+    lacking = Counter(id(unit) for piece in s.lost.records.values() for unit in piece.stalled)
     for step in s.steps:
-        for key, unit in step.stalled.items():
+        for key, unit in step.queue.stalled.items():
             assert unit.key == key, f"unit {unit.key} waits as {key}"
             assert unit.missing == lacking[id(unit)] > 0, f"unit {key} waits for {unit.missing} pieces of data"
-        found = sum(len(unit.tasks) for unit in step.stalled.values())
-        assert step.stalled_tasks == found, f"step {step.index}: stalled tasks are miscounted"
-        for unit in (*step.retries, *step.suspects):
+        found = sum(len(unit.tasks) for unit in step.queue.stalled.values())
+        assert step.queue.stalled_tasks == found, f"step {step.index}: stalled tasks are miscounted"
+        for unit in (*step.queue.retries, *step.queue.suspects):
             _assert_there(s, unit.tasks[0].data)
-        for t in step.queue:
+        for t in step.queue.tasks:
             _assert_there(s, t.data)
 
 
 def _assert_there(s: State, data: int) -> None:
-    piece = s.pieces.get(data)
+    piece = s.lost.records.get(data)
     assert piece is None or piece.there, f"data {data} is gone and its task waits as if it were not"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
+class DataRec:
     """The data of one task that can be lost, or from which such data was made."""
 
     data: int
@@ -20,7 +20,7 @@ class Piece:
     step: int
     """The step that takes it."""
     losable: bool
-    parent: Piece | None = None
+    parent: DataRec | None = None
     """What it was made from by the step before; None: it cannot be made again."""
     start: int = 0
     stop: int = 0
@@ -56,10 +56,10 @@ class Piece:
 class Rebuild:
     """What a unit that makes lost data again is for."""
 
-    parent: Piece
+    parent: DataRec
     start: int
     stop: int
-    wanted: dict[int, Piece] = field(default_factory=dict)
+    wanted: dict[int, DataRec] = field(default_factory=dict)
     """By position, what has not been delivered yet."""
     asked: list[int] = field(default_factory=list)
     """Positions that its worker was told and has not delivered, ascending."""

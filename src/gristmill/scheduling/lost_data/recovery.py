@@ -15,7 +15,7 @@ from gristmill.scheduling.credit import hold
 from gristmill.scheduling.dispatch import count_suspects
 from gristmill.scheduling.events import Output
 from gristmill.scheduling.lost_data.lineage import end_rebuild, settle
-from gristmill.scheduling.lost_data.records import Piece, Rebuild
+from gristmill.scheduling.lost_data.records import DataRec, Rebuild
 from gristmill.scheduling.progress import give_up
 from gristmill.scheduling.state import Move, State, StepRec, TaskRec, TaskState, Unit
 
@@ -25,26 +25,26 @@ def requeue(s: State, step: StepRec, unit: Unit) -> None:
     if unit.rebuild is not None and not unit.rebuild.wanted:
         _drop(s, unit, "")  # all that was wanted is there
         return
-    if s.pieces:
-        missing = [x for t in unit.tasks if (x := s.pieces.get(t.data)) is not None and not x.there]
+    if s.lost.records:
+        missing = [x for t in unit.tasks if (x := s.lost.records.get(t.data)) is not None and not x.there]
         if missing:
             _stall_part(s, step, unit, missing)
             return
     unit.bytes = sum(t.bytes for t in unit.tasks)
     unit.part_us = 0
-    step.queued += len(unit.tasks)
-    step.queued_bytes += unit.bytes
+    step.queue.size += len(unit.tasks)
+    step.queue.bytes += unit.bytes
     for t in unit.tasks:
         t.queued_at = s.now
     if unit.isolated:
-        step.suspects.append(unit)
+        step.queue.suspects.append(unit)
         count_suspects(s, step, 1)
-        s.solos += unit.solo
+        s.suspects.solo += unit.solo
     else:
-        step.retries.appendleft(unit)
+        step.queue.retries.appendleft(unit)
 
 
-def requeue_unblamed(s: State, step: StepRec, unit: Unit) -> None:
+def requeue_uncounted(s: State, step: StepRec, unit: Unit) -> None:
     """A unit goes back to its queue as if this attempt had not been."""
     for t in unit.tasks:
         t.move(Move.LOST)
@@ -52,7 +52,7 @@ def requeue_unblamed(s: State, step: StepRec, unit: Unit) -> None:
     requeue(s, step, unit)
 
 
-def _stall_part(s: State, step: StepRec, unit: Unit, missing: list[Piece]) -> None:
+def _stall_part(s: State, step: StepRec, unit: Unit, missing: list[DataRec]) -> None:
     """Only those of a batch that lack their data wait for it, unless it must stay together."""
     if len(unit.tasks) == 1 or unit.isolated or unit.chunks:
         stall(s, step, unit, missing)
@@ -66,11 +66,11 @@ def _stall_part(s: State, step: StepRec, unit: Unit, missing: list[Piece]) -> No
         stall(s, step, Unit(step.index, [t], loose=True), [piece])
 
 
-def stall(s: State, step: StepRec, unit: Unit, missing: Sequence[Piece]) -> None:
+def stall(s: State, step: StepRec, unit: Unit, missing: Sequence[DataRec]) -> None:
     """A unit that is in no queue waits for lost data."""
     unit.missing = len(missing)
-    step.stalled[unit.key] = unit
-    step.stalled_tasks += len(unit.tasks)
+    step.queue.stalled[unit.key] = unit
+    step.queue.stalled_tasks += len(unit.tasks)
     for piece in missing:
         piece.stalled.append(unit)
     for piece in missing:
@@ -79,12 +79,12 @@ def stall(s: State, step: StepRec, unit: Unit, missing: Sequence[Piece]) -> None
 
 def _unstall(s: State, unit: Unit) -> StepRec:
     step = s.steps[unit.step]
-    del step.stalled[unit.key]
-    step.stalled_tasks -= len(unit.tasks)
+    del step.queue.stalled[unit.key]
+    step.queue.stalled_tasks -= len(unit.tasks)
     return step
 
 
-def want(s: State, piece: Piece) -> None:
+def want(s: State, piece: DataRec) -> None:
     """Have lost data made again, unless it is already."""
     if piece.there or not piece.stalled:
         return
@@ -96,17 +96,17 @@ def want(s: State, piece: Piece) -> None:
         forget(s, piece, piece.hopeless or "nothing is left that it could be made from")
         return
     if not piece.live and not piece.fetched:
-        if not _has_room_to_fetch(s) and not _is_needed_by_fetched(piece):
-            s.deferred[piece.data] = piece
+        if not _may_fetch(s) and not _is_needed_by_fetched(piece):
+            s.lost.deferred[piece.data] = piece
             return
         piece.fetched = True
-        s.fetched += 1
+        s.lost.fetched += 1
     piece.coming = True
     _make_from(s, piece, parent)
     _fetch_origin(s, piece)
 
 
-def _make_from(s: State, piece: Piece, parent: Piece) -> None:
+def _make_from(s: State, piece: DataRec, parent: DataRec) -> None:
     """Add lost data to a unit that makes such data again and has not begun, or queue a new unit."""
     for unit in parent.rebuilds:
         rebuild = unit.rebuild
@@ -119,28 +119,28 @@ def _make_from(s: State, piece: Piece, parent: Piece) -> None:
     s.next_slice -= 1
     s.tasks[t.id] = t
     unit = Unit(step.index, [t], rebuild=Rebuild(parent, piece.start, piece.stop, {piece.position: piece}))
-    s.rebuilds[t.id] = unit
+    s.lost.rebuilds[t.id] = unit
     parent.rebuilds.append(unit)
     step.live += 1
-    step.rebuilds += 1
+    step.queue.rebuilds += 1
     if step.ended or (step.dedicated and not step.workers):
         step.ended = False
-        s.look_wanted = s.look_wanted or f"{step.spec.name} has lost data to make again"
+        s.balance.reason = s.balance.reason or f"{step.spec.name} has lost data to make again"
     requeue(s, step, unit)
 
 
 def fetch_deferred(s: State) -> None:
     """Go on with what had to wait because making it again takes room."""
-    while s.deferred and _has_room_to_fetch(s):
-        want(s, s.deferred.popitem()[1])
+    while s.lost.deferred and _may_fetch(s):
+        want(s, s.lost.deferred.popitem()[1])
 
 
-def _has_room_to_fetch(s: State) -> bool:
+def _may_fetch(s: State) -> bool:
     """Data of tasks that are done takes room beyond what is held; one chain of it at a time may always be made."""
-    return not s.fetched or s.held + s.reserved <= s.config.budget
+    return not s.lost.fetched or s.budget.used <= s.config.budget
 
 
-def _is_needed_by_fetched(piece: Piece) -> bool:
+def _is_needed_by_fetched(piece: DataRec) -> bool:
     """Whether fetched data is made from this piece, directly or through other lost data."""
     return any(
         unit.rebuild is not None and any(x.fetched or _is_needed_by_fetched(x) for x in unit.rebuild.wanted.values())
@@ -148,45 +148,45 @@ def _is_needed_by_fetched(piece: Piece) -> bool:
     )
 
 
-def _fetch_origin(s: State, piece: Piece) -> None:
+def _fetch_origin(s: State, piece: DataRec) -> None:
     """Stop deferring the data that a piece is made from, if it is fetched or fetched data is made from it.
 
     Otherwise the fetched piece waits for deferred data, and the deferred data waits until nothing is fetched.
     """
-    if not s.deferred or not (piece.fetched or _is_needed_by_fetched(piece)):
+    if not s.lost.deferred or not (piece.fetched or _is_needed_by_fetched(piece)):
         return
     origin = piece.parent
     while origin is not None and waits_for(piece, origin):
-        if s.deferred.pop(origin.data, None) is not None:
+        if s.lost.deferred.pop(origin.data, None) is not None:
             want(s, origin)
             return
         piece, origin = origin, origin.parent
 
 
-def waits_for(piece: Piece, origin: Piece) -> bool:
+def waits_for(piece: DataRec, origin: DataRec) -> bool:
     """Whether the unit that makes a piece again waits for its input."""
     return any(
         unit.rebuild is not None and any(x is piece for x in unit.rebuild.wanted.values()) for unit in origin.stalled
     )
 
 
-def arrive(s: State, piece: Piece, o: Output) -> None:
+def arrive(s: State, piece: DataRec, o: Output) -> None:
     """Lost data has been made again: those that wait for it go on."""
     old = piece.data
-    if s.pieces.get(old) is not piece:
+    if s.lost.records.get(old) is not piece:
         s.out.append(Release((o.id,)))  # nobody needs it any more
         return
     t = s.tasks.get(piece.task)
     tasks = [t] if t is not None and t.data == old else []
     if old in s.slices:
-        tasks = [x for x in s.tasks.values() if x.data == old and x.id not in s.rebuilds]
+        tasks = [x for x in s.tasks.values() if x.data == old and x.id not in s.lost.rebuilds]
         s.slices[o.id] = s.slices.pop(old)
     for t in (*tasks, *(unit.tasks[0] for unit in piece.rebuilds)):
         t.data = o.id
     if not piece.released:
         s.out.append(Release((old,)))
-    del s.pieces[old]
-    s.pieces[o.id] = piece
+    del s.lost.records[old]
+    s.lost.records[o.id] = piece
     piece.data, piece.losable = o.id, o.losable
     piece.there, piece.released, piece.coming = True, False, False
     if not piece.live:
@@ -208,12 +208,12 @@ def _wake(s: State, unit: Unit) -> None:
         return
     t = unit.tasks[0]
     t.queued_at = s.now
-    step.queue.appendleft(t)
-    step.queued += 1
-    step.queued_bytes += t.bytes
+    step.queue.tasks.appendleft(t)
+    step.queue.size += 1
+    step.queue.bytes += t.bytes
 
 
-def forget(s: State, piece: Piece, why: str, story: Sequence[str] = ()) -> None:
+def forget(s: State, piece: DataRec, why: str, story: Sequence[str] = ()) -> None:
     """Lost data cannot be made again: the tasks that wait for it are given up, also those for which it is needed."""
     piece.coming = False
     piece.hopeless = why
@@ -227,8 +227,8 @@ def forget(s: State, piece: Piece, why: str, story: Sequence[str] = ()) -> None:
         unit.tasks = [t for t in unit.tasks if t.data != piece.data]
         unit.missing -= 1
         if unit.tasks:
-            step.stalled[unit.key] = unit
-            step.stalled_tasks += len(unit.tasks)
+            step.queue.stalled[unit.key] = unit
+            step.queue.stalled_tasks += len(unit.tasks)
             if not unit.missing:
                 _wake(s, unit)
         for t in guilty:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.placement import Room, gpu_share
+from gristmill.scheduling.placement import Capacity, gpu_share
 from gristmill.scheduling.planning.packing import FOREVER, Crew, Group, Seat, fitting
 from gristmill.scheduling.planning.prices import WHOLE, costs, total
 from gristmill.scheduling.planning.problem import Load, Problem
@@ -27,7 +27,7 @@ class Frame:
         self.have = [0] * len(self.loads)
         self.seen: list[list[tuple[int, int, int]]] = []
         """(delay, service time, number) of the workers that each step has."""
-        self.empty: dict[_RoomKey, tuple[Room, int]] = {}
+        self.empty: dict[_RoomKey, tuple[Capacity, int]] = {}
         """The different nodes as if empty, and how many there are of each."""
         self.groups: list[Group] = []
         self._group(self._sit())

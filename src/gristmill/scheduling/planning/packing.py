@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import NamedTuple
 
-from gristmill.scheduling.placement import Placement, Room, gpu_share
+from gristmill.scheduling.placement import Capacity, Placement, gpu_share
 from gristmill.scheduling.settings import UNIT, StepSpec
 
 FOREVER = 1 << 60
@@ -38,7 +38,7 @@ class Group:
         self,
         kind: int,
         nodes: Sequence[int],
-        room: Room,
+        room: Capacity,
         hands: Hands,
         uses: int,
         opened: bool = False,
@@ -86,7 +86,7 @@ class Group:
         return part
 
 
-def fitting(room: Room, spec: StepSpec) -> int:
+def fitting(room: Capacity, spec: StepSpec) -> int:
     """How many workers of a step fit in a room."""
     if spec.cpu > room.cpu or spec.memory > room.memory:
         return 0
@@ -107,7 +107,7 @@ def fitting(room: Room, spec: StepSpec) -> int:
     )
 
 
-def put(room: Room, spec: StepSpec, n: int) -> list[Placement]:
+def put(room: Capacity, spec: StepSpec, n: int) -> list[Placement]:
     """Take room for so many workers, which must fit."""
     if not spec.uses_gpu:
         room.cpu -= n * spec.cpu
@@ -127,7 +127,7 @@ def less(hands: Hands, code: int) -> Hands:
     return tuple((c, n - (c == code)) for c, n in hands if c != code or n > 1)
 
 
-def victims(room: Room, spec: StepSpec, candidates: Sequence[tuple[int, Seat, int]]) -> tuple[int, ...]:
+def victims(room: Capacity, spec: StepSpec, candidates: Sequence[tuple[int, Seat, int]]) -> tuple[int, ...]:
     """The fewest workers whose leaving makes room for a worker of ``spec`` on their node; none if impossible.
 
     Candidates are (seat's number, seat, workers). What is short decides who goes, and among equals the first.
@@ -168,7 +168,7 @@ def victims(room: Room, spec: StepSpec, candidates: Sequence[tuple[int, Seat, in
     return _many_victims(room, spec, bare, [(code, seat) for code, seat, n in candidates for _ in range(n)])
 
 
-def _many_victims(room: Room, spec: StepSpec, bare: StepSpec, ordered: list[tuple[int, Seat]]) -> tuple[int, ...]:
+def _many_victims(room: Capacity, spec: StepSpec, bare: StepSpec, ordered: list[tuple[int, Seat]]) -> tuple[int, ...]:
     """Empty one GPU after the other, the one that takes the fewest departures first, then free CPUs and memory."""
     left = room.copy()
     rest = list(ordered)
@@ -195,7 +195,7 @@ def _many_victims(room: Room, spec: StepSpec, bare: StepSpec, ordered: list[tupl
     return tuple(gone)
 
 
-def _fewest_on_a_gpu(room: Room, spec: StepSpec, candidates: list[tuple[int, Seat]]) -> list[tuple[int, Seat]]:
+def _fewest_on_a_gpu(room: Capacity, spec: StepSpec, candidates: list[tuple[int, Seat]]) -> list[tuple[int, Seat]]:
     best: list[tuple[int, Seat]] = []
     holders = [x for x in candidates if x[1].placement.gpus]
     for gpu, free in enumerate(room.gpu_free):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gristmill.scheduling.placement import Placement, Room
+from gristmill.scheduling.placement import Capacity, Placement
 from gristmill.scheduling.settings import StepSpec
 
 
@@ -49,7 +49,7 @@ class Site:
 
     id: int
     kind: int
-    room: Room
+    room: Capacity
     closed: frozenset[int] = frozenset()
     """Steps that cannot start workers here yet."""
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gristmill.scheduling.placement import Placement, Room, gpu_share
+from gristmill.scheduling.placement import Capacity, Placement, gpu_share
 from gristmill.scheduling.planning.draft import Draft
 from gristmill.scheduling.planning.frame import Frame
 from gristmill.scheduling.planning.packing import Group, less
@@ -189,13 +189,13 @@ class Search:
         key = (self._sites[k][0], i, state)
         found = self._options.get(key)
         if found is None:
-            found = [o for kept in self._kept(k, i, state) for o in self._with_new(k, i, kept)]
+            found = [o for kept in self._try_start(k, i, state) for o in self._with_new(k, i, kept)]
             found.sort(key=lambda o: (o.leaves, -o.gain, o.workers))
             self._options[key] = found
             self._effort.left -= len(found) >> 2
         return found
 
-    def _kept(self, k: int, i: int, state: _State) -> list[_Option]:
+    def _try_start(self, k: int, i: int, state: _State) -> list[_Option]:
         """Whom to keep. Of those who are as good as each other the first."""
         g = self._sites[k][1]
         options = [_Option(0, 0, 0, 0, state, (), ())]
@@ -309,7 +309,7 @@ class Search:
                     gone[k].append(code)
         draft.groups = []
         for (_, g, node), state, left in zip(self._sites, states, gone, strict=True):
-            room = Room(state.then.cpu, state.then.memory, g.room.gpu_memory, state.then.gpus)
+            room = Capacity(state.then.cpu, state.then.memory, g.room.gpu_memory, state.then.gpus)
             hands = g.hands
             for code in left:
                 hands = less(hands, code)

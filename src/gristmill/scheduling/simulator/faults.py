@@ -23,7 +23,7 @@ class Faults:
     """Times are seconds, shares from 0 to 1. What is 0 does not happen."""
 
     crash_every_s: float = 0.0
-    """A worker crashes, but not over work that is suspected of it: that would rightly convict it."""
+    """A worker crashes, but not over work that is suspected of it: that would rightly fail_task it."""
     kill_every_s: float = 0.0
     """A worker is killed from outside."""
     oom_every_s: float = 0.0
@@ -155,7 +155,7 @@ class Injector:
         self._end(here, Death.CRASHED)
 
     def _is_alone(self, worker: int, w: VirtualWorker) -> bool:
-        """Whether a worker runs a suspected unit: a crash would rightly convict it."""
+        """Whether a worker runs a suspected unit: a crash would rightly fail_task it."""
         known = self.world.scheduler.state.workers.get(worker)
         return (
             known is not None

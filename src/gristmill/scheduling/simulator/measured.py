@@ -25,16 +25,16 @@ def load_of(
 
     Times are means over the whole run. What workers take to start and to leave is known to who starts them.
     """
-    if not state.source_taken or not all(step.tasks_done and step.busy_us for step in state.steps):
+    if not state.source.taken or not all(step.counts.tasks_done and step.times.busy_us for step in state.steps):
         return None
     config = state.config
     usual = config.budget == sum(node.memory for node in nodes) // 4  # then it is so on other nodes too
     return Load(
         tuple(_node(node) for node in nodes),
         tuple(_stage(step) for step in state.steps),
-        state.source_taken,
+        state.source.taken,
         name,
-        input_mb=state.source_bytes / state.source_taken / _MB,
+        input_mb=state.source.bytes / state.source.taken / _MB,
         budget_gb=0.0 if usual else config.budget / GB,
         shared_cpu=True,
         start_s=start_s,
@@ -51,23 +51,23 @@ def _node(node: NodeJoined) -> NodeModel:
 
 def _stage(step: StepRec) -> StageModel:
     spec = step.spec
-    outputs = step.outputs / step.tasks_done
-    dispatches = step.units_done + step.chunks
+    outputs = step.counts.outputs / step.counts.tasks_done
+    dispatches = step.counts.units_done + step.counts.chunks
     return StageModel(
         spec.name,
         spec.cpu / UNIT,
         spec.gpu / UNIT,
-        step.busy_us / step.tasks_done / UNIT,
+        step.times.busy_us / step.counts.tasks_done / UNIT,
         variation(step),
-        max(1, step.setup_us) / UNIT if spec.has_setup else 0.0,
+        max(1, step.setup.mean_us) / UNIT if spec.has_setup else 0.0,
         outputs,
         spec.memory / GB,
         spec.gpu_memory / GB,
-        step.output_bytes / step.outputs / _MB if step.outputs else 0.0,
+        step.counts.output_bytes / step.counts.outputs / _MB if step.counts.outputs else 0.0,
         spec.batch_size,
         spec.workers,
-        ceil(step.outputs / dispatches) if step.chunks else 0,
-        max(0, step.head_us - step.busy_us) / dispatches / UNIT,
+        ceil(step.counts.outputs / dispatches) if step.counts.chunks else 0,
+        max(0, step.times.head_us - step.times.busy_us) / dispatches / UNIT,
     )
 
 
@@ -77,6 +77,6 @@ def variation(step: StepRec) -> float:
     A unit of n tasks varies by n times the variance of one, so the sum of t^2 / n over the units is the sum of the
     squares of the means plus one variance for each unit.
     """
-    mean = step.busy_us / step.tasks_done
-    variance = (step.busy_squares - step.busy_us * mean) / step.units_done
+    mean = step.times.busy_us / step.counts.tasks_done
+    variance = (step.times.busy_squares - step.times.busy_us * mean) / step.counts.units_done
     return sqrt(max(0.0, variance)) / mean
