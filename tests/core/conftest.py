@@ -1,4 +1,4 @@
-"""An environment in which no other cluster of this machine is seen, and whose processes can be told from all others."""
+"""An environment that hides other clusters of this machine, and that marks its processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLES = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_P
 
 
 @pytest.fixture(scope="module")
-def room() -> Iterator[Path]:
+def ray_home() -> Iterator[Path]:
     """Ray's folder and home for the tests of a module. Its path is short: it holds sockets."""
     folder = Path(tempfile.mkdtemp(prefix="gmt-", dir="/tmp"))
     with pytest.MonkeyPatch.context() as patch:
@@ -27,13 +27,13 @@ def room() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def leftovers(room: Path) -> Callable[[], list[str]]:
-    """The processes that name the room in their environment, after they had time to go, and the folders in it."""
+def leftovers(ray_home: Path) -> Callable[[], list[str]]:
+    """Return processes with this home in their environment, after they had time to end, and the folders in the home."""
 
     def find(patience_s: float = 120.0) -> list[str]:
         until = time.monotonic() + patience_s
         while (
-            found := processes_in(room) + [str(path) for path in room.glob("gm-ray-*")]
+            found := processes_in(ray_home) + [str(path) for path in ray_home.glob("gm-ray-*")]
         ) and time.monotonic() < until:
             time.sleep(0.1)
         return found
@@ -43,12 +43,12 @@ def leftovers(room: Path) -> Callable[[], list[str]]:
 
 @pytest.fixture(scope="module")
 def processes() -> Callable[[Path], list[str]]:
-    """The processes whose Ray's folder is this one: pid and command."""
+    """Return the processes whose RAY_TMPDIR is a folder: pid and command."""
     return processes_in
 
 
-def processes_in(room: Path) -> list[str]:
-    mark = f"RAY_TMPDIR={room}".encode()
+def processes_in(ray_home: Path) -> list[str]:
+    mark = f"RAY_TMPDIR={ray_home}".encode()
     found = []
     for process in Path("/proc").iterdir():
         try:

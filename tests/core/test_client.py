@@ -14,8 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gristmill.core import client as client_module
-from gristmill.core import clusters
+from gristmill.core import clusters, head_node
 from gristmill.core.client import RayClient, RayClientError
 
 ray = pytest.importorskip("ray")
@@ -54,10 +53,10 @@ def python(code: str, **changes: str | None) -> subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
-def cluster(room: Path, leftovers: Callable[[], list[str]]) -> Iterator[RayClient]:
-    """A cluster of its own, though the address of a dead one is lying about."""
-    (room / "ray").mkdir()
-    (room / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{free_port()}")
+def cluster(ray_home: Path, leftovers: Callable[[], list[str]]) -> Iterator[RayClient]:
+    """A cluster of its own, although there is the address of a dead one."""
+    (ray_home / "ray").mkdir()
+    (ray_home / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{free_port()}")
     before = ray_variables()
     client = RayClient(num_cpus=2, num_gpus=1, object_store_memory="100MB", resources={"mill": 3})
     with client:
@@ -68,7 +67,7 @@ def cluster(room: Path, leftovers: Callable[[], list[str]]) -> Iterator[RayClien
     assert leftovers(0) == []
 
 
-def test_it_has_what_was_asked_for_and_runs_what_it_is_given(cluster: RayClient) -> None:
+def test_it_has_the_resources_asked_for_and_runs_a_task(cluster: RayClient) -> None:
     ray.init(logging_level="error", log_to_driver=False)
     try:
         there = ray.cluster_resources()
@@ -79,9 +78,9 @@ def test_it_has_what_was_asked_for_and_runs_what_it_is_given(cluster: RayClient)
         ray.shutdown()
 
 
-def test_it_listens_on_loopback_only(cluster: RayClient, room: Path, processes: Processes) -> None:
+def test_it_listens_on_loopback_only(cluster: RayClient, ray_home: Path, processes: Processes) -> None:
     listening = set()
-    for line in processes(room):
+    for line in processes(ray_home):
         try:
             for connection in psutil.Process(int(line.split()[0])).net_connections():
                 if connection.status == psutil.CONN_LISTEN:
@@ -100,8 +99,8 @@ def test_a_second_client_attaches_and_stops_nothing(cluster: RayClient) -> None:
     assert python(attach, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=None).stdout.strip() == "1"
 
 
-def test_the_cluster_of_the_last_ray_start_is_found(cluster: RayClient, room: Path, monkeypatch) -> None:
-    (room / "ray" / "ray_current_cluster").write_text(str(cluster.at))
+def test_the_cluster_of_the_last_ray_start_is_found(cluster: RayClient, ray_home: Path, monkeypatch) -> None:
+    (ray_home / "ray" / "ray_current_cluster").write_text(str(cluster.at))
     monkeypatch.delenv("RAY_ADDRESS")
     with RayClient() as second:
         assert (second.at, second.started) == (cluster.at, False)
@@ -109,7 +108,7 @@ def test_the_cluster_of_the_last_ray_start_is_found(cluster: RayClient, room: Pa
     assert "RAY_ADDRESS" not in os.environ
 
 
-def test_nobody_gets_in_without_the_token(cluster: RayClient, monkeypatch) -> None:
+def test_connecting_fails_without_the_token(cluster: RayClient, monkeypatch) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     monkeypatch.delenv("RAY_AUTH_MODE")
     with pytest.raises(RayClientError, match=r"RAY_ADDRESS is 127.*cannot be used: .*token"):
@@ -121,7 +120,7 @@ def test_ray_follows_variables_that_change_after_it_was_imported() -> None:
     code = """
 import os
 from ray._raylet import AuthenticationMode, get_authentication_mode
-from gristmill.core.clusters import reread_environment
+from gristmill.core.environment import reread_environment
 for mode in ("token", "disabled", "token"):
     os.environ["RAY_AUTH_MODE"] = mode
     reread_environment()
@@ -130,23 +129,25 @@ for mode in ("token", "disabled", "token"):
     assert python(code, RAY_AUTH_MODE=None).stdout.split() == ["True", "False", "True"]
 
 
-def test_two_clusters_at_once_and_one_of_them_without_a_token(cluster: RayClient, room: Path, monkeypatch) -> None:
+def test_two_clusters_at_once_and_one_of_them_without_a_token(cluster: RayClient, ray_home: Path, monkeypatch) -> None:
     first = cluster.at
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     port = free_port()
     with RayClient(num_cpus=1, address="local", ray_port=port) as other:
         assert other.started and other.at == f"127.0.0.1:{port}" != first
         assert python(COUNT, RAY_AUTH_TOKEN=None).stdout.strip() == "1"
-        assert len(list(room.glob("gm-ray-*"))) == 2
+        assert len(list(ray_home.glob("gm-ray-*"))) == 2
     assert not clusters.listens(f"127.0.0.1:{port}")
-    assert len(list(room.glob("gm-ray-*"))) == 1
+    assert len(list(ray_home.glob("gm-ray-*"))) == 1
     monkeypatch.undo()
     assert python(COUNT).stdout.strip() == "1"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
-def test_an_end_in_the_middle_of_starting_leaves_nothing(room: Path, processes: Processes, how: signal.Signals) -> None:
-    own = room / how.name
+def test_an_owner_that_ends_during_the_start_leaves_nothing(
+    ray_home: Path, processes: Processes, how: signal.Signals
+) -> None:
+    own = ray_home / how.name
     own.mkdir()
     environment = os.environ | {"RAY_TMPDIR": str(own)}
     process = subprocess.Popen([sys.executable, "-c", START], env=environment, stdin=subprocess.PIPE, stdout=-1)
@@ -164,7 +165,7 @@ def test_an_end_in_the_middle_of_starting_leaves_nothing(room: Path, processes: 
     assert left == []
 
 
-def test_a_port_that_is_taken_is_said_before_anything_starts(room: Path) -> None:
+def test_a_taken_port_is_an_error_before_anything_starts(ray_home: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -173,7 +174,9 @@ def test_a_port_that_is_taken_is_said_before_anything_starts(room: Path) -> None
             RayClient(ray_port=port, address="local").start()
 
 
-def test_what_ray_says_when_it_does_not_start_is_told(room: Path, leftovers: Callable[[], list[str]]) -> None:
+def test_the_error_contains_the_reason_that_ray_did_not_start(
+    ray_home: Path, leftovers: Callable[[], list[str]]
+) -> None:
     before = leftovers(0)
     with pytest.raises(RayClientError, match=r"^Ray did not start: ValueError: .*object store memory"):
         RayClient(object_store_memory=1000, address="local").start()
@@ -194,12 +197,12 @@ def commands_with(text: str) -> list[str]:
     return found
 
 
-def test_a_folder_with_a_long_path_holds_the_cluster_and_nothing_else_is_left(room: Path, monkeypatch) -> None:
+def test_a_folder_with_a_long_path_holds_the_cluster_and_nothing_else_is_left(ray_home: Path, monkeypatch) -> None:
     """The path of a socket has at most 107 bytes."""
-    links = room / "links"
+    links = ray_home / "links"
     links.mkdir()
-    monkeypatch.setattr("gristmill.core.client._LINKS", str(links))
-    long = room / ("long-" * 15) / ("path-" * 15)
+    monkeypatch.setattr("gristmill.core.head_node._LINKS", str(links))
+    long = ray_home / ("long-" * 15) / ("path-" * 15)
     with RayClient(num_cpus=1, address="local", object_store_memory="100MB", ray_temp_dir=str(long)):
         ((folder,), (link,)) = (list(long.iterdir()), list(links.iterdir()))
         assert link.resolve() == folder
@@ -213,15 +216,17 @@ def test_a_folder_with_a_long_path_holds_the_cluster_and_nothing_else_is_left(ro
     assert list(long.iterdir()) == [] and list(links.iterdir()) == []
 
 
-def test_a_folder_that_is_short_enough_needs_no_link(room: Path, monkeypatch) -> None:
-    monkeypatch.setattr("gristmill.core.client._LINKS", str(room / "nowhere"))
-    assert client_module._short(str(room)) == str(room)
+def test_a_folder_that_is_short_enough_needs_no_link(ray_home: Path, monkeypatch) -> None:
+    monkeypatch.setattr("gristmill.core.head_node._LINKS", str(ray_home / "nowhere"))
+    made = Path(head_node.make_folder(str(ray_home)))
+    assert made.parent == ray_home and not made.is_symlink()
+    made.rmdir()
     with pytest.raises(RayClientError, match="too long for Ray's sockets"):
-        client_module._short(client_module._make_folder(str(room / ("x" * 60))))
-    assert list((room / ("x" * 60)).iterdir()) == []
+        head_node.make_folder(str(ray_home / ("x" * 60)))
+    assert list((ray_home / ("x" * 60)).iterdir()) == []
 
 
-def test_an_address_where_nobody_answers_is_an_error(monkeypatch) -> None:
+def test_an_address_that_does_not_answer_is_an_error(monkeypatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port()}")
     with pytest.raises(RayClientError, match="nothing answers there"):
         RayClient().start()
@@ -230,7 +235,7 @@ def test_an_address_where_nobody_answers_is_an_error(monkeypatch) -> None:
         RayClient().start()
 
 
-def test_what_listens_but_is_no_cluster_is_neither_waited_for_nor_taken(room: Path, monkeypatch) -> None:
+def test_a_server_that_is_no_cluster_is_neither_waited_for_nor_used(ray_home: Path, monkeypatch) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

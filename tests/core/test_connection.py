@@ -1,4 +1,4 @@
-"""Ctrl-C while Ray connects, and what is said when it cannot."""
+"""Ctrl-C while Ray connects, and the errors if it cannot connect."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def test_a_second_interrupt_takes_effect_at_once():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_error_is_told_rather_than_the_interrupt():
+def test_an_error_takes_precedence_over_the_interrupt():
     with pytest.raises(ConnectionError), late_interrupt():
         signal.raise_signal(signal.SIGINT)
         raise ConnectionError
 
 
-def test_a_part_of_ray_that_cannot_be_imported_is_said():
+def test_a_part_of_ray_that_cannot_be_imported_is_named():
     pytest.importorskip("ray")
     with pytest.raises(PipelineError, match=r"RayDataExecutor needs Ray .*pip install 'gristmill\[ray-data\]'"):
         import_ray("RayDataExecutor", "ray-data", "ray.no_such_part")
 
 
-def test_of_a_traceback_of_another_process_only_the_error_is_told():
+def test_only_the_error_of_a_traceback_of_another_process_is_shown():
     error = ConnectionAbortedError("failure:\nTraceback (most recent call last):\n  File ...\nOSError: no port\n\n")
     assert last_line(error) == "OSError: no port"
     assert last_line(ConnectionAbortedError()) == "ConnectionAbortedError"

@@ -1,4 +1,4 @@
-"""The keeper alone, with a command that tries to get away."""
+"""The keeper alone, with a command that leaves its session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if os.fork() == 0:
         time.sleep(100)
     os._exit(0)
 time.sleep(float(sys.argv[2]))
-print("the last words")
+print("the end of the log")
 """
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sub-reapers are Linux's")
@@ -44,7 +44,7 @@ def kept(folder: Path, seconds: float) -> tuple[subprocess.Popen[bytes], int]:
     return process, int(note.read_text())
 
 
-def test_when_the_lifeline_closes_everything_goes(tmp_path: Path) -> None:
+def test_when_standard_input_closes_all_processes_end(tmp_path: Path) -> None:
     process, runaway = kept(tmp_path / "folder", 100)
     out, _ = process.communicate(timeout=300)
     assert out == b""
@@ -52,10 +52,10 @@ def test_when_the_lifeline_closes_everything_goes(tmp_path: Path) -> None:
     assert not (tmp_path / "folder").exists()
 
 
-def test_when_the_command_ends_its_last_words_are_told_and_everything_goes(tmp_path: Path) -> None:
+def test_when_the_command_ends_its_log_is_printed_and_all_processes_end(tmp_path: Path) -> None:
     process, runaway = kept(tmp_path / "folder", 0.3)
     assert process.stdout and process.stdin
     with process:
-        assert process.stdout.read() == b"the last words\n"
+        assert process.stdout.read() == b"the end of the log\n"
     assert not Path(f"/proc/{runaway}").exists()
     assert not (tmp_path / "folder").exists()

@@ -1,6 +1,6 @@
-"""Which cluster is there already, and whether it answers.
+"""Which Ray cluster runs already, and whether it answers.
 
-What asks is a process of its own, so that nothing that a dead or foreign address does can hang or upset this one.
+Another process asks it, so that a dead or foreign address can neither block nor break this one.
 """
 
 from __future__ import annotations
@@ -13,39 +13,69 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-ADDRESS = "RAY_ADDRESS"
-AUTH_MODE = "RAY_AUTH_MODE"
-TOKEN = "RAY_AUTH_TOKEN"
-TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"
-ONE_MACHINE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Set to 0, Ray keeps to the loopback address, as it always does on macOS. Otherwise it takes 127.0.0.1 for "this
-machine", puts the address that others would use in its place, and cannot reach a node that listens on loopback only."""
+from gristmill.core.environment import ADDRESS, AUTH_MODE, ONE_MACHINE, has_token
+from gristmill.errors import PipelineError
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-ACTORS_ASKED_FOR = 40_000
-"""Xenna's monitor asks for the state of as many actors, more than Ray's dashboard allows by default."""
-LIMITS = {
-    "RAY_MAX_LIMIT_FROM_API_SERVER": str(ACTORS_ASKED_FOR),
-    "RAY_MAX_LIMIT_FROM_DATA_SOURCE": str(ACTORS_ASKED_FOR),
-}
-"""The variables that allow it, in the processes of the cluster and in the one that asks."""
 ANSWER_S = 30.0
 CONNECT_S = 2.0
 _SETTINGS = 4
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
 
 
-def installed() -> bool:
-    return importlib.util.find_spec("ray") is not None
+class RayClientError(PipelineError):
+    """A cluster cannot be started or reached, or an argument of `RayClient` makes no sense."""
 
 
-def xenna_installed() -> bool:
-    return importlib.util.find_spec("cosmos_xenna") is not None
+def find(address: str | None) -> tuple[str, dict[str, str]] | None:
+    """Return the cluster to attach to and the variables that connecting to it needs; None if one is to be started.
+
+    Raises `RayClientError` if a cluster was asked for and cannot be used.
+    """
+    connected = connected_to()
+    wanted = address or os.environ.get(ADDRESS) or None
+    if connected is not None:
+        if wanted in (None, "auto", connected):
+            return connected, {}
+        raise RayClientError(f"this process is connected to Ray at {connected} already: call ray.shutdown() first")
+    if wanted == "local":
+        return None
+    if wanted in (None, "auto"):
+        for place in dict.fromkeys(filter(None, [latest(), *(_running() if wanted else ())])):
+            if listens(place) and (variables := _ask(place)[0]) is not None:
+                return place, variables
+        if wanted:
+            raise RayClientError("no Ray cluster runs on this machine: leave out the address, and one is started")
+        return None
+    name = "address" if address else ADDRESS
+    if split(wanted) is None:
+        raise RayClientError(
+            f"{name} is {wanted!r}, which is not host:port or ray://host:port"
+            + ("; http:// is for 'ray job submit' only" if wanted.startswith("http") else "")
+        )
+    if not listens(wanted):
+        raise RayClientError(f"{name} is {wanted}, but nothing answers there as Ray does. Is the cluster still up?")
+    variables, error = ({}, "") if wanted.startswith("ray://") else _ask(wanted)
+    if variables is None:
+        raise RayClientError(f"{name} is {wanted}, but the cluster there cannot be used: {error}")
+    return wanted, variables
+
+
+def installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def connected_to() -> str | None:
+    """Return the address of the cluster that this process is connected to."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    return str(ray.get_runtime_context().gcs_address)
 
 
 def latest() -> str | None:
-    """Where the last ``ray start`` of this user, or of root, on this machine said its cluster is; it may be dead."""
-    root = os.environ.get("RAY_TMPDIR") or "/tmp"
-    file = Path(root, "ray", "ray_current_cluster")
+    """Return the cluster of the last ``ray start`` of this user, or of root, on this machine. It may be dead."""
+    file = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster")
     try:
         if file.stat().st_uid not in (0, os.getuid()):
             return None
@@ -54,8 +84,15 @@ def latest() -> str | None:
         return None
 
 
+def _running() -> list[str]:
+    """Return the clusters with a node on this machine, whichever user started them."""
+    from ray._private.services import find_gcs_addresses
+
+    return sorted(find_gcs_addresses())
+
+
 def split(address: str) -> tuple[str, int] | None:
-    """Host and port of ``host:port`` or ``ray://host:port``; None of anything else."""
+    """Return host and port of ``host:port`` or ``ray://host:port``; None for anything else."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 65536:
         return None
@@ -63,45 +100,46 @@ def split(address: str) -> tuple[str, int] | None:
 
 
 def listens(address: str) -> bool:
-    """Whether there is anything that speaks as Ray does: HTTP/2, in which a server says its settings first."""
-    place = split(address)
+    """Whether a server answers there as Ray does: in HTTP/2, where a server first sends its settings."""
     try:
-        with socket.create_connection(place or ("", 0), CONNECT_S) as sock:
+        with socket.create_connection(split(address) or ("", 0), CONNECT_S) as sock:
             if os.environ.get("RAY_USE_TLS", "0") in ("1", "true"):
-                return True  # nobody says anything there before the keys are agreed on
+                return True  # such a server sends nothing before the keys are exchanged
             sock.sendall(_PREFACE)
-            return len(said := sock.recv(9)) > 3 and said[3] == _SETTINGS
+            return len(answer := sock.recv(9)) > 3 and answer[3] == _SETTINGS
     except OSError:
         return False
 
 
-def has_token() -> bool:
-    """Whether Ray would find a token where it looks for one."""
-    if os.environ.get(TOKEN):
-        return True
-    path = os.environ.get(TOKEN_PATH)
-    return Path(path).is_file() if path else (Path.home() / ".ray" / "auth_token").is_file()
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen on the port."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError:
+            return False
+    return True
 
 
-def ask(address: str) -> tuple[dict[str, str] | None, str]:
-    """The variables with which Ray connects to the cluster at an address; or None, and why it does not.
+def _ask(address: str) -> tuple[dict[str, str] | None, str]:
+    """Return the variables that connecting to a cluster needs; or None, and the reason why it fails.
 
-    None of them is needed as a rule: they are for a node that listens on loopback only, and for a cluster that wants
-    a token where it was not said that there is one.
+    Most clusters need none. The exceptions: a node that listens on loopback only, and a cluster that wants a token.
     """
-    settings: dict[str, str] = {}
+    variables: dict[str, str] = {}
     place = split(address)
     if place and place[0] in LOOPBACK and ONE_MACHINE not in os.environ and not listens(f"{_outer_ip()}:{place[1]}"):
-        settings = {ONE_MACHINE: "0"}
-    why = _health(address, settings)
-    if "uthenticat" in why and AUTH_MODE not in os.environ and has_token():
-        settings |= {AUTH_MODE: "token"}
-        why = _health(address, settings)
-    return (None, why) if why else (settings, "")
+        variables = {ONE_MACHINE: "0"}
+    error = _health(address, variables)
+    if "uthenticat" in error and AUTH_MODE not in os.environ and has_token():
+        variables |= {AUTH_MODE: "token"}
+        error = _health(address, variables)
+    return (None, error) if error else (variables, "")
 
 
 def _outer_ip() -> str:
-    """The address that Ray puts in the place of loopback's: the one from which this machine would call others."""
+    """Return the address that Ray uses instead of loopback: the one from which this machine would call others."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             sock.connect(("8.8.8.8", 53))  # of datagrams: nothing is sent
@@ -110,14 +148,14 @@ def _outer_ip() -> str:
             return socket.gethostname()
 
 
-def _health(address: str, settings: Mapping[str, str]) -> str:
-    """Why a cluster is not well; empty if it is."""
+def _health(address: str, variables: Mapping[str, str]) -> str:
+    """Return the error of a health check of the cluster; empty if it is healthy."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
-    environment = {key: value for key, value in os.environ.items() if key != ADDRESS}
+    inherited = {name: value for name, value in os.environ.items() if name != ADDRESS}
     try:
         done = subprocess.run(
             command,
-            env=environment | dict(settings),
+            env=inherited | dict(variables),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -130,20 +168,3 @@ def _health(address: str, settings: Mapping[str, str]) -> str:
         return ""
     lines = done.stderr.strip().splitlines()
     return lines[-1] if lines else f"the health check ended with {done.returncode}"
-
-
-def reread_environment() -> None:
-    """Have Ray in this process read its variables again. Call this after they changed, before connecting.
-
-    Ray keeps what it read first. A process that still asks for tokens is not usable with a cluster that has none: the
-    cluster cannot call it, and ends its actors because "all references to the actor were removed".
-    """
-    constants = sys.modules.get("ray._private.ray_constants")
-    if constants is not None:
-        default = sys.platform == "linux"
-        many = os.environ.get(ONE_MACHINE, str(int(default))).lower() in ("1", "true")
-        setattr(constants, "ENABLE_RAY_CLUSTER", many)  # noqa: B010  # of a module that type checkers do not see
-    core = sys.modules.get("ray._raylet")
-    if core is not None and hasattr(core, "AuthenticationTokenLoader"):  # not before Ray had tokens
-        core.Config.initialize("")
-        core.AuthenticationTokenLoader.instance().reset_cache()

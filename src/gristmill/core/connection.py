@@ -1,9 +1,8 @@
-"""This process's connection to a Ray cluster, for as long as a run needs it."""
+"""The connection of this process to a Ray cluster, for as long as a run needs it."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 import threading
 import time
@@ -12,23 +11,24 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from gristmill.core.client import RayClient, forget_at_exit
-from gristmill.core.loss import ClusterLost
+from gristmill.core.client import RayClient
+from gristmill.core.environment import environment
+from gristmill.core.loss import ClusterLost, forget_at_exit
 from gristmill.errors import PipelineError
 
 _RETRY_AFTER_S = (1.0, 3.0)
 """Pauses before the second and the third attempt to connect through ``ray://``."""
 
 
-def import_ray(who: str, extra: str, *parts: str) -> Any:
-    """Ray with parts of it, or a `PipelineError` that says how to get it."""
+def import_ray(executor: str, extra: str, *parts: str) -> Any:
+    """Import Ray with parts of it. Raises `PipelineError` with the command that installs it."""
     try:
         import ray
 
         for part in parts:
             importlib.import_module(part)
     except ImportError as error:
-        raise PipelineError(f"{who} needs Ray ({error}): pip install 'gristmill[{extra}]'") from error
+        raise PipelineError(f"{executor} needs Ray ({error}): pip install 'gristmill[{extra}]'") from error
     return ray
 
 
@@ -37,30 +37,28 @@ def connected(
     ray: Any,
     address: str | None,
     variables: Mapping[str, str] | None = None,
-    namespace: str | None = None,
     runtime_env: dict[str, Any] | None = None,
     **start: Any,
 ) -> Iterator[None]:
-    """Be connected. What was connected or running before stays so afterwards.
+    """Connect to a cluster. A connection or cluster that existed before stays open.
 
-    A connection that this process has is used and kept. Otherwise the cluster is the one that `RayClient` finds, or one
-    that it starts with the arguments of ``start`` and, in its environment, ``variables``. Processes of this job have
+    If this process is connected, that connection is used. Otherwise the cluster is the one that `RayClient` finds, or
+    one that it starts with the arguments ``start`` and, in its environment, ``variables``. Processes of this job have
     the ``runtime_env``.
     """
     if ray.is_initialized():
         if address not in (None, "auto"):
-            RayClient(address=address).start()  # an error if this process is connected elsewhere
+            RayClient(address=address).start()  # an error if this process is connected to another cluster
         try:
             yield
         except ClusterLost:
             forget_at_exit(ray)
             raise
         return
-    start = {"include_dashboard": False, **start}
-    with environment(variables or {}), RayClient(address=address, **start) as client:
+    with environment(variables or {}), RayClient(address=address, **{"include_dashboard": False, **start}) as client:
         try:
-            with late_interrupt():  # Ray that is half connected crashes when the process ends
-                _connect(ray, address=client.at, namespace=namespace, runtime_env=runtime_env, logging_level="warning")
+            with late_interrupt():  # a process with half a connection crashes when it ends
+                _connect(ray, address=client.at, runtime_env=runtime_env, logging_level="warning")
         except (ConnectionError, OSError, RuntimeError, ray.exceptions.RayError) as error:
             raise PipelineError(f"no Ray cluster could be reached at {client.at}: {last_line(error)}") from error
         except KeyboardInterrupt:
@@ -78,10 +76,10 @@ def connected(
 
 
 def _connect(ray: Any, **options: Any) -> None:
-    """Call ``ray.init``, again if it fails at the other end of ``ray://``.
+    """Call ``ray.init``, up to three times if it fails at the other end of ``ray://``.
 
     There Ray starts a process for each client, and refuses the client if that process ends early, for example because
-    another took its port meanwhile.
+    another process took its port meanwhile.
     """
     for wait_s in (*_RETRY_AFTER_S, None):
         try:
@@ -95,13 +93,13 @@ def _connect(ray: Any, **options: Any) -> None:
 
 
 def last_line(error: BaseException) -> str:
-    """What Ray says of an error, without the traceback of another process that it may hold."""
+    """Return the last line of an error of Ray's, which may hold the traceback of another process."""
     return next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
 
 
 @contextmanager
 def late_interrupt() -> Iterator[None]:
-    """Let a Ctrl-C that comes meanwhile take effect at the end, and a second one at once."""
+    """Delay a Ctrl-C to the end of the block. A second one takes effect at once."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -120,18 +118,3 @@ def late_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if caught:
         before(signal.SIGINT, caught[0])
-
-
-@contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Have variables set for a while."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -1,7 +1,7 @@
-"""The head node of a cluster of our own, in the foreground: ``python ray_head.py FOLDER OPTIONS TIMEOUT``.
+"""A head node in the foreground: ``python ray_head.py FOLDER OPTIONS TIMEOUT``.
 
-Not ``ray start --head --block``: that always opens a server for Ray's client, at a port that must be free, and a
-monitor for an autoscaler that is not there; and on SIGTERM it waits for half a minute.
+Not ``ray start --head --block``: that always opens a server for Ray's client, at a port that must be free, and starts a
+monitor for an autoscaler that does not exist; and on SIGTERM it waits for half a minute.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import time
 from typing import Any
 
 ADDRESS = "address"
-"""The file with the address of the node, there as soon as it is up."""
+"""The file with the address of the node, written when the node is up."""
 _PR_SET_PDEATHSIG = 1
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 def serve(folder: str, options: dict[str, Any], start_timeout_s: float) -> int:
-    """Start the node, say where it is, and stay until told to end, or until one of its processes has."""
+    """Start the node, write its address, and stay until SIGTERM, or until one of its processes ends."""
     from ray._private import services
     from ray._private.node import Node
     from ray._private.parameter import RayParams
 
     class Head(Node):
-        """Without a dashboard there is no process in its place either, which would do nothing but count usage."""
+        """A node that starts no API server without a dashboard: it would do nothing but count usage."""
 
         def start_api_server(self, *args: Any, **kwargs: Any) -> None:
             if options["include_dashboard"]:
@@ -43,19 +43,19 @@ def serve(folder: str, options: dict[str, Any], start_timeout_s: float) -> int:
                     services.get_node(self.gcs_address, self._node_id)
                     return
                 except RuntimeError:  # it has not registered yet
-                    time.sleep(_LOOK_S)
+                    time.sleep(_POLL_S)
 
     params = RayParams(temp_dir=folder, min_worker_port=0, max_worker_port=0, **options)
-    params.dashboard_agent_listen_port = None  # a free one, not always the same
+    params.dashboard_agent_listen_port = None  # a free port
     node = Head(params, head=True, shutdown_at_exit=False, spawn_reaper=True)
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    terminated = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: terminated.set())
     address = os.path.join(folder, ADDRESS)
     with open(f"{address}.part", "w") as file:
         file.write(node.address)
     os.rename(f"{address}.part", address)
     dead: list[Any] = []
-    while not dead and not told.wait(0.5):
+    while not dead and not terminated.wait(0.5):
         dead = node.dead_processes()
     for kind, process in dead:
         print(f"{kind} ended with {process.returncode}", flush=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.backends.conformance.executors import KINDS, Kind
 
 from gristmill.backends.xenna.executor import ENVIRONMENT
-from gristmill.core.clusters import reread_environment
+from gristmill.core.environment import reread_environment
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gristmill.core.clusters import reread_environment
+from gristmill.core.environment import reread_environment
 
 NODE = {"node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
 SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}

@@ -20,7 +20,8 @@ from gristmill.backends.ray.cluster import NodeState, nodes_of
 from gristmill.backends.ray.driver import RayDriver
 from gristmill.backends.ray.ray_config import RayConfig
 from gristmill.backends.ray.store import RayStore
-from gristmill.core.connection import connected, environment, import_ray
+from gristmill.core.connection import connected, import_ray
+from gristmill.core.environment import environment
 from gristmill.errors import PlanError
 from gristmill.metrics.view import view_for
 from gristmill.scheduling import Scheduler

@@ -21,8 +21,8 @@ from gristmill.backends.capabilities import check
 from gristmill.backends.engine.names import LocalNames, pickle_steps
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.xenna.xenna_config import XennaConfig
-from gristmill.core.clusters import ACTORS_ASKED_FOR, LIMITS
-from gristmill.core.connection import connected, environment, import_ray
+from gristmill.core.connection import connected, import_ray
+from gristmill.core.environment import ACTORS_ASKED_FOR, LIMITS, environment
 from gristmill.errors import PipelineError, PlanError
 from gristmill.stages.core import worker_count
 from gristmill.tasks import Task
