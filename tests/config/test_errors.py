@@ -1,4 +1,4 @@
-"""What is wrong with a file is said with its line, and with what was probably meant."""
+"""Errors of a pipeline file: each has its line, and a near match if there is one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def problems(folder: Path, text: str) -> list[str]:
     [
         ("- MakeText: {texts: []}", "4: stage 'MakeText' is not known. Did you mean 'MakeTexts'?"),
         ("- maketexts: {texts: []}", "4: stage 'maketexts' is not known. Did you mean 'MakeTexts'?"),
-        ("- Zebra", "4: stage 'Zebra' is not known. 'gristmill stages' lists what there is."),
+        ("- Zebra", "4: stage 'Zebra' is not known. 'gristmill stages' lists them all."),
         ("- MakeTexts:\n      texts: []\n      copeis: 2", "6: MakeTexts has no argument 'copeis'. Did you mean"),
         ("- MakeTexts: {text: [a]}", "4: MakeTexts has no argument 'text'. Did you mean 'texts'?"),
         ("- Same: {zzz: 1}", "4: Same has no argument 'zzz'. It takes none."),
@@ -76,7 +76,7 @@ def problems(folder: Path, text: str) -> list[str]:
         ("- Same: &x {<<: *x}", "not supported"),
     ],
 )  # fmt: skip
-def test_each_has_its_line_and_what_was_meant(folder, item, says):
+def test_each_error_has_its_line_and_a_near_match(folder, item, says):
     found = problems(folder, f"{HEAD}  {item}\n")
     assert len(found) == 1, found
     assert found[0].startswith("p.yaml:")
@@ -104,11 +104,11 @@ def test_each_has_its_line_and_what_was_meant(folder, item, says):
         ("a: &a [*a]\nstages: *a", "an alias stands inside of what it names"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_pipeline(folder, text, says):
+def test_a_file_that_is_no_pipeline_is_an_error(folder, text, says):
     assert says in problems(folder, text)[0]
 
 
-def test_all_that_is_wrong_is_said_at_once_in_the_order_of_the_file(folder):
+def test_all_problems_are_reported_at_once_in_the_order_of_the_file(folder):
     text = HEAD + "  - MakeText: {}\n  - recipe: c5\n  - ScoreFilter: {filter_obj: ShortLines, invert: 3}\n"
     lines = [line.split(": ")[0] for line in problems(folder, text)]
     assert lines == ["p.yaml:4", "p.yaml:5", "p.yaml:6", "p.yaml:6"]
@@ -128,7 +128,7 @@ def test_a_file_of_aliases_does_not_grow_without_bound(folder):
     assert "with its aliases written out" in problems(folder, "\n".join(lines))[0]
 
 
-def test_a_file_that_is_not_there_or_not_text(folder):
+def test_a_missing_file_and_a_binary_file_are_errors(folder):
     (folder / "pipeline.yaml").write_text("stages: []")
     with pytest.raises(PipelineFileError, match=r"pipelin\.yaml: there is no such file\. Did you mean 'pipeline.yaml'"):
         load("pipelin.yaml")
@@ -137,7 +137,7 @@ def test_a_file_that_is_not_there_or_not_text(folder):
         load("b.yaml")
 
 
-def test_what_the_imported_module_itself_cannot_import_is_its_own_error(folder):
+def test_a_failed_import_inside_an_imported_module_is_its_own_error(folder):
     (folder / "lacking_stages.py").write_text("import no_such_thing\n")
     (folder / "p.yaml").write_text("imports: [lacking_stages]\nstages: [recipe: fineweb]\n")
     with pytest.raises(ModuleNotFoundError, match="no_such_thing"):
@@ -157,7 +157,7 @@ def test_a_file_beside_the_pipeline_does_not_shadow_an_installed_module(folder, 
 
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
-def test_a_file_that_is_no_regular_file_is_not_waited_for(tmp_path, kind):
+def test_a_file_that_is_no_regular_file_does_not_block(tmp_path, kind):
     path = tmp_path / "p.yaml"
     if kind == "fifo":
         os.mkfifo(path)

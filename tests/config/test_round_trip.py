@@ -45,7 +45,7 @@ stages:
 """
 
 
-def test_what_was_written_is_read_and_written_as_it_was(folder):
+def test_a_written_file_is_read_and_written_unchanged(folder):
     assert Pipeline.from_yaml(YAML).to_yaml() == YAML
 
 
@@ -107,7 +107,7 @@ def test_changes_of_a_composite_are_kept_in_their_order(folder):
     assert pipeline.to_yaml() == text
 
 
-def test_stages_that_have_no_name_in_yaml_are_all_named():
+def test_the_error_lists_all_stages_that_have_no_name_in_yaml():
     @processing_stage
     def lower(task):
         return task
@@ -125,7 +125,7 @@ def test_stages_that_have_no_name_in_yaml_are_all_named():
     assert "stage 3 'Score': 'score_fn' is the function len" in three
 
 
-def test_overrides_change_what_the_file_says(folder):
+def test_overrides_change_the_content_of_the_file(folder):
     overrides = [
         "MakeTexts.copies=3",
         "quality.filter_obj.ShortLinesFilter.length=9",
@@ -143,7 +143,7 @@ def test_overrides_change_what_the_file_says(folder):
     assert plain.rules[0].least == 0.01
 
 
-def test_a_name_that_was_given_wins_over_what_a_stage_is():
+def test_a_given_name_wins_over_the_class_of_a_stage():
     text = "stages:\n- ScoreFilter: {filter_obj: ShortLinesFilter}\n  name: Modify\n- Modify: {modifier_fn: C4Lines}\n"
     named, other = load(text, ["Modify.filter_obj.ShortLinesFilter.length=5"]).stages
     assert named.filters[0].length == 5 and other.name == "Modify"
@@ -165,7 +165,7 @@ def test_a_name_that_was_given_wins_over_what_a_stage_is():
         ("MakeTexts.copies.x=3", "'x' cannot be set in the number 2, at <text>:9"),
     ],
 )
-def test_an_override_that_does_not_fit(folder, override, says):
+def test_an_override_that_does_not_fit_is_an_error(folder, override, says):
     with pytest.raises(PlanError) as caught:
         load(YAML, [override])
     assert says in str(caught.value) and f"--set {override}" in str(caught.value)
@@ -181,7 +181,7 @@ plain = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(plain)
-def test_any_plain_value_is_read_as_it_was_written(value):
+def test_any_plain_value_round_trips(value):
     import yaml
 
     from gristmill.config.dump import _Dumper

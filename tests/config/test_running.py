@@ -1,4 +1,4 @@
-"""What a file says about how it is run: the executor and the client."""
+"""The executor and the client of a pipeline file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gristmill.core.client import RayClient, RayClientError
 from gristmill.errors import PipelineFileError, PlanError
 
 STAGES = "stages:\n- ScoreFilter: {filter_obj: StopWordsFilter}\n"
-NOBODY = "127.0.0.1:1"
-"""An address at which nobody answers."""
+UNUSED_ADDRESS = "127.0.0.1:1"
+"""An address at which no server answers."""
 
 
 class OnCluster(LocalExecutor):
-    """Runs here, but is one for which a cluster is started; it takes note of where that is."""
+    """Runs in this process, but asks for a cluster, and records its address."""
 
     on_cluster = True
 
@@ -40,7 +40,7 @@ def runnable(folder) -> str:
 
 @pytest.mark.parametrize("target", ["", "  _target_: gristmill.core.client.RayClient\n",
                                     "  _target_: nemo_curator.core.client.RayClient\n"])  # fmt: skip
-def test_the_client_is_made_of_what_the_file_says(target):
+def test_the_client_has_the_arguments_of_the_file(target):
     client = load(
         f"ray_client:\n{target}  num_cpus: null\n  num_gpus: 4\n  object_store_memory: 8GB\n{STAGES}"
     ).ray_client
@@ -48,7 +48,7 @@ def test_the_client_is_made_of_what_the_file_says(target):
     assert (client.num_cpus, client.num_gpus, client.object_store_memory) == (None, 4, "8GB")
 
 
-def test_what_is_said_of_the_client_is_written_again():
+def test_the_arguments_of_the_client_are_written_again():
     text = (
         "name: p\nray_client:\n  num_gpus: 4\n  resources: {mill: 1.5}\n"
         "stages:\n- ScoreFilter:\n    filter_obj:\n      StopWordsFilter: {}\n"
@@ -69,7 +69,7 @@ def test_what_is_said_of_the_client_is_written_again():
         ("executor: rey", "executor 'rey' is not known. Did you mean 'ray'?"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(section, says):
+def test_an_error_has_its_line(section, says):
     with pytest.raises(PipelineFileError) as caught:
         load(f"{section}\n{STAGES}")
     assert says in str(caught.value)
@@ -87,7 +87,7 @@ def test_overrides_reach_the_executor_and_the_client():
     assert named is not None and named.options == {"num_cpus": 3}
 
 
-def test_an_override_that_does_not_fit_is_said():
+def test_an_override_that_does_not_fit_is_an_error():
     with pytest.raises(PipelineFileError, match=r"--set executor.num_cpu=3: LocalExecutor has no option 'num_cpu'"):
         load(STAGES, ["executor.num_cpu=3"])
     with pytest.raises(PipelineFileError, match=r"--set ray_client.num_cpu=3: RayClient has no argument 'num_cpu'"):
@@ -122,7 +122,7 @@ def test_an_executor_that_is_not_installed_names_what_to_install(monkeypatch, fo
     assert main(["run", "p.yaml", "--executor", "local", "--view", "off"]) == 0
 
 
-def test_what_an_executor_fails_to_import_names_the_extra(monkeypatch, folder):
+def test_an_executor_that_fails_to_import_names_the_extra(monkeypatch, folder):
     (folder / "house_broken.py").write_text("import no_such_package\n")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setitem(EXECUTORS, "xenna", Home("house_broken", "XennaExecutor", "", "xenna"))
@@ -138,13 +138,13 @@ def test_the_command_line_offers_every_executor_of_the_table():
 
 
 def test_a_client_is_started_for_executors_that_run_on_a_cluster_only(runnable):
-    pipeline = Pipeline.from_yaml(f"executor: local\nray_client: {{address: '{NOBODY}'}}\n" + runnable)
+    pipeline = Pipeline.from_yaml(f"executor: local\nray_client: {{address: '{UNUSED_ADDRESS}'}}\n" + runnable)
     assert pipeline.run().ok
     with pytest.raises(RayClientError, match="nothing answers there as Ray does"):
         pipeline.run(OnCluster(config={"view": "off"}))
 
 
-def test_with_a_client_and_nothing_else_said_it_is_ray_that_runs(monkeypatch, runnable):
+def test_with_a_client_and_no_executor_the_pipeline_runs_on_ray(monkeypatch, runnable):
     monkeypatch.setitem(EXECUTORS, "ray", Home("gristmill.backends.ray", "RayExecutor", "no_such_package", "ray"))
     pipeline = Pipeline.from_yaml("ray_client:\n" + runnable)
     with pytest.raises(PlanError, match="executor 'ray' needs"):

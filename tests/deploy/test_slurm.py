@@ -60,7 +60,7 @@ sys.exit(7)
 
 
 class Job:
-    """A job whose processes and folder can be told from all others."""
+    """A job whose processes and folder carry its name."""
 
     def __init__(self, folder: Path, nodes: str, fails: str = "-") -> None:
         self.ident = f"test-{os.getpid()}-{folder.name[-3:]}"
@@ -120,11 +120,11 @@ class Job:
             time.sleep(0.1)
 
 
-# A Ray that loses its first signals and then is deaf for good, as one does that gets them while it starts.
-DEAF = """#!{python}
+# A Ray that ignores all signals after the first ones, as Ray does if it gets them while it starts.
+IGNORES_SIGNALS = """#!{python}
 import os, signal, sys, time
 from pathlib import Path
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1) if next(heard) >= {deaf} else None)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1) if next(heard) >= {ignored} else None)
 heard = iter(range(1000))
 session = Path(os.environ["GRISTMILL_DIR"]) / "session_x" / "logs"
 session.mkdir(parents=True)
@@ -150,19 +150,19 @@ def test_the_command_runs_on_all_nodes_and_its_status_is_the_jobs(folder: Path) 
     assert job.left() == []
 
 
-def test_a_job_that_is_cancelled_ends_in_order_wherever_it_is(folder: Path) -> None:
+def test_a_cancelled_job_ends_in_order_in_every_phase(folder: Path) -> None:
     job = Job(folder, "mill-1")
     job.cancel_while_ray_starts()
 
 
-@pytest.mark.parametrize("deaf", [1, 1000])
-def test_a_job_whose_ray_misses_a_signal_ends_too(folder: Path, deaf: int) -> None:
+@pytest.mark.parametrize("ignored", [1, 1000])
+def test_a_job_whose_ray_misses_a_signal_ends_too(folder: Path, ignored: int) -> None:
     job = Job(folder, "mill-1")
-    (folder / "ray").write_text(DEAF.format(python=sys.executable, deaf=deaf))
+    (folder / "ray").write_text(IGNORES_SIGNALS.format(python=sys.executable, ignored=ignored))
     job.cancel_while_ray_starts()
 
 
-def test_a_head_that_does_not_start_is_said(folder: Path) -> None:
+def test_a_head_that_does_not_start_is_reported(folder: Path) -> None:
     job = Job(folder, "mill-1", fails="mill-1")
     process = job.start("true")
     _, err = process.communicate(timeout=300)
@@ -171,7 +171,7 @@ def test_a_head_that_does_not_start_is_said(folder: Path) -> None:
     assert job.left() == []
 
 
-def test_without_a_command_it_says_how_it_is_used(folder: Path) -> None:
+def test_without_a_command_it_prints_its_usage(folder: Path) -> None:
     process = Job(folder, "mill-1").start()
     _, err = process.communicate(timeout=300)
     assert process.returncode == 2 and "COMMAND..." in err

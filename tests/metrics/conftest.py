@@ -1,4 +1,4 @@
-"""Made-up moments of a run."""
+"""Snapshots of a run that did not happen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOMENT = Snapshot(0, (), None, 0, 0, 512 << 20, 0, None, False, 0, 0, 0, ())
 
 @pytest.fixture
 def step() -> Callable[..., StepSnapshot]:
-    """A step with one dedicated busy worker that has done nothing, but for what is said."""
+    """A step with one dedicated busy worker that has done nothing, except for the given fields."""
     return lambda name="step", **known: replace(STEP, name=name, **known)
 
 

@@ -14,7 +14,7 @@ def test_the_examples():
     assert doctest.testmod(chart).failed == 0
 
 
-def test_only_nothing_is_blank():
+def test_only_a_count_of_zero_is_blank():
     assert chart.row([(0.0, 1), (50.0, 1000), (90.0, 0)], 100.0, 10) == "▁▁▁▁▁████ "
 
 
@@ -34,7 +34,7 @@ def test_the_axis_fits_and_its_labels_stand_below_their_ticks(end, cells):
     assert ticks == starts and ticks[0] == 0
 
 
-def test_nothing_to_draw():
+def test_a_chart_without_rows_or_time():
     assert chart.row([], 10.0, 4) == "    "
     assert chart.draw([], 10.0, 40)[-1].strip().startswith("0")
     assert chart.usual([], 10.0) == chart.most([], 10.0) == 0

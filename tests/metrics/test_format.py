@@ -36,5 +36,5 @@ def test_wide_characters_take_two_columns():
 
 
 @pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\nb", "a\rb", "a\x07b"])
-def test_nothing_steers_the_terminal(text):
+def test_clean_text_has_no_control_characters(text):
     assert fmt.clean(text).isprintable()

@@ -160,7 +160,7 @@ class TestTimeLeft:
         assert feed(RateWindow(), moments).eta_s is None
 
     def test_a_fan_out_that_turns_out_larger_starts_afresh(self, step, moment):
-        """Progress falls from 50 % to 10 % and then goes on at 2 % per second."""
+        """Progress falls from 50 % to 10 % and then continues at 2 % per second."""
         fractions = [50 if t < 10 else 10 + 2 * (t - 10) for t in range(31)]
         moments = [moment(t, step(tasks_done=f), source_total=100) for t, f in enumerate(fractions)]
         assert feed(RateWindow(), moments).eta_s == pytest.approx(25, rel=0.1)

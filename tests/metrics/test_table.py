@@ -53,7 +53,7 @@ def test_the_picture_fits(balance, columns, rows, glyphs):
 
 
 @pytest.mark.parametrize("columns", [80, 160])
-def test_it_shows_what_a_user_needs(balance, columns):
+def test_it_shows_progress_memory_and_steps(balance, columns):
     lines = text(draw(balance, columns, 40))
     page = "\n".join(lines)
     slow = next(line for line in lines if "slow" in line)
@@ -94,7 +94,7 @@ def test_no_steps(moment):
     assert lines[0].startswith("gristmill  0:00")
 
 
-def test_of_many_steps_those_that_matter_are_shown(step, moment):
+def test_of_many_steps_the_important_ones_are_shown(step, moment):
     steps = [step(f"s{i}", busy=0, ended=i < 500) for i in range(1000)]
     steps[700] = step("limit", busy=4)
     steps[3] = step("failing", busy=0, tasks_failed=2)
@@ -119,7 +119,7 @@ def test_more_than_the_budget_still_fits(step, moment):
     assert all(fmt.width(line) <= 80 for line in text(draw(now, 80, 24)))
 
 
-def test_draining_is_said(step, moment):
+def test_draining_is_shown(step, moment):
     assert "draining" in "\n".join(text(draw(frame(moment(1, step(), draining=True)), 80, 24)))
 
 

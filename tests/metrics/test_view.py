@@ -41,7 +41,7 @@ class TestChoice:
     def test_a_file_gets_lines(self):
         assert isinstance(view_for(stream=io.StringIO()), LinesView)
 
-    def test_a_closed_stream_gets_lines_that_nobody_sees(self, step, moment):
+    def test_a_closed_stream_gets_lines_that_are_not_written(self, step, moment):
         stream = io.StringIO()
         stream.close()
         view = view_for(stream=stream, logging_interval=0)
@@ -49,7 +49,7 @@ class TestChoice:
         view.update(moment(1, step()), 0, 0)
         view.message("unseen")
         view.close(RECORD)
-        assert stream.closed, "nothing was written, and nothing was raised"
+        assert stream.closed, "nothing was written or raised"
 
     def test_no_standard_error(self, monkeypatch):
         monkeypatch.setattr(sys, "stderr", None)
@@ -96,11 +96,11 @@ class TestLines:
         assert "memory 1.0 GB/8.0 GB" in lines[-1]
         assert "finished in 12.3 s" in lines[-1]
 
-    def test_a_decision_is_told_once(self, step, moment):
+    def test_a_decision_is_printed_once(self, step, moment):
         stream = io.StringIO()
         self.run(view_for("lines", stream, logging_interval=10), moment, step, 35)
-        told = [line for line in stream.getvalue().splitlines() if "balancer" in line]
-        assert told == ["gristmill: balancer: slow: 1 -> 4 workers"]
+        decisions = [line for line in stream.getvalue().splitlines() if "balancer" in line]
+        assert decisions == ["gristmill: balancer: slow: 1 -> 4 workers"]
 
     @pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
     def test_a_line_fits_and_begins_with_what_matters_most(self, step, moment, monkeypatch, columns):

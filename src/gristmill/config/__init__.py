@@ -1,1 +1,1 @@
-"""Pipelines as YAML: read with names, lines and near matches; written so that reading gives the same again."""
+"""Pipelines as YAML. Errors name the line and a near match; a pipeline that is written reads as the same pipeline."""

@@ -1,15 +1,16 @@
-"""From values of a file to objects: arguments are checked against the constructor before it is called."""
+"""Objects from the values of a file. Arguments are checked against the constructor before it is called."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from gristmill.config import signatures
-from gristmill.config.names import Names
+from gristmill.config.names import ClassNames
 from gristmill.config.nodes import Node
 from gristmill.config.paths import located, may_name_path, names_path
 from gristmill.config.problems import Problems, did_you_mean, near
@@ -19,21 +20,21 @@ TARGET = "_target_"
 
 
 class Builder:
-    """Makes what a file names. What is wrong goes to ``problems``; then None is made, or a value left out."""
+    """Makes the objects that a file names. Errors go to ``problems``; then the result is None, or lacks a value."""
 
-    def __init__(self, names: Names, problems: Problems, folder: Path | None = None) -> None:
+    def __init__(self, names: ClassNames, problems: Problems, folder: Path | None = None) -> None:
         self.names = names
         self.problems = problems
         self.folder = None if folder is None else str(folder.resolve())
-        """Where relative paths begin: the folder of the file. None is the current folder."""
+        """The folder of the file, where relative paths begin; None is the current folder."""
 
-    def make(self, cls: type, given: dict[str, Node], where: str, fixed: dict[str, Any] | None = None) -> Any:
-        """An instance, or None. ``fixed`` are arguments that are not from the file."""
+    def make(self, cls: Callable[..., Any], given: dict[str, Node], where: str) -> Any:
+        """Call a class or function with arguments of the file; None if they do not fit."""
         before = len(self.problems.lines)
         known = signatures.parameters(cls)
         open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
         named = {name: p for name, p in known.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        arguments: dict[str, Any] = dict(fixed or {})
+        arguments: dict[str, Any] = {}
         for name, node in given.items():
             if name in named:
                 hint = signatures.hint_of(cls, named[name])
@@ -47,8 +48,9 @@ class Builder:
         misspelt = {near(name, named) for name in given if name not in named}
         missing = [name for name, p in named.items() if p.default is p.empty and name not in {*arguments, *misspelt}]
         for name in missing:
-            hint = signatures.words(signatures.hint_of(cls, named[name]))
-            self.problems.add(where, f"{cls.__name__} needs the argument {name!r}" + f", {hint}" * (hint != "a Any"))
+            hint = signatures.hint_of(cls, named[name])
+            words = "" if hint is Any else f", {signatures.words(hint)}"
+            self.problems.add(where, f"{cls.__name__} needs the argument {name!r}{words}")
         if inspect.isabstract(cls):
             self.problems.add(where, f"{cls.__name__} is abstract: name one of its subclasses")
         if len(self.problems.lines) > before:
@@ -62,8 +64,8 @@ class Builder:
             self.problems.add(where, text if text.startswith(cls.__name__) else f"{cls.__name__}: {text}")
             return None
 
-    def _located(self, node: Node, cls: type, parameter: inspect.Parameter) -> Node:
-        """An argument that is a path, or a list of paths, as seen from the folder of the file."""
+    def _located(self, node: Node, cls: Callable[..., Any], parameter: inspect.Parameter) -> Node:
+        """Return an argument; if it is a path, or a list of paths, relative to the folder of the file."""
         if self.folder is None:
             return node
         if names_path(cls, parameter):
@@ -73,7 +75,7 @@ class Builder:
         return node
 
     def value(self, node: Node, hint: Any, what: str) -> Any:
-        """The value of an argument, as its annotation wants it."""
+        """Return the value of an argument, converted to its annotation."""
         options = signatures.options(hint)
         if any(signatures.anything(one) for one in options):
             return self.plain(node)
@@ -90,7 +92,7 @@ class Builder:
         return self._convert(node, fitting[-1], what)
 
     def plain(self, node: Node) -> Any:
-        """A value of which nothing is known: plain, or an object where it says so."""
+        """Return a value without annotation: plain, or an object if it names a class."""
         if self._names_object(node):
             return self.object(node, object, "it")
         if isinstance(node.value, dict):
@@ -100,7 +102,7 @@ class Builder:
         return node.value
 
     def object(self, node: Node, base: type, what: str) -> Any:
-        """An instance of a class that is named: ``Name``, ``{Name: {...}}`` or ``{_target_: path, ...}``."""
+        """Make an instance of the class that is named: ``Name``, ``{Name: {...}}`` or ``{_target_: path, ...}``."""
         named = self.split(node, what)
         if named is None:
             return None
@@ -111,7 +113,7 @@ class Builder:
         return self.make(cls, given, where)
 
     def split(self, node: Node, what: str) -> tuple[type, dict[str, Node], str] | None:
-        """The class that is named, its arguments and their place."""
+        """Return the class that is named, its arguments and their place."""
         if isinstance(node.value, str):
             cls = self.names.find(node.value, node.where, self.problems, "the name")
             return (cls, {}, node.where) if cls else None
@@ -129,7 +131,7 @@ class Builder:
         return None
 
     def arguments(self, node: Node, name: str) -> dict[str, Node] | None:
-        """The arguments of ``Name: {...}``; none at all may be left empty."""
+        """Return the arguments of ``Name: {...}``. ``Name:`` has none."""
         if node.value is None:
             return {}
         if isinstance(node.value, dict):
@@ -143,7 +145,7 @@ class Builder:
         return TARGET in node.value or (len(node.value) == 1 and next(iter(node.value)) in self.names.known())
 
     def _fits(self, node: Node, hint: Any) -> bool:
-        """Whether a value has the shape of one member of a union."""
+        """Whether a value has the shape of a hint, which is no union."""
         value = node.value
         if get_origin(hint) is Literal:
             return any(value == one and type(value) is type(one) for one in get_args(hint))

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import yaml
 
 from gristmill.config.load import ExecutorChoice
 from gristmill.config.nodes import SCALARS
 from gristmill.config.paths import absolute
-from gristmill.core.client import RayClient
 from gristmill.errors import PlanError
 from gristmill.secrets import public_value
 from gristmill.stages.core import CompositeStage, ProcessingStage
@@ -23,24 +22,41 @@ from gristmill.stages.registry import arguments_of
 from gristmill.stages.resources import Resources
 from gristmill.stages.secrets import public
 
+if TYPE_CHECKING:
+    from gristmill.core.client import RayClient
+
 Stage = ProcessingStage[Any, Any]
 
 
+@runtime_checkable
+class FromRecipe(Protocol):
+    """A stage that is written as ``recipe:``."""
+
+    def described(self) -> str | dict[str, Any]: ...
+
+
+@runtime_checkable
+class ScoresDocuments(Protocol):
+    """A filter, registered or not."""
+
+    def score_document(self, text: str) -> Any: ...
+
+
 class _Dumper(yaml.SafeDumper):
-    """Puts in quotes what YAML 1.1 or 1.2 would take for something else than text."""
+    """Quotes text that YAML 1.1 or 1.2 would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    """In double quotes where there are characters that other styles do not bring through, such as U+0085."""
+    """Use double quotes for characters that other styles lose, such as U+0085."""
     plain = all(c == "\n" or c.isprintable() for c in text)
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
 
 
 class _Item(dict[str, Any]):
-    """A stage: written in lines, however small it is."""
+    """A stage: written in several lines, even if it is small."""
 
 
 _Dumper.add_representer(str, _represent_text)
@@ -60,10 +76,10 @@ def dump(
     *,
     to_keep: bool = False,
 ) -> str:
-    """The YAML of a pipeline. Raises `PlanError` that names all stages which cannot be written, and why.
+    """Return the YAML of a pipeline. Raises `PlanError` that names all stages which cannot be written, and why.
 
-    What is written ``to_keep``, beside the output of a run, has absolute paths and no secrets: the options of storages
-    are left out, but for the place of the storage.
+    ``to_keep`` is for a copy beside the output of a run. It has absolute paths and no secrets: of the options of a
+    storage, only its place.
     """
     writer = _Writer(to_keep)
     items = [writer.stage(number, stage) for number, stage in enumerate(stages, 1)]
@@ -91,8 +107,7 @@ class _Writer:
 
     def stage(self, number: int, stage: Stage) -> dict[str, Any]:
         where = f"stage {number} {stage.name!r}"
-        recipes = sys.modules.get("gristmill.stages.text.recipes.stage")  # not imported: then this is no recipe
-        if recipes is not None and isinstance(stage, recipes.RecipeStage):
+        if isinstance(stage, FromRecipe):
             item: dict[str, Any] = {"recipe": stage.described()}
         else:
             item = self.object(stage, where) or {}
@@ -129,16 +144,19 @@ class _Writer:
             return {
                 f.name: getattr(value, f.name) for f in dataclasses.fields(value) if getattr(value, f.name) != f.default
             }
-        if type(value).__module__ == "numpy" and hasattr(value, "item"):
-            return self.value(value.item(), where)
+        if type(value).__module__ == "numpy":
+            import numpy as np
+
+            if isinstance(value, np.generic):
+                return self.value(value.item(), where)
         return self.object(value, where)
 
     def _text(self, text: str) -> str:
         return public_value(text) if self.to_keep else text
 
     def _settings(self, stage: Stage, where: str) -> dict[str, Any]:
-        """What `with_` has changed: the name, and the rest in its order."""
-        settings = dict(getattr(stage, "_settings", {}))
+        """Return the changes of `with_`: the name, and the rest in its order."""
+        settings = dict(stage._settings)
         name = settings.pop("name", None)
         changes: list[dict[str, Any]] = [settings] if settings else []
         if isinstance(stage, CompositeStage):
@@ -152,9 +170,9 @@ def _why_not(made: Any) -> str:
     kind = type(made)
     if isinstance(made, FunctionStage):
         return "is a function: make it a class with @register from gristmill.stages.registry above it"
-    if isinstance(made, ProcessingStage) or hasattr(made, "score_document"):
+    if isinstance(made, ProcessingStage | ScoresDocuments):
         return f"is a {kind.__module__}.{kind.__qualname__}, which is not registered: put @register above the class"
     if callable(made) and not isinstance(made, type):
-        name = getattr(made, "__qualname__", repr(made))
+        name = made.__qualname__ if inspect.isroutine(made) else repr(made)
         return f"is the function {name}, which has no name in YAML: use a registered filter or modifier"
     return f"is a {kind.__qualname__}, which is neither a plain value nor registered"

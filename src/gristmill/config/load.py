@@ -5,8 +5,8 @@ stages:
   - JsonlReader: {file_paths: input/, blocksize: 64MB}
   - recipe: gopher-quality
   - ScoreFilter: {filter_obj: {WordCountFilter: {min_words: 50}}, score_field: words}
-    name: long_enough               # what the stage is called, and
-    with: {resources: {cpus: 2}}    # what `with_` takes
+    name: long_enough               # the name of the stage
+    with: {resources: {cpus: 2}}    # the arguments of `with_`
   - JsonlWriter: {path: out/}
 """
 
@@ -16,22 +16,25 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gristmill.backends.base import Executor
 from gristmill.backends.executors import EXECUTORS, executor_class
 from gristmill.config import signatures
 from gristmill.config.build import TARGET, Builder
-from gristmill.config.names import Names, import_modules
+from gristmill.config.names import ClassNames, import_modules
 from gristmill.config.nodes import Node, read
 from gristmill.config.override import override, override_sections
 from gristmill.config.problems import Problems, did_you_mean
-from gristmill.core.client import RayClient
 from gristmill.errors import PipelineError, PlanError
 from gristmill.stages.core import CompositeStage, ProcessingStage
 
+if TYPE_CHECKING:
+    from gristmill.core.client import RayClient
+
 ROOT = ("name", "description", "imports", "executor", "ray_client", "stages")
 RAY_CLIENTS = ("gristmill.core.client.RayClient", "nemo_curator.core.client.RayClient")
-"""What `_target_` may say of the client. The second is what pipelines say that come from there."""
+"""The values of `_target_` for the client. The second is that of pipelines written for NeMo Curator."""
 SETTINGS = ("name", "with")
 """Keys beside a stage that are not its arguments."""
 MOST_BYTES = 4 << 20
@@ -41,7 +44,7 @@ Stage = ProcessingStage[Any, Any]
 
 @dataclass(frozen=True)
 class ExecutorChoice:
-    """What runs a pipeline unless something else is said."""
+    """The executor of a pipeline and its options."""
 
     name: str = "local"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class ExecutorChoice:
 
 @dataclass(frozen=True)
 class PipelineFile:
-    """What a file says, all of it checked."""
+    """The content of a pipeline file, checked."""
 
     name: str
     description: str | None
@@ -57,7 +60,7 @@ class PipelineFile:
     executor: ExecutorChoice | None = None
     ray_client: RayClient | None = None
     imports: tuple[str, ...] = ()
-    """Modules outside gristmill that were imported because the file says so."""
+    """Modules outside gristmill that the file names under ``imports``; they have been imported."""
 
 
 def load(
@@ -66,12 +69,12 @@ def load(
     announce: Callable[[str], None] | None = None,
     executor: str | None = None,
 ) -> PipelineFile:
-    """Read a file, or a text that is not the name of one. Raises `PipelineFileError` with all that is wrong.
+    """Read a pipeline from a file or a text. Raises `PipelineFileError` with all problems.
 
-    A text is taken for the name of a file if it is a single line that ends in .yaml or .yml. Relative paths in a file
-    begin at the folder of the file; in a text, and in ``overrides``, at the current folder.
+    A single line that ends in .yaml or .yml is the name of a file. Relative paths in a file begin at the folder of the
+    file; in a text, and in ``overrides``, at the current folder.
     ``overrides`` are as for ``--set``: ``stage.key=value``. ``announce`` is called with the name of each module
-    outside gristmill before it is imported. ``executor`` takes the place of the one that the file names.
+    outside gristmill before it is imported. ``executor`` replaces the one that the file names.
     """
     problems = Problems()
     path = Path(source) if isinstance(source, Path) or is_file_name(source) else None
@@ -81,7 +84,7 @@ def load(
 
 
 def import_of_file(path: Path) -> list[str]:
-    """Import the modules that a pipeline file names under ``imports``, and nothing else; their names."""
+    """Import the modules that a pipeline file names under ``imports``, and return their names."""
     problems = Problems()
     entries, _ = _root(path, path, problems)
     names = import_modules(entries.get("imports"), path.parent, None, problems)
@@ -90,7 +93,7 @@ def import_of_file(path: Path) -> list[str]:
 
 
 def _root(source: str | Path, path: Path | None, problems: Problems) -> tuple[dict[str, Node], str]:
-    """The mapping that a pipeline is, and its place."""
+    """Return the mapping of a pipeline, and its place."""
     text = str(source) if path is None else _read_file(path, problems)
     root = read(text, "<text>" if path is None else str(path), problems)
     problems.check()
@@ -109,7 +112,7 @@ def is_file_name(text: str) -> bool:
 def _read_file(path: Path, problems: Problems) -> str:
     try:
         found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # a FIFO would be waited for
+        if not stat.S_ISREG(found.st_mode):  # reading a FIFO would block
             problems.add(str(path), "it is not a regular file: a pipeline is read from a file")
         elif found.st_size > MOST_BYTES:
             problems.add(str(path), f"the file is larger than {MOST_BYTES >> 20} MB: that is no pipeline")
@@ -121,7 +124,8 @@ def _read_file(path: Path, problems: Problems) -> str:
     except UnicodeDecodeError as error:
         problems.add(str(path), f"the file is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}")
     except (OSError, ValueError) as error:  # ValueError: a NUL in its name
-        problems.add(str(path), f"the file cannot be read: {getattr(error, 'strerror', None) or error}")
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        problems.add(str(path), f"the file cannot be read: {reason}")
     problems.check()
     raise AssertionError("a problem was added")
 
@@ -141,7 +145,7 @@ def _pipeline(
     name = _text(root, "name", path.stem if path else "pipeline", problems)
     description = _text(root, "description", None, problems)
     imports = import_modules(root.get("imports"), path.parent if path else None, announce, problems)
-    builder = Builder(Names(imports), problems, path.parent if path else None)
+    builder = Builder(ClassNames(imports), problems, path.parent if path else None)
     executor = _executor(root.get("executor"), builder)
     ray_client = _ray_client(root["ray_client"], builder) if "ray_client" in root else None
     items = root["stages"].value if "stages" in root else None
@@ -169,7 +173,7 @@ def _text(root: dict[str, Node], key: str, default: str | None, problems: Proble
 
 
 def _stage(item: Node, builder: Builder) -> Stage | None:
-    """One item of the list: a name, or a mapping with one thing that is named and the settings beside it."""
+    """Make the stage of an item: a name, or a mapping of one name to its arguments, with settings beside it."""
     problems = builder.problems
     if isinstance(item.value, str):
         return _made(builder, item.value, {}, item.where, {})
@@ -222,11 +226,11 @@ def _recipe(builder: Builder, body: Node) -> Stage | None:
     from gristmill.stages.text.recipes import recipe
 
     given = {"name": body} if isinstance(body.value, str) else builder.arguments(body, "recipe")
-    return None if given is None else builder.make(recipe, given, body.where)  # type: ignore[arg-type]
+    return None if given is None else builder.make(recipe, given, body.where)
 
 
 def _with(builder: Builder, stage: Stage | None, settings: dict[str, Node]) -> Stage | None:
-    """What `with_` takes, once or several times in turn."""
+    """Apply the arguments of `with_`: one mapping, or a list of several."""
     if stage is None:
         return None
     if "name" in settings:
@@ -301,18 +305,20 @@ def _executor(node: Node | None, builder: Builder) -> ExecutorChoice | None:
 
 def _check_options(choice: ExecutorChoice, options: Mapping[str, Node], problems: Problems) -> None:
     try:
-        cls = executor_class(choice.name)
-    except PlanError:  # what it needs is not installed: that is said when it is to run, not when the file is only read
+        make: Callable[..., Executor] = executor_class(choice.name)
+    except PlanError:  # a package is not installed: that is an error of a run, not of reading the file
         return
     for key, value in choice.options.items():  # one by one, each with its line
         try:
-            cls(config={key: value})  # type: ignore[call-arg]  # all executors take that
+            make(config={key: value})
         except PipelineError as error:
             problems.add(options[key].where, str(error))
 
 
 def _ray_client(node: Node, builder: Builder) -> RayClient | None:
-    """The arguments of a `RayClient`; a ``_target_`` beside them may say that it is one."""
+    """Make a `RayClient` of its arguments. A ``_target_`` with its path may stand beside them."""
+    from gristmill.core.client import RayClient
+
     given = builder.arguments(node, "ray_client")
     if given is None:
         return None

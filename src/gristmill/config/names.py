@@ -1,4 +1,4 @@
-"""From the names in a file to classes: registered ones of gristmill, and of modules that the file says it imports."""
+"""The classes that a file may name: registered classes of gristmill, and of the modules that the file imports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import REGISTERED, known
 
 
-class Names:
-    """What may be named, and nothing else."""
+class ClassNames:
+    """The classes that a file may name."""
 
     def __init__(self, imported: Iterable[str] = ()) -> None:
         self.imported = tuple(imported)
@@ -25,7 +25,7 @@ class Names:
         return {name: cls for name, cls in REGISTERED.items() if self._may_name(cls.__module__)}
 
     def find(self, name: str, where: str, problems: Problems, what: str = "stage") -> type | None:
-        """The class of a registered name."""
+        """Return the class of a registered name."""
         names = self.known()
         if name in names:
             return names[name]
@@ -36,12 +36,12 @@ class Names:
         if there is not None:
             problems.add(where, f"{what} {name!r} is not gristmill's: add 'imports: [{there.__module__}]' to the file")
             return None
-        hint = did_you_mean(name, names, "'gristmill stages' lists what there is.")
+        hint = did_you_mean(name, names, "'gristmill stages' lists them all.")
         problems.add(where, f"{what} {name!r} is not known.{hint}")
         return None
 
     def find_target(self, target: Node, problems: Problems) -> type | None:
-        """The class of a ``_target_``, a dotted path."""
+        """Return the class of a ``_target_``, a dotted path."""
         path = target.value
         if not isinstance(path, str) or not all(part.isidentifier() for part in path.split(".")) or "." not in path:
             problems.add(target.where, f"_target_ wants package.module.Class, not {target.kind()}")
@@ -71,7 +71,7 @@ class Names:
         return None
 
     def _own_target(self, path: str, place: str, name: str, where: str, problems: Problems) -> type | None:
-        """gristmill's own classes by path: only those that are registered."""
+        """Return a class of gristmill by its path, if it is registered."""
         cls = self.find(name, where, problems)
         if cls is None:
             return None
@@ -88,7 +88,7 @@ class Names:
 def import_modules(
     node: Node | None, folder: Path | None, announce: Callable[[str], None] | None, problems: Problems
 ) -> list[str]:
-    """Import what a file's ``imports:`` names, as seen from its folder and the current one; what was imported."""
+    """Import the modules under ``imports``, also from the file's folder and the current one; return their names."""
     if node is None:
         return []
     entries = node.value if isinstance(node.value, list) else [node]

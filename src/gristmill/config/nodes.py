@@ -1,4 +1,4 @@
-"""YAML as plain values that know where they stand. Nothing but plain values comes out, whatever the text says."""
+"""YAML as plain values with their places. Any other value, such as one with a tag, is an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gristmill.config.paths import located
 from gristmill.config.problems import Problems
 
 MOST_NODES = 100_000
-"""Aliases are written out; a file that becomes larger than this by them, or at all, is refused."""
+"""The most values of a file, with its aliases expanded."""
 MOST_DEPTH = 60
 
 Scalar = None | bool | int | float | str
@@ -25,10 +25,10 @@ class Node:
     value: Scalar | list[Node] | dict[str, Node]
     where: str
     of_command: bool = False
-    """It is from the command line: relative paths in it are seen from the current folder."""
+    """From the command line: its relative paths begin at the current folder."""
 
     def located(self, folder: str) -> Node:
-        """The value with the paths that it is, or that are in it as a list, as seen from a folder."""
+        """Return a path, or a list of paths, relative to a folder."""
         if isinstance(self.value, list):
             return Node([child.located(folder) for child in self.value], self.where, self.of_command)
         if isinstance(self.value, str) and not self.of_command:
@@ -36,7 +36,7 @@ class Node:
         return self
 
     def plain(self) -> Any:
-        """The value without places."""
+        """Return the value without places."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
         if isinstance(self.value, list):
@@ -44,7 +44,7 @@ class Node:
         return self.value
 
     def kind(self) -> str:
-        """What it is, for people."""
+        """Return the kind of the value in words."""
         match self.value:
             case None:
                 return "nothing"
@@ -85,7 +85,7 @@ for _name, _pattern, _first in SCALARS:
 
 
 def read(text: str, source: str, problems: Problems) -> Node | None:
-    """The value of a YAML text; None if it is not YAML or holds what is not allowed."""
+    """Return the value of a YAML text; None if it is not YAML or has a value that is not allowed."""
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:

@@ -1,4 +1,4 @@
-"""``--set stage.key=value``: a change to what the file says, before anything is made of it."""
+"""``--set stage.key=value``: changes to the content of a file, before any object is made."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SECTIONS = ("executor", "ray_client")
 def override_sections(
     root: dict[str, Node], overrides: Sequence[str], executor: str | None, problems: Problems
 ) -> list[str]:
-    """Change what runs the pipeline, ``executor.key=value`` and ``ray_client.key=value``, in place; what is left.
+    """Apply ``executor.key=value`` and ``ray_client.key=value`` in place, and return the other overrides.
 
-    ``executor`` takes the place of the one that is there; options that were for another go with it.
+    ``executor`` replaces another executor of the file and its options.
     """
     there = root.get("executor")
     name, body = _named_executor(there, "ray" if "ray_client" in root else "local")
@@ -47,7 +47,7 @@ def override_sections(
 
 
 def _named_executor(node: Node | None, default: str) -> tuple[str, Node]:
-    """The name of the executor that is there, and its options."""
+    """Return the name of the executor of the file, and its options."""
     where = node.where if node else ""
     if node is not None and isinstance(node.value, dict) and len(node.value) == 1:
         ((name, body),) = node.value.items()
@@ -58,7 +58,7 @@ def _named_executor(node: Node | None, default: str) -> tuple[str, Node]:
 
 
 def override(items: list[Node], overrides: Sequence[str], problems: Problems) -> None:
-    """Change stages in place. A stage is addressed by its name, by what it is, or by its number from 1."""
+    """Change stages in place. A stage is addressed by its name, its class or recipe, or its number from 1."""
     for text in overrides:
         where = f"--set {text}"
         path, equals, value = text.partition("=")
@@ -76,9 +76,9 @@ def override(items: list[Node], overrides: Sequence[str], problems: Problems) ->
 
 
 def _find(items: list[Node], path: str, where: str, problems: Problems) -> tuple[int, list[str]] | None:
-    """The position of the stage that the path begins with, and the keys that follow."""
+    """Return the position of the stage that the path begins with, and the keys that follow."""
     names = [_names(item) for item in items]
-    for kind in range(2):  # a name that was given wins over what a stage is
+    for kind in range(2):  # a given name wins over the class or recipe
         matching = [i for i, pair in enumerate(names) if pair[kind] and path.startswith(f"{pair[kind]}.")]
         if len(matching) > 1:
             numbers = ", ".join(str(i + 1) for i in matching)
@@ -97,7 +97,7 @@ def _find(items: list[Node], path: str, where: str, problems: Problems) -> tuple
 
 
 def _names(item: Node) -> tuple[str, str]:
-    """The name that a stage was given, and what it is."""
+    """Return the name that a stage was given, and its class or recipe."""
     if isinstance(item.value, str):
         return "", item.value
     if not isinstance(item.value, dict):
@@ -124,7 +124,7 @@ def _set_stage(items: list[Node], position: int, keys: list[str], value: Node, w
         item = items[position] = Node({item.value: Node({}, item.where)}, item.where)
     entries = item.value
     if not isinstance(entries, dict):
-        return  # the item is wrong, and is said to be when it is made
+        return  # the item is wrong: making it reports that
     if "_target_" in entries:
         _set(item, keys, value, where, problems)
         return
@@ -165,7 +165,7 @@ def _set(node: Node, keys: list[str], value: Node, where: str, problems: Problem
 
 
 def _set_in_list(children: list[Node], key: str, rest: list[str], value: Node, where: str, problems: Problems) -> None:
-    """In a list, a key is a number from 0, or the name of an object that is there once."""
+    """Set a value in a list, where a key is a number from 0, or the name of an object that occurs once."""
     named = [
         i
         for i, child in enumerate(children)

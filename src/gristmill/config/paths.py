@@ -1,4 +1,4 @@
-"""Which arguments are paths, and the folder that relative ones begin at."""
+"""Which arguments are paths, and the folder at which relative paths begin."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ENDS = tuple(f"_{name}" for name in sorted(NAMES))
 def names_path(made: Callable[..., Any], parameter: inspect.Parameter) -> bool:
     """Whether a parameter of a class or function takes paths: by its annotation, or by its name.
 
-    An annotation with `Path` or `os.PathLike` says so, and so does a name such as ``path``, ``file`` or ``model_path``.
+    The annotation has `Path` or `os.PathLike`, or the name is like ``path``, ``file`` or ``model_path``.
     """
     hint = signatures.hint_of(made, parameter)
     return any(_is_path(one) for one in signatures.options(hint)) or is_path_name(parameter.name)
 
 
 def may_name_path(name: str) -> bool:
-    """Whether a parameter of this name takes a folder or the name of something published, as tokenizers have one."""
+    """Whether a parameter of this name takes a folder or a published name, as those of tokenizers do."""
     return "tokenizer" in name
 
 
@@ -41,7 +41,7 @@ def is_path_name(name: str) -> bool:
 
 
 def located(path: str, folder: str) -> str:
-    """A path as seen from a folder: URLs, absolute paths and those of a home folder are left alone.
+    """Return a path relative to a folder. URLs, absolute paths and those of a home folder stay as they are.
 
     >>> located("input/", "/data"), located("./a.txt", "/data"), located("s3://bucket/a", "/data")
     ('/data/input/', '/data/a.txt', 's3://bucket/a')
@@ -54,7 +54,7 @@ def located(path: str, folder: str) -> str:
 
 
 def absolute(made: Any, argument: str, value: Any) -> Any:
-    """An argument of an object; if it is a path, or a list of paths, seen from the current folder."""
+    """Return an argument of an object; if it is a path, or a list of paths, relative to the current folder."""
     parameter = signatures.parameters(type(made)).get(argument)
     if parameter is None:
         return value

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline file: collected, so that one look shows all of it."""
+"""The problems of a pipeline file, collected so that one error shows all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_SHOWN = 20
 
 
 class Problems:
-    """Lines for people, each with its place; `check` raises if there are any."""
+    """Messages, each with its place. `check` raises if there are any."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -31,14 +31,14 @@ class Problems:
 
 
 def near(name: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant; the case of letters does not matter."""
+    """Return the name that was probably meant, whatever the case of its letters."""
     by_folded = {known.casefold(): known for known in names}
     found = difflib.get_close_matches(name.casefold(), by_folded, n=1)
     return by_folded[found[0]] if found else None
 
 
 def did_you_mean(name: str, names: Iterable[str], else_: str = "") -> str:
-    """The end of a sentence about a name that is not known."""
+    """Return the hint that ends a message about an unknown name."""
     names = list(names)
     meant = near(name, names)
     return f" Did you mean {meant!r}?" if meant else (f" {else_}" if else_ else "")

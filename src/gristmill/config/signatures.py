@@ -1,4 +1,4 @@
-"""What a constructor takes: its parameters, and their annotations as far as they can be understood."""
+"""The parameters of constructors, and their annotations as far as they can be evaluated."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ def parameters(made: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def hint_of(made: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """What the annotation says; `Any` where there is none, or it cannot be evaluated here."""
+    """Return the evaluated annotation; `Any` if there is none, or if it cannot be evaluated here."""
     annotation = parameter.annotation
     if annotation is parameter.empty:
         return Any
     if not isinstance(annotation, str):
         return annotation
-    function = inspect.unwrap(getattr(made, "__init__") if isinstance(made, type) else made)  # noqa: B009  # for mypy
-    scope = getattr(function, "__globals__", None) or vars(sys.modules[made.__module__])
+    function = inspect.unwrap(inspect.getattr_static(made, "__init__") if isinstance(made, type) else made)
+    is_python = isinstance(function, types.FunctionType)
+    scope = function.__globals__ if is_python else vars(sys.modules[made.__module__])
     try:
         return eval(annotation, dict(scope))  # the annotation of a class that is imported already
-    except (NameError, AttributeError, TypeError, SyntaxError):  # of names that only type checkers import, say
+    except (NameError, AttributeError, TypeError, SyntaxError):  # for example of names that only type checkers import
         return Any
 
 
 def options(hint: Any) -> list[Any]:
     """The members of a union; of anything else, itself."""
-    if hasattr(hint, "__value__"):  # `type X = ...`
+    if type(hint).__name__ == "TypeAliasType":  # `type X = ...`, not before Python 3.12
         return options(hint.__value__)
     if get_origin(hint) in (Union, types.UnionType):
         return [one for member in get_args(hint) for one in options(member)]
@@ -56,40 +57,37 @@ def is_function(hint: Any) -> bool:
 
 
 def is_object(hint: Any) -> bool:
-    """Whether instances of a class are wanted that is not one of the plain ones."""
+    """Whether the hint is a class whose instances are no plain values."""
     cls = get_origin(hint) or hint
     plain = (bool, int, float, str, bytes, type(None), object, *LISTS, *MAPPINGS, Callable, PathLike)
     return isinstance(cls, type) and cls not in plain and not issubclass(cls, PurePath)
 
 
 def anything(hint: Any) -> bool:
-    """Whether the hint says nothing that could be checked."""
+    """Whether any value fits the hint."""
     if hint is None or hint in (Any, object) or get_origin(hint) is Literal:
         return hint is not None and get_origin(hint) is not Literal
     return not (isinstance(hint, type) or get_origin(hint) is not None)
 
 
 def words(hint: Any) -> str:
-    """The hint for people."""
-    said: list[str] = []
+    """Return the hint in words."""
+    found: list[str] = []
     for one in options(hint):
         if is_function(one):
             continue
         cls = get_origin(one) or one
         if get_origin(one) is Literal:
-            said += [repr(value) for value in get_args(one)]
+            found += [repr(value) for value in get_args(one)]
         elif is_list(one):
-            said.append("a list")
+            found.append("a list")
         elif is_mapping(one):
-            said.append("a mapping")
+            found.append("a mapping")
         elif isinstance(cls, type) and issubclass(cls, PurePath | PathLike):
-            said.append("text")
+            found.append("text")
         else:
             plain = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-            said.append("nothing" if one in (None, type(None)) else plain.get(cls) or f"a {_name(cls)}")
-    said = list(dict.fromkeys(said))
-    return " or ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) or "a function"
-
-
-def _name(cls: Any) -> str:
-    return getattr(cls, "__name__", str(cls))
+            name = cls.__name__ if isinstance(cls, type) else str(cls)
+            found.append("nothing" if one in (None, type(None)) else plain.get(cls) or f"a {name}")
+    found = list(dict.fromkeys(found))
+    return " or ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found) or "a function"
