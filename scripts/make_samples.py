@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import doctest
 import importlib
 import json
@@ -143,7 +144,7 @@ class Page:
             self.path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def one(self, block: Block, later: Block | Setup | None) -> list[str] | None:
-        """Run one block; return the lines that a console block should have."""
+        """Run one block; return the lines that a block with output should have."""
         if "not run" in block.marks:
             if block.language == "python":
                 check_imports(block.text, self.where(block.line))
@@ -155,6 +156,11 @@ class Page:
             file.write_text(block.text, encoding="utf-8")
         elif block.language == "console":
             return self.console(block)
+        elif block.language == "pycon":
+            made, is_true = session(block.text, self.where(block.line))
+            if not is_true and not self.writing:
+                raise SampleError(f"{self.where(block.line)}: the session is now\n" + "\n".join(made))
+            return made
         elif block.language == "python":
             self.python(block, later)
         elif block.language == "sh":
@@ -255,11 +261,26 @@ def check_yaml(text: str, where: str) -> None:
         raise SampleError(f"{where}: {error}") from error
 
 
-def check_session(text: str, where: str) -> None:
-    test = doctest.DocTestParser().get_doctest(text, {}, where, None, None)
-    report: list[str] = []
-    if doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=report.append).failed:
-        raise SampleError(f"{where}: {''.join(report)}")
+class Recorder(doctest.DocTestRunner):
+    """Keeps what each example of a session prints."""
+
+    def __init__(self) -> None:
+        super().__init__(optionflags=doctest.ELLIPSIS)
+        self.lines: list[str] = []
+
+    def report_success(self, out: object, test: object, example: doctest.Example, got: str) -> None:
+        self.lines += [("... " if n else ">>> ") + line for n, line in enumerate(example.source.splitlines())]
+        self.lines += got.splitlines()
+
+    report_failure = report_success
+
+
+def session(text: str, where: str) -> tuple[list[str], bool]:
+    """Run a session, and return it with its true output, and whether that is the output that it shows."""
+    runner = Recorder()
+    with contextlib.chdir(ROOT):
+        results = runner.run(doctest.DocTestParser().get_doctest(text, {}, where, None, None), out=lambda _: None)
+    return runner.lines, not results.failed
 
 
 def check_json(text: str, where: str) -> None:
@@ -269,7 +290,7 @@ def check_json(text: str, where: str) -> None:
         raise SampleError(f"{where}: {error}") from error
 
 
-CHECKS = {"yaml": check_yaml, "pycon": check_session, "json": check_json}
+CHECKS = {"yaml": check_yaml, "json": check_json}
 
 
 def pages() -> list[Path]:
