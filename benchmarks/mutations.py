@@ -36,9 +36,9 @@ class Bug:
 BUGS = [
     Bug(
         "an attempt that ended with its worker counts",
-        "failures.py",
-        "            else:\n                t.attempts -= 1\n        if not suspected and",
-        "            else:\n                pass\n        if not suspected and",
+        "state.py",
+        "self.attempts -= not verdict.is_attempt",
+        "pass",
     ),
     Bug("the room of a worker that left is not free again", "workers.py", "node.free.give(w.placement)", "pass"),
     Bug("GPUs are not given back", "placement.py", "self.gpu_free[i] += p.gpu_share", "pass"),
@@ -76,15 +76,15 @@ BUGS = [
     ),
     Bug(
         "a task is guilty if memory ran out beside others",
-        "failures.py",
-        "elif unit.isolated and (cause is not Death.OUT_OF_MEMORY or unit.solo):",
-        "elif unit.isolated:",
+        "failure_policy.py",
+        "if not unit.isolated or (is_out_of_memory and not unit.solo):",
+        "if not unit.isolated:",
     ),
     Bug(
         "a task is guilty if it was killed from outside",
-        "failures.py",
-        "if not (cause.is_own_fault and named) and len(unit.tasks) == 1:",
-        "if False:",
+        "failure_policy.py",
+        "is_kill = not (cause.is_own_fault and unit.is_named)",
+        "is_kill = False",
     ),
     Bug(
         "data is let go before its task has finished",
@@ -93,8 +93,8 @@ BUGS = [
         "    unit.chunks += 1\n    s.out.append(Release((unit.tasks[0].data,)))\n",
     ),
     Bug("data is never let go", "progress.py", "        s.out.append(Release((t.data,), cancelled))", "        pass"),
-    Bug("slices leave an item out", "failures.py", "(middle, t.start + t.items))", "(middle + 1, t.start + t.items))"),
-    Bug("slices overlap", "failures.py", "((t.start, middle), (middle,", "((t.start, middle + 1), (middle,"),
+    Bug("slices leave an item out", "failure_policy.py", "(middle, start + items)", "(middle + 1, start + items)"),
+    Bug("slices overlap", "failure_policy.py", "(start, middle), (middle,", "(start, middle + 1), (middle,"),
     Bug(
         "a worker that was replaced stays",
         "workers.py",
@@ -133,9 +133,9 @@ BUGS = [
     ),
     Bug(
         "a guilty task is tried once more than it may be",
-        "failures.py",
-        "first.attempts < step.spec.max_attempts",
-        "first.attempts <= step.spec.max_attempts",
+        "failure_policy.py",
+        "if attempts < allowed and",
+        "if attempts <= allowed and",
     ),
     Bug(
         "lost data is released before it is made again",

@@ -9,6 +9,7 @@ from gristmill.scheduling.credit import hold, update_headroom
 from gristmill.scheduling.dispatch import count_suspects, update_accepting, update_depth
 from gristmill.scheduling.estimates import ServiceEstimate
 from gristmill.scheduling.events import Output, SourceGave, UnitEmitted, UnitFinished
+from gristmill.scheduling.failure_policy import giving_up_note
 from gristmill.scheduling.lost_data.lineage import consumed, end_rebuild, note_held, record
 from gristmill.scheduling.state import IllegalTransition, Move, State, StepRec, TaskRec, TaskState, Unit, WorkerRec
 
@@ -227,8 +228,7 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
 def give_up(s: State, step: StepRec, t: TaskRec, error: str) -> None:
     """A task, or a slice of one, that waits is quarantined."""
     t.move(Move.GIVEN_UP)
-    what = f"items {t.start} to {t.stop - 1}" if t.is_slice else "the task"
-    t.note(s.now, f"{what} given up")
+    t.note(s.now, giving_up_note(t.start, t.stop))
     step.counts.items_failed += t.items
     s.out.append(Quarantine(t.id, t.data, step.index, t.start, t.stop, t.items, error, tuple(t.story or ())))
     retire(s, step, t)

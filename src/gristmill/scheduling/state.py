@@ -9,6 +9,7 @@ from enum import IntEnum
 from gristmill.scheduling.commands import Command
 from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
 from gristmill.scheduling.events import Death
+from gristmill.scheduling.failure_policy import DeathVerdict
 from gristmill.scheduling.lost_data.records import DataRec, Rebuild
 from gristmill.scheduling.placement import Capacity, Placement
 from gristmill.scheduling.planning.problem import Problem
@@ -93,6 +94,12 @@ class TaskRec:
                 + "\n  ".join(self.story or ["nothing notable"])
             )
         self.state = new
+
+    def count_death(self, verdict: DeathVerdict) -> None:
+        """Count the death of the worker that had it."""
+        self.attempts -= not verdict.is_attempt
+        self.losses += verdict.is_loss
+        self.kills += verdict.is_kill
 
     def note(self, now: int, text: str) -> None:
         if self.story is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gristmill.scheduling.commands import Abort, Cancel, KillWorker, StartWorker, StopWorker
 from gristmill.scheduling.dispatch import can_host, free_for_shared, may_run, shared_wanted, update_accepting
 from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDied, WorkerLeft, WorkerReady
+from gristmill.scheduling.failure_policy import is_setup_hopeless
 from gristmill.scheduling.failures import units_lost
 from gristmill.scheduling.lost_data.recovery import requeue_uncounted
 from gristmill.scheduling.placement import Placement
@@ -303,7 +304,7 @@ def _died_in_setup(s: State, step: StepRec, cause: Death, detail: str) -> None:
         step.setup.failures += 1
     else:
         step.setup.kills += 1
-    if step.setup.failures >= s.config.setup_attempts or step.setup.kills >= s.config.isolated_kills:
+    if is_setup_hopeless(step.setup.failures, step.setup.kills, s.config):
         stop_run(s, f"no worker survives the setup of '{step.spec.name}': the last one {_how(cause, detail)}")
 
 
