@@ -64,33 +64,33 @@ def test_without_a_place_to_write_kernels_are_compiled_all_the_same(tmp_path):
     assert found.stdout == "2 True\n"
 
 
-@compiling.kernel(compiling.INTS, compiling.INTS_OUT)
+@compiling.kernel("ints out_ints")
 def doubled(numbers, out):
     for k in range(len(numbers)):
         out[k] = 2 * numbers[k]
     return len(numbers)
 
 
-@compiling.kernel(compiling.INTS, compiling.INTS_OUT)
-def doubled_with_room_of_its_own(numbers, out):
-    room = np.empty(len(numbers), np.int64)
+@compiling.kernel("ints out_ints")
+def doubled_in_a_new_array(numbers, out):
+    made = np.empty(len(numbers), np.int64)
     for k in range(len(numbers)):
-        room[k] = 2 * numbers[k]
-    out[:] = room
+        made[k] = 2 * numbers[k]
+    out[:] = made
     return len(numbers)
 
 
 class Own(compiling.Kernel):
-    def __init__(self, source: compiling.Source) -> None:
+    def __init__(self, source: compiling.KernelSource) -> None:
         super().__init__(f"test_compile.{source.function.__name__}")
         self._source = source
 
-    def source(self) -> compiling.Source:
+    def source(self) -> compiling.KernelSource:
         return self._source
 
 
-def used(source: compiling.Source) -> tuple[Any, list[int]]:
-    """What the kernel is called by, and what it does to three numbers."""
+def used(source: compiling.KernelSource) -> tuple[Any, list[int]]:
+    """Return the compiled kernel, and its output for three numbers."""
     kernel = Own(source)
     out = np.zeros(3, np.int64)
     assert kernel(np.array([1, 2, 3]), out) == 3
@@ -104,12 +104,12 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def test_a_kernel_that_allocates_is_left_to_numba_and_that_is_remembered(own_cache, monkeypatch):
-    compiled, out = used(doubled_with_room_of_its_own)
+    compiled, out = used(doubled_in_a_new_array)
     assert out == [2, 4, 6] and not isinstance(compiled, native.Native)
     (path,) = own_cache.glob("*.kernel")
     assert path.read_bytes() == native.NONE and any(own_cache.rglob("*.nbi"))
     monkeypatch.delattr(native, "compile_")  # not tried again
-    assert used(doubled_with_room_of_its_own)[1] == [2, 4, 6]
+    assert used(doubled_in_a_new_array)[1] == [2, 4, 6]
 
 
 def test_where_object_code_cannot_be_loaded_numba_does_all(own_cache, monkeypatch):

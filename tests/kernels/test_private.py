@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gristmill.kernels import char_kernels, native, private
 from gristmill.kernels import compile as compiling
+from gristmill.kernels import native, private
 
 OTHER, THIRD = 54321, 54322
 """Users that no machine has."""
@@ -30,7 +30,7 @@ if sys.argv[1:]:
     # what is imported later could be where only root can read
     from gristmill.kernels import char_kernels, native
     from gristmill.kernels.texts import Texts
-    native.load(native.compile_(char_kernels.count_symbols.function, char_kernels.count_symbols.arguments))
+    native.load(native.compile_(char_kernels.count_symbols.function, char_kernels.count_symbols.signature))
     Texts.of(["#"])
     os.setgid(int(sys.argv[1]))
     os.setuid(int(sys.argv[1]))
@@ -54,14 +54,14 @@ def use(*arguments: object, umask: int = 0o022, **environment: str | Path) -> st
     return done.stdout.strip()
 
 
-@compiling.kernel(*char_kernels.count_symbols.arguments)
-def forged(data, starts, ends, out):
+@compiling.kernel("texts out_ints_rows")
+def forged(texts, out):
     out[:] = 666
 
 
 @pytest.fixture(scope="module")
 def forgery() -> bytes:
-    return native.compile_(forged.function, forged.arguments)
+    return native.compile_(forged.function, forged.signature)
 
 
 @pytest.fixture
@@ -230,13 +230,13 @@ class Trap:
         return os.mkdir, (self.path,)
 
 
-@compiling.kernel(compiling.INTS)
+@compiling.kernel("ints")
 def allocating(numbers):
     return np.empty(len(numbers), np.int64)
 
 
 class Allocating(compiling.Kernel):
-    def source(self) -> compiling.Source:
+    def source(self) -> compiling.KernelSource:
         return allocating
 
 

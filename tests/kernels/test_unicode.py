@@ -7,9 +7,9 @@ import unicodedata
 import zlib
 
 import pytest
+from make_unicode_tables import classes_of, normal_tables, packed
 
 from gristmill.kernels import normal
-from gristmill.kernels.make_tables import classes_of, normal_tables, packed
 from gristmill.kernels.unicode import BLOCK, CODE_POINTS, UNICODE_VERSION, Class, class_of, tables
 
 

@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept."""
+"""The folder for compiled kernels."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from functools import cache
 from pathlib import Path
 
 from gristmill.kernels import private
+from gristmill.logs import logger
 
 
 @cache
 def cache_folder() -> Path | None:
-    """Find the folder for compiled kernels; None if there is none that can be written and trusted (see `private`).
+    """Return the folder for compiled kernels. None if no folder can be written and trusted (see `private`).
 
-    ``$GRISTMILL_CACHE_DIR``, or ``gristmill`` in the user's cache folder, or else a folder for temporary files. In
-    it there is one folder for each state of the sources and version of the compiler.
+    The places tried are ``$GRISTMILL_CACHE_DIR``, ``gristmill`` in the user's cache folder and a folder for temporary
+    files. Each state of the sources and each version of the compiler has a folder of its own there.
     """
     given = os.environ.get("GRISTMILL_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
@@ -32,22 +33,21 @@ def cache_folder() -> Path | None:
                     return path
         except (OSError, ValueError) as error:
             if place == given:
-                print(f"gristmill: GRISTMILL_CACHE_DIR is not used: {error}", file=sys.stderr, flush=True)
+                logger.warning("GRISTMILL_CACHE_DIR is not used: %s", error)
     return None
 
 
 def _fingerprint() -> str:
+    """Hash the sources of the kernels and the files that name the versions of the compiler.
+
+    The compiler is not imported for its version: that takes longer than everything else here.
+    """
     digest = hashlib.sha256(sys.version.encode())
-    for path in (*sorted(Path(__file__).parent.glob("*.py")), *_versions()):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-def _versions() -> list[Path]:
-    """The files that name the versions of the compiler: to import it takes longer than all else."""
-    found = []
+    files = sorted(Path(__file__).parent.glob("*.py"))
     for name in ("numba", "llvmlite"):
         spec = importlib.util.find_spec(name)
-        for folder in spec.submodule_search_locations or () if spec is not None else ():
-            found.append(Path(folder) / "_version.py")
-    return [path for path in found if path.is_file()]
+        folders = spec.submodule_search_locations if spec is not None else None
+        files += [path for folder in folders or () if (path := Path(folder) / "_version.py").is_file()]
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]

@@ -1,25 +1,27 @@
-"""Characters by class, hash signs and ellipses."""
+"""Counts of characters: all, by class, by a table of code points; hash signs and ellipses."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, CLASSES, HASHES, HASHES_OUT, INTS, INTS_OUT, STAGE_1, TABLE_OUT, kernel
+from gristmill.kernels.compile import kernel
 from gristmill.kernels.unicode import COUNTED
-from gristmill.kernels.utf8 import class_at, width_at
+from gristmill.kernels.utf8 import class_at, code_at, width_at
 from gristmill.kernels.vector import WIDTH, beyond_ascii_mask, first_bit, symbol_mask
 
 FULL = 255
-"""How many characters fit into counters of eight bits."""
+"""The number of characters that fit into counters of eight bits."""
 
 
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, HASHES, HASHES_OUT, TABLE_OUT)
-def count_classes(data, starts, ends, blocks, classes, spread, ascii_, out):  # type: ignore[no-untyped-def]
-    """``out[0]``: characters; ``out[1 + k]``: those with class bit ``k``.
+@kernel("texts tables hashes out_hashes out_ints_rows")
+def count_classes(texts, tables, spread, ascii_, out):
+    """Write the number of characters to ``out[0]``, and of those with class bit ``k`` to ``out[1 + k]``.
 
-    ``spread`` has for each combination of classes a number with a one in the byte of each of them: sums of such
-    numbers count all classes at once, up to `FULL` characters. ``ascii_`` is room for 128 of them.
+    ``spread`` has for each combination of classes a number with a one in the byte of each class. Sums of such numbers
+    count all classes at once, up to `FULL` characters. ``ascii_`` is space for 128 of them.
     """
+    data, starts, ends = texts
+    blocks, classes = tables
     for c in range(128):
         ascii_[c] = spread[classes[(np.int64(blocks[0]) << 8) | c] & 0xFF]
     for d in range(len(starts)):
@@ -28,26 +30,49 @@ def count_classes(data, starts, ends, blocks, classes, spread, ascii_, out):  # 
         chars = 0
         while i < end:
             sums = np.uint64(0)
-            room = FULL
-            while room > 0 and i < end:
+            left = FULL
+            while left > 0 and i < end:
                 c = data[i]
                 if c < 0x80:
                     sums += ascii_[c]
                     i += 1
                 else:
                     width = width_at(data, i, end)
-                    sums += spread[class_at(data, i, width, blocks, classes) & 0xFF]
+                    sums += spread[class_at(data, i, width, tables) & 0xFF]
                     i += width
-                room -= 1
-            chars += FULL - room
+                left -= 1
+            chars += FULL - left
             for k in range(COUNTED):
                 out[1 + k, d] += np.int64((sums >> np.uint64(8 * k)) & np.uint64(0xFF))
         out[0, d] = chars
 
 
-@kernel(BYTES, INTS, INTS, INTS_OUT)
-def count_chars(data, starts, ends, out):  # type: ignore[no-untyped-def]
-    """``out``: characters."""
+@kernel("texts bytes out_ints_rows")
+def count_tabled(texts, table, out):
+    """Write the number of characters to ``out[0]``, and of those for which the table has 1 to ``out[1]``."""
+    data, starts, ends = texts
+    for d in range(len(starts)):
+        i = starts[d]
+        end = ends[d]
+        chars = 0
+        inside = 0
+        while i < end:
+            chars += 1
+            if data[i] < 0x80:
+                inside += table[data[i]]
+                i += 1
+            else:
+                width = width_at(data, i, end)
+                inside += table[code_at(data, i, width)]
+                i += width
+        out[0, d] = chars
+        out[1, d] = inside
+
+
+@kernel("texts out_ints")
+def count_chars(texts, out):
+    """Write the number of characters to ``out``."""
+    data, starts, ends = texts
     for d in range(len(starts)):
         i = starts[d]
         end = ends[d]
@@ -70,9 +95,10 @@ def count_chars(data, starts, ends, out):  # type: ignore[no-untyped-def]
         out[d] = chars
 
 
-@kernel(BYTES, INTS, INTS, TABLE_OUT)
-def count_symbols(data, starts, ends, out):  # type: ignore[no-untyped-def]
-    """``out[0]``: hash signs; ``out[1]``: ellipses, which are ``...``, U+2026 and U+22EF."""
+@kernel("texts out_ints_rows")
+def count_symbols(texts, out):
+    """Write the number of hash signs to ``out[0]``, and of ellipses (``...``, U+2026, U+22EF) to ``out[1]``."""
+    data, starts, ends = texts
     for d in range(len(starts)):
         i = starts[d]
         end = ends[d]

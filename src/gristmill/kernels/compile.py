@@ -1,7 +1,7 @@
-"""How kernels are compiled: once, for one signature each, into a cache of our own.
+"""Compile each kernel once, for one signature, into a cache of our own.
 
-A kernel is called by its name, ``module.function``. What is in the cache as object code is loaded without its module,
-and so without Numba, which the modules of kernels import.
+A kernel is called by its name, ``module.function``. If the cache has its object code, neither the kernel's module nor
+Numba is imported.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pickle
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,42 +17,34 @@ from typing import Any
 
 from gristmill.kernels import native, private
 from gristmill.kernels.cache import cache_folder
+from gristmill.kernels.native import Signature, numba_types, parse_signature
+from gristmill.logs import logger
 
 SECONDS_EACH = 1.2
-"""What compiling one kernel takes, about; said to the user, used for nothing else."""
-
-BYTES = "Array(uint8, 1, 'C', readonly=True)"
-INTS = "Array(int64, 1, 'C', readonly=True)"
-HASHES = "Array(uint64, 1, 'C', readonly=True)"
-LENGTHS = "Array(uint32, 1, 'C', readonly=True)"
-STAGE_1 = "Array(uint8, 1, 'C', readonly=True)"
-CLASSES = "Array(uint16, 1, 'C', readonly=True)"
-BYTES_OUT = "Array(uint8, 1, 'C')"
-INTS_OUT = "Array(int64, 1, 'C')"
-HASHES_OUT = "Array(uint64, 1, 'C')"
-LENGTHS_OUT = "Array(uint32, 1, 'C')"
-TABLE_OUT = "Array(int64, 2, 'C')"
+"""About the time to compile one kernel. Used only in a message."""
 
 _lock = threading.RLock()
 
-# What reading a cache entry that is damaged, or writing to a full disk, can raise.
-_TROUBLE = (OSError, EOFError, RuntimeError, ValueError, KeyError, IndexError, AttributeError, TypeError, ImportError)
+# What reading a damaged cache entry, or writing to a full disk, can raise.
+_CACHE_ERRORS = (
+    *(OSError, EOFError, RuntimeError, ValueError, KeyError, IndexError, AttributeError, TypeError, ImportError),
+)
 
 
 @dataclass(frozen=True)
-class Source:
+class KernelSource:
     """A function in the part of Python that Numba compiles, and the types of its arguments.
 
-    It runs without the GIL and without bounds checks, in one thread. One that allocates nothing, takes arrays and
-    numbers and gives an integer or nothing becomes object code; any other is left to Numba.
+    It runs without the GIL and without bounds checks, in one thread. A function that allocates nothing, takes arrays
+    and numbers and returns an integer or nothing becomes object code. Numba itself loads any other.
     """
 
     function: Callable[..., Any]
-    arguments: tuple[str, ...]
+    signature: Signature
 
 
 class Kernel:
-    """A kernel by its name. It is loaded from the cache, or compiled, when it is first called."""
+    """A kernel by its name. The first call loads it from the cache or compiles it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -63,22 +54,22 @@ class Kernel:
         return (self._compiled or self.load())(*arguments)
 
     def load(self) -> Callable[..., Any]:
-        """The compiled function. A cache that cannot be used costs time, never an error."""
+        """Return the compiled function. An unusable cache costs time and never raises an error."""
         with _lock:
             if self._compiled is None:
                 folder = cache_folder()
-                with contextlib.suppress(*_TROUBLE):
+                with contextlib.suppress(*_CACHE_ERRORS):
                     self._compiled = self._native(folder)
                 if self._compiled is None and folder is not None:
-                    # what is wrong with the function itself is raised again below
-                    with contextlib.suppress(*_TROUBLE, pickle.UnpicklingError):
+                    # An error of the function itself is raised again below.
+                    with contextlib.suppress(*_CACHE_ERRORS, pickle.UnpicklingError):
                         self._compiled = self._by_numba(folder)
                 if self._compiled is None:
                     self._compiled = self._by_numba(None)
             return self._compiled
 
     def is_cached(self) -> bool:
-        """Return whether it is loaded, or seems to be in the cache."""
+        """Return whether the kernel is loaded, or seems to be in the cache."""
         if self._compiled is not None:
             return True
         folder = cache_folder()
@@ -90,23 +81,23 @@ class Kernel:
             return False
         return True
 
-    def source(self) -> Source:
+    def source(self) -> KernelSource:
         module, _, name = self.name.partition(".")
-        found: Source = getattr(importlib.import_module(f"gristmill.kernels.{module}"), name)
+        found: KernelSource = vars(importlib.import_module(f"gristmill.kernels.{module}"))[name]
         return found
 
     def _path(self, folder: Path) -> Path:
         return folder / f"{self.name}-{native.machine()}.kernel"
 
     def _native(self, folder: Path | None) -> Callable[..., Any] | None:
-        """The kernel as object code; None if it cannot be had so, which the cache remembers."""
+        """Return the kernel as object code. None if that is impossible; the cache then has an empty entry."""
         if folder is not None:
-            with contextlib.suppress(*_TROUBLE):
+            with contextlib.suppress(*_CACHE_ERRORS):
                 return native.load(private.read(self._path(folder)))
         source = self.source()
         data = native.NONE
-        with contextlib.suppress(*_TROUBLE):
-            data = native.compile_(source.function, source.arguments)
+        with contextlib.suppress(*_CACHE_ERRORS):
+            data = native.compile_(source.function, source.signature)
         if folder is not None:
             with contextlib.suppress(OSError):
                 private.write(self._path(folder), data)
@@ -118,47 +109,46 @@ class Kernel:
         source = self.source()
         options: dict[str, Any] = {"nogil": True, "cache": folder is not None}
         with _numba_cache(folder):
-            compiled: Callable[..., Any] = numba.njit([signature(source.arguments)], **options)(source.function)
+            compiled: Callable[..., Any] = numba.njit([numba_types(source.signature)], **options)(source.function)
         return compiled
 
 
-def signature(arguments: Sequence[str]) -> str:
-    return f"({', '.join(arguments)},)"
+def kernel(signature: str) -> Callable[[Callable[..., Any]], KernelSource]:
+    """Make a function a kernel that takes arguments of these types only: ``@kernel("texts int64 out_ints")``.
 
-
-def kernel(*arguments: str) -> Callable[[Callable[..., Any]], Source]:
-    """Make a function a kernel that takes arguments of these types, and no others."""
-    return lambda function: Source(function, arguments)
+    The words are those of `native.TYPES` and `native.GROUPS`. Words in parentheses are a tuple.
+    """
+    return lambda function: KernelSource(function, parse_signature(signature))
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """Make a function callable from kernels, into which it is compiled."""
+    """Make a function that kernels can call. It is compiled into each of them."""
     import numba
 
-    # Nobody calls it from Python: without a wrapper for that it is compiled in half the time.
+    # Without a wrapper for calls from Python it compiles in half the time.
     options: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return numba.njit(**options)(function)
 
 
 def preload(kernels: Sequence[Kernel]) -> None:
-    """Load kernels before they are needed, in a process from which others are forked, say.
+    """Load kernels before they are used, for example in a process from which others are forked.
 
-    Those that are not in the cache are compiled, which takes a while and is said on stderr.
+    Kernels that the cache does not have are compiled. That takes a while, so a message is logged.
     """
     missing = [one for one in kernels if not one.is_cached()]
     if missing:
         seconds = max(1, round(len(missing) * SECONDS_EACH))
-        print(f"gristmill: compiling kernels, once: about {seconds} s", file=sys.stderr, flush=True)
+        logger.info("compiling kernels, once: about %d s", seconds)
     for one in kernels:
         one.load()
 
 
 @contextlib.contextmanager
 def _numba_cache(folder: Path | None) -> Iterator[None]:
-    """Numba's cache folder for functions defined meanwhile; those of others keep theirs.
+    """Set Numba's cache folder for functions that are defined meanwhile. Functions of others keep theirs.
 
-    Numba unpickles what it finds there, so all of it is checked first. It makes files by the umask, so the folder
-    that holds them is closed to others before, and they are closed after.
+    Numba unpickles what it finds there, so all of it is checked first. Numba creates files by the umask, so the folder
+    around them is closed to others before, and the files are closed afterwards.
     """
     from numba.core import config as numba_config
 

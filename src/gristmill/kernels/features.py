@@ -1,4 +1,4 @@
-"""What is known of the documents of a batch: for each document one value in each array."""
+"""Features of the documents of a batch: each array has one value for each document."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
 from gristmill.kernels import compile as compiling
 from gristmill.kernels.compile import Kernel
 from gristmill.kernels.unicode import spread, tables
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
 NGRAMS = 10
-"""N-grams up to this long are counted together: the longest that Gopher's rules ask for."""
+"""N-grams up to this length are counted together: the longest in Gopher's rules."""
 SHORTEST_NGRAM = 2
-"""And from this on: to count repeated words as well takes longer than all the others."""
+"""And from this length on: counting repeated words takes longer than all other lengths together."""
 
 
 COUNT_CLASSES = Kernel("char_kernels.count_classes")
@@ -49,19 +48,22 @@ KERNELS = {
     "boilerplate": (FIND_PHRASES,),
     "contains": (FIND_BYTES,),
 }
-"""The kernels behind each group of features."""
+"""The kernels of each group of features."""
 PREFIX, SUFFIX, ANYWHERE = 0, 1, 2
-"""Where `FIND_BYTES` looks."""
+"""Where `FIND_BYTES` searches."""
 PHRASE_BITS = 11
-"""Of the hash by which `FIND_PHRASES` knows where a phrase may begin."""
+"""Bits of the hash by which `FIND_PHRASES` finds where a phrase may begin."""
 SALT = int.from_bytes(os.urandom(8), "little")
-"""Decides where entries stand in hash tables, and nothing else: texts made to meet in one place would be slow."""
+"""Changes the places in hash tables and no result: texts cannot be written so that all their words collide.
+
+Collisions would make the kernels slow.
+"""
 SHARED = {"shared": True}
-"""Marks a field that is not one value for each document, and stays whole when documents are selected."""
+"""Marks a field without one value for each document. It is kept whole when documents are selected."""
 
 
 def preload(groups: Iterable[str]) -> None:
-    """Load the kernels behind some groups of features; the first time ever they are compiled."""
+    """Load the kernels of some groups of features. At the very first time they are compiled."""
     kernels = dict.fromkeys(one for group in sorted(groups) for one in KERNELS[group])
     if kernels:
         tables()
@@ -73,7 +75,7 @@ class Features:
     """Arrays over documents."""
 
     def select(self, mask: Array) -> Self:
-        """Those of some of the documents."""
+        """Return the features of some of the documents."""
         return type(self)(
             **{
                 f.name: getattr(self, f.name) if f.metadata.get("shared") else getattr(self, f.name)[mask]
@@ -84,7 +86,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Chars(Features):
-    """Characters (code points), and how many of them are what (see `unicode.Class`)."""
+    """Characters (code points), all and by class (see `unicode.Class`)."""
 
     count: Array
     letters: Array
@@ -99,7 +101,7 @@ class Chars(Features):
 
 @dataclass(frozen=True)
 class Length(Features):
-    """Characters (code points), and nothing else of them: much faster to find than `Chars`."""
+    """Characters (code points), without classes: much faster than `Chars`."""
 
     count: Array
 
@@ -114,7 +116,7 @@ class Symbols(Features):
 
 @dataclass(frozen=True)
 class Words(Features):
-    """Words as `str.split` gives them. Lengths are in characters."""
+    """Words as `str.split` returns them. Lengths are in characters."""
 
     count: Array
     chars: Array
@@ -134,7 +136,7 @@ class ListedWords(Features):
 
     count: Array
     distinct: Array
-    """How many of the list there are."""
+    """How many different words of the list occur."""
 
 
 @dataclass(frozen=True)
@@ -147,18 +149,18 @@ class Lines(Features):
     count: Array
     chars: Array
     bullets: Array
-    """Those whose first visible character is a bullet."""
+    """Lines whose first visible character is a bullet."""
     ellipses: Array
-    """Those that end, but for white space, with an ellipsis, bare or alone in brackets."""
+    """Lines that end with an ellipsis, bare or alone in brackets. White space after it does not count."""
     end_marks: Array
-    """Those that end, but for white space, as a sentence does."""
+    """Lines that end like a sentence. White space after the end does not count."""
     distinct: Array
     distinct_chars: Array
 
 
 @dataclass(frozen=True)
 class Paragraphs(Features):
-    """Paragraphs: runs of lines that are not blank, with one character for each line end between them."""
+    """Paragraphs: runs of lines that are not blank. A line end between two lines counts as one character."""
 
     count: Array
     chars: Array
@@ -170,15 +172,15 @@ class Paragraphs(Features):
 class NGrams(Features):
     """Characters in repeated n-grams of words: column ``n - 1`` is of n.
 
-    An n-gram's characters are those of its words and `Texts.gap` between them; what overlaps counts once.
+    An n-gram has the characters of its words and `Texts.gap` between them. Overlaps count once.
     """
 
     top: Array
-    """In all occurrences of the most frequent n-gram, the first of them if there are several; 0 if none is repeated."""
+    """In all occurrences of the most frequent n-gram; of several, the first. 0 if no n-gram is repeated."""
     duplicate: Array
-    """In all occurrences but the first of each n-gram."""
+    """In all occurrences except the first of each n-gram."""
     smallest: int = field(metadata=SHARED)
-    """The columns of shorter ones hold nothing."""
+    """The columns of shorter n-grams are empty."""
 
     @property
     def largest(self) -> int:
@@ -192,69 +194,63 @@ class Urls(Features):
 
     chars: Array
     porn: Array
-    """Those with "porn" in them."""
+    """Addresses that contain "porn"."""
 
 
 @dataclass(frozen=True)
 class Boilerplate(Features):
-    """Paragraphs with one of some phrases."""
+    """Paragraphs, and hits: paragraphs that contain one of some phrases."""
 
     paragraphs: Array
     hits: Array
     leading: Array
-    """Hits with nothing but hits before them."""
+    """Hits with only hits before them."""
     trailing: Array
-    """Hits with nothing but hits behind them."""
+    """Hits with only hits after them."""
 
 
 def chars_of(texts: Texts) -> Chars:
     out = np.zeros((9, len(texts)), np.int64)
     ascii_ = np.empty(128, np.uint64)
-    COUNT_CLASSES(texts.data, texts.starts, texts.ends, *tables(), spread(), ascii_, out)
+    COUNT_CLASSES(texts.arrays, tables(), spread(), ascii_, out)
     return Chars(*out)
 
 
 def length_of(texts: Texts) -> Length:
     out = np.empty(len(texts), np.int64)
-    COUNT_CHARS(texts.data, texts.starts, texts.ends, out)
+    COUNT_CHARS(texts.arrays, out)
     return Length(out)
 
 
 def symbols_of(texts: Texts) -> Symbols:
     out = np.zeros((2, len(texts)), np.int64)
-    COUNT_SYMBOLS(texts.data, texts.starts, texts.ends, out)
+    COUNT_SYMBOLS(texts.arrays, out)
     return Symbols(*out)
 
 
 def words_of(texts: Texts) -> Words:
-    starts, ends = texts.starts, texts.ends
+    sizes = texts.ends - texts.starts
     out = np.zeros((4, len(texts)), np.int64)
     first = np.zeros(len(texts) + 1, np.int64)
-    room = int((ends - starts).sum()) // 5 + 16
-    hashes, lengths = np.empty(room, np.uint64), np.empty(room, np.uint32)
+    hashes, lengths = (np.empty(int(sizes.sum()) // 5 + 16, kind) for kind in (np.uint64, np.uint32))
     done = 0
     while True:
-        done = SPLIT_WORDS(texts.data, starts, ends, *tables(), done, hashes, lengths, out, first)
+        done = SPLIT_WORDS(texts.arrays, tables(), done, (hashes, lengths), out, first)
         count = int(first[done])
         if done == len(texts):
             break
-        room = max(2 * room, count + int(ends[done] - starts[done]) // 2 + 1)
-        hashes, lengths = _grown(hashes, count, room), _grown(lengths, count, room)
+        size = max(2 * len(hashes), count + int(sizes[done]) // 2 + 1)
+        hashes, lengths = (
+            np.concatenate([one[:count], np.empty(size - count, one.dtype)]) for one in (hashes, lengths)
+        )
     return Words(out[0], out[1], out[2], out[3], first[:-1], first[1:], hashes[:count], lengths[:count])
-
-
-def _grown(values: Array, count: int, room: int) -> Array:
-    more = np.empty(room, values.dtype)
-    more[:count] = values[:count]
-    return more
 
 
 def lines_of(texts: Texts) -> tuple[Lines, Paragraphs]:
     out = np.zeros((11, len(texts)), np.int64)
-    most = MOST_LINES(texts.data, texts.starts, texts.ends)
-    room, hashes = np.empty((6, most), np.int64), np.empty((2, most), np.uint64)
-    table = np.empty(4 * most + 8, np.int64)
-    SPLIT_LINES(texts.data, texts.starts, texts.ends, *tables(), np.uint64(SALT), room, hashes, table, out)
+    most = MOST_LINES(texts.arrays)
+    work = (np.empty((6, most), np.int64), np.empty((2, most), np.uint64), np.empty(4 * most + 8, np.int64))
+    SPLIT_LINES(texts.arrays, tables(), np.uint64(SALT), work, out)
     return Lines(*out[:7]), Paragraphs(*out[7:])
 
 
@@ -263,9 +259,9 @@ def ngrams_of(words: Words, smallest: int, largest: int, gap: int) -> NGrams:
     duplicate = np.zeros_like(top)
     most = int(words.count.max(initial=0)) + 1
     table = np.empty(1 << max(4, (4 * most - 1).bit_length()), np.uint32)
-    keys, room, edges = np.empty(most, np.uint64), np.empty((3, most), np.uint32), np.empty(most, np.int64)
+    work = (table, np.empty(most, np.uint64), np.empty((3, most), np.uint32), np.empty(most, np.int64))
     arrays = (words.hashes, words.lengths, words.first, words.last)
-    REPEATED_NGRAMS(*arrays, smallest, gap, np.uint64(SALT), table, keys, room, edges, top, duplicate)
+    REPEATED_NGRAMS(arrays, (smallest, gap, np.uint64(SALT)), work, top, duplicate)
     return NGrams(top.T, duplicate.T, smallest)
 
 
@@ -274,20 +270,21 @@ def listed_words_of(words: Words, listed: Sequence[str]) -> ListedWords:
 
     entries = Texts.of(list(dict.fromkeys(listed))).words
     if (entries.count != 1).any():
-        raise ValueError("a list of words holds single words, without white space.")
+        raise ValueError("a list of words may only contain single words, without white space.")
     out = np.zeros((2, len(words.count)), np.int64)
+    arrays = (words.hashes, words.first, words.last)
     small = _places_of_few(entries.hashes)
     if small is not None:
-        COUNT_FEW_LISTED(words.hashes, words.first, words.last, entries.hashes, small, out)
+        COUNT_FEW_LISTED(arrays, entries.hashes, small, out)
         return ListedWords(*out)
     places = 1 << max(6, (64 * len(entries.count) - 1).bit_length())
     table, seen = np.full(places, -1, np.int64), np.full(len(entries.count), -1, np.int64)
-    COUNT_LISTED(words.hashes, words.first, words.last, entries.hashes, table, seen, out)
+    COUNT_LISTED(arrays, entries.hashes, table, seen, out)
     return ListedWords(*out)
 
 
 def _places_of_few(hashes: Array) -> Array | None:
-    """The table that `COUNT_FEW_LISTED` wants; None if there are too many words for it, or none."""
+    """Return the table for `COUNT_FEW_LISTED`. None if there are too many words for it, or none."""
     if not 0 < len(hashes) <= 64:
         return None
     for bits in range(8, 13):  # larger ones would not stay in the cache
@@ -301,12 +298,12 @@ def _places_of_few(hashes: Array) -> Array | None:
 
 def urls_of(texts: Texts) -> Urls:
     out = np.zeros((2, len(texts)), np.int64)
-    FIND_URLS(texts.data, texts.starts, texts.ends, _url_bytes(), np.frombuffer(b"porn", np.uint8), out)
+    FIND_URLS(texts.arrays, _url_bytes(), np.frombuffer(b"porn", np.uint8), out)
     return Urls(*out)
 
 
 def boilerplate_of(texts: Texts, phrases: Sequence[str]) -> Boilerplate:
-    """``phrases`` in lower case, at least four bytes each; letters beyond ASCII match in that case only."""
+    """Find ``phrases``: in lower case, at least four bytes each. Letters beyond ASCII match in lower case only."""
     encoded = [phrase.encode() for phrase in phrases]
     if min(map(len, encoded)) < 4:
         raise ValueError("phrases must have at least four bytes.")
@@ -314,16 +311,16 @@ def boilerplate_of(texts: Texts, phrases: Sequence[str]) -> Boilerplate:
     out = np.zeros((4, len(texts)), np.int64)
     joined = np.frombuffer(b"".join(encoded), np.uint8)
     begins = np.zeros(1 << PHRASE_BITS, np.uint8)
-    FIND_PHRASES(texts.data, texts.starts, texts.ends, *tables(), joined, edges, begins, out)
+    FIND_PHRASES(texts.arrays, tables(), joined, edges, begins, out)
     return Boilerplate(*out)
 
 
 def contains(texts: Texts, wanted: str, position: str) -> Array:
-    """Whether each document has ``wanted`` as its "prefix", as its "suffix", or "any"where."""
+    """Return whether each document has ``wanted`` as its "prefix", as its "suffix", or "any"where."""
     where = {"prefix": PREFIX, "suffix": SUFFIX, "any": ANYWHERE}[position]
     out = np.zeros(len(texts), np.bool_)
     sought = np.array(list(wanted.encode("utf-8", "surrogatepass")), np.uint8)
-    FIND_BYTES(texts.data, texts.starts, texts.ends, sought, where, out)
+    FIND_BYTES(texts.arrays, sought, where, out)
     return out
 
 

@@ -1,9 +1,8 @@
-"""Texts in which case, white space, invisible characters and the way accents are encoded do not matter."""
+"""Texts without differences in case, white space, invisible characters and the encoding of accents."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeAlias
 
 from gristmill.kernels import compile as compiling
 from gristmill.kernels.compile import Kernel
@@ -11,26 +10,24 @@ from gristmill.kernels.normal import IGNORABLE, NORMALIZE_TEXTS, normal, normali
 from gristmill.kernels.overlap import in_lower_case, white_space
 from gristmill.kernels.texts import Texts
 from gristmill.kernels.unicode import CODE_POINTS
-from gristmill.lazy import np
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from gristmill.lazy import Array, np
 
 FOLD_TEXTS = Kernel("folding_kernels.fold_texts")
 COMPOSES = 1 << 29
 
 
 def preload() -> None:
-    """Load what is needed here, in a process from which others are forked."""
+    """Load kernels and tables in a process from which others are forked."""
     compiling.preload([FOLD_TEXTS, NORMALIZE_TEXTS])
     case_folds()
 
 
 @cache
 def case_folds() -> Array:
-    """What becomes of each code point.
+    """Return the replacement of each code point.
 
     0 if it is removed, the highest bit if it is white space; otherwise bit 30 and the code point in lower case. Bit 29
-    is set for code points that may have to be composed with others; a mark has its combining class from bit 21 on.
+    is set for code points that may have to be composed with others. A mark has its combining class from bit 21 on.
     """
     table = np.arange(CODE_POINTS, dtype=np.uint32) | np.uint32(1 << 30)
     in_lower_case(table)
@@ -44,11 +41,11 @@ def case_folds() -> Array:
 
 
 def folded(texts: Texts) -> Texts:
-    """Return what fuzzy comparison sees of texts.
+    """Return texts as fuzzy comparison uses them.
 
-    They are in normal form C and in lower case, with one space in place of each run of white space, none at the ends,
-    and without characters that are not shown (`normal.IGNORABLE`). Letters are put into lower case one by one, by one
-    version of Unicode whatever the Python; a final sigma is a sigma.
+    They are in normal form C and in lower case, with one space for each run of white space, none at the ends, and
+    without characters that are not shown (`normal.IGNORABLE`). Letters are put into lower case one by one, by the same
+    version of Unicode on every version of Python. A final sigma becomes a sigma.
     """
     made, left = _folded(texts, is_normal=False)
     if not left:
@@ -63,9 +60,9 @@ def folded(texts: Texts) -> Texts:
 
 
 def _folded(texts: Texts, is_normal: bool) -> tuple[Texts, int]:
-    """Texts that are in normal form C, folded; the others end at -1. And how many others there are."""
+    """Return texts folded if they are in normal form C, and the number of all others. The end of those is -1."""
     out = np.empty(int((texts.ends - texts.starts).sum()) * 3 // 2 + 4, np.uint8)
     edges = np.empty(2 * len(texts), np.int64)
-    left = FOLD_TEXTS(texts.data, texts.starts, texts.ends, case_folds(), int(is_normal), out, edges)
+    left = FOLD_TEXTS(texts.arrays, case_folds(), int(is_normal), out, edges)
     starts, ends = np.ascontiguousarray(edges[::2]), np.ascontiguousarray(edges[1::2])
     return Texts(out[: ends.max(initial=0)], starts, ends), left

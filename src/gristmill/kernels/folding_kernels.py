@@ -1,48 +1,33 @@
-"""Texts in another shape: each character by a table, white space as one space."""
+"""Folded texts: each character by a table, each run of white space as one space."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, BYTES_OUT, INTS, INTS_OUT, LENGTHS, helper, kernel
-from gristmill.kernels.overlap_kernels import SPACE, code_at
-from gristmill.kernels.utf8 import HIGHS, ONES, eight_at, width_at
+from gristmill.kernels.compile import helper, kernel
+from gristmill.kernels.overlap_kernels import SPACE
+from gristmill.kernels.utf8 import HIGHS, ONES, code_at, put_character, width_at
+from gristmill.kernels.vector import eight_at
 
 CODE = np.uint32((1 << 21) - 1)
 RANK = np.uint32(21)
 RANKS = np.uint32(0xFF << 21)
 """The canonical combining class of a mark, in the bits from ``RANK`` on."""
 COMPOSES = np.uint32(1 << 29)
-"""Set for code points that are not in normal form C, or may not be, after others."""
+"""Set for code points that may not be in normal form C after others."""
 _LETTER = np.uint32(1 << 9)
-"""What is above the code point for one that stands for itself, or its lower case, wherever it is."""
+"""The bits above the code point, if it is itself or its lower case after any other character."""
 _SPACES = ONES * np.uint64(0x20)
 _FROM_A = ONES * np.uint64(0x80 - ord("A"))
 _ABOVE_Z = ONES * np.uint64(0x80 - ord("Z") - 1)
 
 
 @helper
-def put(out, at, code):  # type: ignore[no-untyped-def]
-    """Write a code point beyond ASCII; returns where the next goes."""
-    if code < 0x800:
-        out[at] = np.uint8(0xC0 | code >> 6)
-        out[at + 1] = np.uint8(0x80 | code & 0x3F)
-        return at + 2
-    if code < 0x10000:
-        out[at] = np.uint8(0xE0 | code >> 12)
-        out[at + 1] = np.uint8(0x80 | code >> 6 & 0x3F)
-        out[at + 2] = np.uint8(0x80 | code & 0x3F)
-        return at + 3
-    out[at] = np.uint8(0xF0 | code >> 18)
-    out[at + 1] = np.uint8(0x80 | code >> 12 & 0x3F)
-    out[at + 2] = np.uint8(0x80 | code >> 6 & 0x3F)
-    out[at + 3] = np.uint8(0x80 | code & 0x3F)
-    return at + 4
+def is_plain(eight):
+    """Return whether eight bytes are ASCII without controls and without two spaces in a row.
 
-
-@helper
-def is_plain(eight):  # type: ignore[no-untyped-def]
-    """Whether eight bytes are ASCII without controls, with no two spaces side by side; a few that are it says not."""
+    For a few that are it is False.
+    """
     controls = (eight - _SPACES) & ~eight
     others = eight ^ _SPACES
     spaces = (others - ONES) & ~others & HIGHS
@@ -50,30 +35,31 @@ def is_plain(eight):  # type: ignore[no-untyped-def]
 
 
 @helper
-def lower_ascii(eight):  # type: ignore[no-untyped-def]
-    """Eight bytes of ASCII in lower case."""
+def lower_ascii(eight):
+    """Return eight bytes of ASCII in lower case."""
     from_a = eight + _FROM_A
     above_z = eight + _ABOVE_Z
     return eight | ((from_a & ~above_z & HIGHS) >> np.uint64(2))
 
 
 @helper
-def put_eight(out, at, eight):  # type: ignore[no-untyped-def]
+def put_eight(out, at, eight):
     for k in range(8):
         out[at + k] = np.uint8(eight >> np.uint64(8 * k))
 
 
-@kernel(BYTES, INTS, INTS, LENGTHS, "int64", BYTES_OUT, INTS_OUT)
-def fold_texts(data, starts, ends, folds, is_normal, out, edges):  # type: ignore[no-untyped-def]
-    """Write each text with its characters as ``folds`` says, and with one space for each run of white space.
+@kernel("texts lengths int64 out_bytes out_ints")
+def fold_texts(texts, folds, is_normal, out, edges):
+    """Write each text with its characters replaced by ``folds``, and one space for each run of white space.
 
-    ``folds`` is `folding.case_folds`. No space is left at either end. ``out`` has room for three bytes for each two,
-    since some letters are longer in lower case; text ``d`` goes from ``edges[2 * d]`` to ``edges[2 * d + 1]``. A byte
-    that is not UTF-8 stays.
+    ``folds`` is `folding.case_folds`. No space is left at either end. ``out`` has three bytes for each two of the
+    input, since some letters are longer in lower case. Text ``d`` goes from ``edges[2 * d]`` to ``edges[2 * d + 1]``.
+    A byte that is not UTF-8 stays.
 
-    A text that may not be in normal form C ends before it begins, at -1, unless all texts are known to be
-    (``is_normal``). Returns how many such texts there are.
+    A text that may not be in normal form C gets the end -1, unless all texts are known to be (``is_normal``). Return
+    the number of such texts.
     """
+    data, starts, ends = texts
     at = 0
     left = 0
     for d in range(len(starts)):
@@ -110,18 +96,14 @@ def fold_texts(data, starts, ends, folds, is_normal, out, edges):  # type: ignor
                     marked = -2
                     break
                 rank = folded & RANKS
-                at = put(out, at, np.int64(folded & CODE))
+                at = put_character(out, at, np.int64(folded & CODE))
                 marked = at
                 continue
-            code = np.int64(folded & CODE)
             if byte >= 0x80 and width == 1:
                 out[at] = byte
                 at += 1
-            elif code < 0x80:
-                out[at] = np.uint8(code)
-                at += 1
             else:
-                at = put(out, at, code)
+                at = put_character(out, at, np.int64(folded & CODE))
         edges[2 * d] = begin
         if marked == -2:
             at = begin

@@ -14,14 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from gristmill.kernels import constants, signatures
 from gristmill.kernels.signatures import Sketch, Sketcher
 from gristmill.kernels.texts import Texts
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
 SOURCE = Path(__file__).with_name("signatures.cu")
 SLAB = 64 << 20
 """Bytes of text that go over at a time."""

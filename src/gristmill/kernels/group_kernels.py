@@ -1,10 +1,10 @@
-"""Which keys are equal, and which numbers hang together."""
+"""Find equal keys, and sets of numbers that pairs link."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import HASHES, HASHES_OUT, INTS, INTS_OUT, LENGTHS_OUT, helper, kernel
+from gristmill.kernels.compile import helper, kernel
 from gristmill.kernels.mixing import FOLD, MIX_1
 
 _HALF = np.uint64(32)
@@ -12,8 +12,8 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 @helper
-def spread(keys, k, width, salt):  # type: ignore[no-untyped-def]
-    """Where a key goes: the upper half says which part, the lower half where in its table."""
+def spread(keys, k, width, salt):
+    """Return the place of a key: its part by the upper half, the slot in the part's table by the lower half."""
     h = (keys[k * width] ^ salt) * MIX_1
     if width == 2:
         h = (h ^ (h >> _HALF) ^ keys[k * width + 1]) * FOLD
@@ -21,13 +21,13 @@ def spread(keys, k, width, salt):  # type: ignore[no-untyped-def]
     return h * MIX_1
 
 
-@kernel(HASHES, "int64", "uint64", INTS_OUT, HASHES_OUT, LENGTHS_OUT, LENGTHS_OUT, INTS_OUT)
-def find_first(keys, width, salt, edges, parted, places, table, out):  # type: ignore[no-untyped-def]
-    """``out[k]``: the first place of a key equal to key ``k``. A key is ``width`` numbers, 1 or 2.
+@kernel("hashes int64 uint64 out_ints out_hashes out_lengths out_lengths out_ints")
+def find_first(keys, width, salt, edges, parted, places, table, out):
+    """Write the first place of a key equal to key ``k`` to ``out[k]``. A key is ``width`` numbers, 1 or 2.
 
-    Keys are moved to parts whose tables stay in the cache, in the order in which they stand, and found there.
-    ``edges`` has an entry more than there are parts, and holds 0; ``table`` is a power of two, at least twice the keys
-    of any part: how many those are is not known before, so it is at least twice of all.
+    Keys are moved in order to parts whose tables stay in the cache, and compared there. ``edges`` has one entry more
+    than there are parts, and holds 0. The length of ``table`` is a power of two, at least twice the number of keys,
+    since all may be in one part.
     """
     count = len(out)
     parts = np.uint64(len(edges) - 1)
@@ -44,7 +44,7 @@ def find_first(keys, width, salt, edges, parted, places, table, out):  # type: i
             parted[to * width + j] = keys[k * width + j]
     begin = 0
     for part in range(len(edges) - 1):
-        end = edges[part]  # moved on to the next part's begin by now
+        end = edges[part]  # by now where the next part begins
         size = 8
         while size < 2 * (end - begin):
             size *= 2
@@ -70,8 +70,8 @@ def find_first(keys, width, salt, edges, parted, places, table, out):  # type: i
 
 
 @helper
-def root_of(parent, k):  # type: ignore[no-untyped-def]
-    """The smallest number known to hang together with ``k``; the way there is halved."""
+def root_of(parent, k):
+    """Return the smallest number that is known to be linked with ``k``, and halve the path to it."""
     while parent[k] != k:
         parent[k] = parent[parent[k]]
         k = np.int64(parent[k])
@@ -79,7 +79,7 @@ def root_of(parent, k):  # type: ignore[no-untyped-def]
 
 
 @helper
-def unite(parent, left, right):  # type: ignore[no-untyped-def]
+def unite(parent, left, right):
     for p in range(len(left)):
         a = root_of(parent, np.int64(left[p]))
         b = root_of(parent, np.int64(right[p]))
@@ -90,30 +90,30 @@ def unite(parent, left, right):  # type: ignore[no-untyped-def]
 
 
 @helper
-def compress(parent):  # type: ignore[no-untyped-def]
-    for k in range(len(parent)):  # who comes before has its label already
+def compress(parent):
+    for k in range(len(parent)):  # a smaller number has its label already
         parent[k] = parent[parent[k]]
 
 
-@kernel(INTS_OUT, INTS, INTS)
-def unite_ints(parent, left, right):  # type: ignore[no-untyped-def]
-    """Unite the sets of each pair. ``parent[k] <= k`` at all times."""
+@kernel("out_ints ints ints")
+def unite_ints(parent, left, right):
+    """Unite the sets of each pair. ``parent[k] <= k`` always holds."""
     unite(parent, left, right)
 
 
-@kernel(LENGTHS_OUT, INTS, INTS)
-def unite_uint32(parent, left, right):  # type: ignore[no-untyped-def]
-    """The same, with half the memory."""
+@kernel("out_lengths ints ints")
+def unite_uint32(parent, left, right):
+    """Do the same with half the memory."""
     unite(parent, left, right)
 
 
-@kernel(INTS_OUT)
-def label_ints(parent):  # type: ignore[no-untyped-def]
+@kernel("out_ints")
+def label_ints(parent):
     """Point each number at the smallest of its set."""
     compress(parent)
 
 
-@kernel(LENGTHS_OUT)
-def label_uint32(parent):  # type: ignore[no-untyped-def]
-    """The same, with half the memory."""
+@kernel("out_lengths")
+def label_uint32(parent):
+    """Do the same with half the memory."""
     compress(parent)

@@ -1,16 +1,16 @@
 """Hashes of 128 bits: of texts, and of the lines and paragraphs in them.
 
-A text is cut into blocks of 32 chunks of 16 bytes. A chunk's two numbers are multiplied, each changed by a key of the
-chunk's place first, the product is folded to 64 bits, and a block's products are added up: twice, with other keys. So
-nothing waits for anything, here or on a GPU. Blocks are told apart by their numbers when their sums are mixed, and
-texts that differ in zeros at their end by their lengths.
+A text is hashed in blocks of 32 chunks of 16 bytes. A chunk's two numbers are each changed by a key of the chunk's
+place and multiplied; the product is folded to 64 bits; a block's products are added up. This is done twice, with other
+keys. No product depends on another, so the CPU and a GPU compute many at once. When the sums are mixed, a block's
+number tells it from other blocks, and the length tells texts apart that differ in zeros at their end.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, CLASSES, HASHES, INTS, INTS_OUT, STAGE_1, helper, kernel
+from gristmill.kernels.compile import helper, kernel
 from gristmill.kernels.constants import BLOCK_CHUNKS, CHUNK_BYTES
 from gristmill.kernels.line_kernels import first_visible, visible_end
 from gristmill.kernels.mixing import FOLD, LENGTH, STEP, folded_product, mixed
@@ -19,12 +19,12 @@ from gristmill.kernels.vector import eight_at
 
 _BLOCK = BLOCK_CHUNKS * CHUNK_BYTES
 _KEYS = 4
-"""For each chunk: two for each of the two sums."""
+"""Keys of each chunk: two for each of the two sums."""
 
 
 @helper
-def hash_bytes(data, start, end, keys):  # type: ignore[no-untyped-def]
-    """The two halves of the hash of ``data[start:end]``."""
+def hash_bytes(data, start, end, keys):
+    """Return the two halves of the hash of ``data[start:end]``."""
     total = np.uint64(0)
     other_total = np.uint64(0)
     number = np.uint64(0)
@@ -55,16 +55,18 @@ def hash_bytes(data, start, end, keys):  # type: ignore[no-untyped-def]
     return first, mixed(other_total + (first ^ keys[_KEYS * BLOCK_CHUNKS + 1]))
 
 
-@kernel(BYTES, INTS, INTS, HASHES, "Array(uint64, 2, 'C')")
-def hash_texts(data, starts, ends, keys, out):  # type: ignore[no-untyped-def]
-    """``out[d]``: the hash of text ``d``, in two halves. ``keys``: four for each chunk of a block, and two."""
+@kernel("texts hashes out_hashes_rows")
+def hash_texts(texts, keys, out):
+    """Write the two halves of the hash of each text. ``keys``: four for each chunk of a block, and two."""
+    data, starts, ends = texts
     for d in range(len(starts)):
         out[d, 0], out[d, 1] = hash_bytes(data, starts[d], ends[d], keys)
 
 
-@kernel(BYTES, INTS, INTS)
-def count_lines(data, starts, ends):  # type: ignore[no-untyped-def]
-    """How many lines there are in all texts: no fewer than `hash_pieces` finds pieces."""
+@kernel("texts")
+def count_lines(texts):
+    """Return the number of lines in all texts: `hash_pieces` finds no more pieces."""
+    data, starts, ends = texts
     count = 0
     for d in range(len(starts)):
         i = starts[d]
@@ -74,27 +76,15 @@ def count_lines(data, starts, ends):  # type: ignore[no-untyped-def]
     return count
 
 
-@kernel(
-    BYTES,
-    INTS,
-    INTS,
-    STAGE_1,
-    CLASSES,
-    HASHES,
-    "int64",
-    "Array(uint64, 2, 'C')",
-    INTS_OUT,
-    INTS_OUT,
-    INTS_OUT,
-    INTS_OUT,
-)
-def hash_pieces(data, starts, ends, blocks, classes, keys, joined, out, document, begins, stops, sizes):  # type: ignore[no-untyped-def]
-    """The pieces that are not blank: hash, text, begin, end, and size of what is hashed; returns how many.
+@kernel("texts tables hashes int64 out_hashes_rows out_ints_rows")
+def hash_pieces(texts, tables, keys, joined, out, places):
+    """Find the pieces that are not blank. Return their number, which `count_lines` limits.
 
-    What is hashed is the piece without white space around it.
-
-    They are lines, or with ``joined`` runs of lines between blank ones. There must be room for all lines.
+    Pieces are lines, or with ``joined`` runs of lines between blank ones. ``out`` are hashes of pieces without the
+    white space around them. The rows of ``places`` are: text, begin, end, size of what is hashed.
     """
+    data, starts, ends = texts
+    document, begins, stops, sizes = places[0], places[1], places[2], places[3]
     count = 0
     for d in range(len(starts)):
         i = starts[d]
@@ -103,7 +93,7 @@ def hash_pieces(data, starts, ends, blocks, classes, keys, joined, out, document
         while i < end:
             begin = i
             i = find_newline(data, i, end)
-            blank = first_visible(data, begin, i, blocks, classes) == i
+            blank = first_visible(data, begin, i, tables) == i
             if not blank and not open_:
                 begins[count] = begin
                 document[count] = d
@@ -112,8 +102,8 @@ def hash_pieces(data, starts, ends, blocks, classes, keys, joined, out, document
                 stops[count] = i
             i += 1
             if open_ and (blank or i >= end or not joined):
-                from_ = first_visible(data, begins[count], stops[count], blocks, classes)
-                to = visible_end(data, from_, stops[count], blocks, classes)
+                from_ = first_visible(data, begins[count], stops[count], tables)
+                to = visible_end(data, from_, stops[count], tables)
                 out[count, 0], out[count, 1] = hash_bytes(data, from_, to, keys)
                 sizes[count] = to - from_
                 open_ = False

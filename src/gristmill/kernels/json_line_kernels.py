@@ -1,13 +1,14 @@
-"""The kernels behind `json_lines`. Importing this loads Numba."""
+"""The kernels of `json_lines`. Importing this module loads Numba."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, BYTES_OUT, INTS, INTS_OUT, helper, kernel
+from gristmill.kernels.compile import helper, kernel
 from gristmill.kernels.json_lines import FINE
 from gristmill.kernels.json_string_kernels import string_end
-from gristmill.kernels.vector import WIDTH, copy_bytes, first_bit, line_feed_mask
+from gristmill.kernels.utf8 import find_newline
+from gristmill.kernels.vector import copy_bytes
 
 MAX_DEPTH = 60
 MAX_NUMBER_BYTES = 100
@@ -32,7 +33,7 @@ def _digits_end(data, i, end):
 
 @helper
 def _number_end(data, i, end):
-    """Behind a number; -1 if it is none, or one that may be too large for a double."""
+    """Return the end of a number; -1 if it is invalid or may be too large for a double."""
     start = i
     if data[i] == 45:
         i += 1
@@ -75,12 +76,23 @@ def _scalar_end(data, i, end):
     return _number_end(data, i, end)
 
 
-_VALUE, _FIRST_VALUE, _FIRST_KEY, _KEY, _AFTER = 0, 1, 2, 3, 4
+@helper
+def _key_end(data, i, end):
+    """Return the place after the colon of the key that begins at ``i``; -1 if it is invalid."""
+    i = string_end(data, i + 1, end) if data[i] == _QUOTE else -1
+    if i < 0:
+        return -1
+    i = _past_space(data, i, end)
+    return i + 1 if i < end and data[i] == _COLON else -1
+
+
+_VALUE, _KEY, _FIRST_VALUE, _FIRST_KEY, _AFTER = 0, 1, 2, 3, 4
+"""What may come next. A container may close from `_FIRST_VALUE` on."""
 
 
 @helper
 def _value_end(data, i, end):
-    """Behind the value that begins at ``i``, with all that it holds; -1 if it is not valid, or too deep."""
+    """Return the end of the value that begins at ``i``, with all that it contains; -1 if it is invalid or too deep."""
     if data[i] != _OPEN and data[i] != _OPEN_LIST:
         return _scalar_end(data, i, end)
     objects = np.uint64(0)  # the lowest bit: whether the innermost container is an object
@@ -91,56 +103,42 @@ def _value_end(data, i, end):
         if i >= end:
             return -1
         c = data[i]
-        closes = False
-        if expected <= _FIRST_VALUE:
-            if c in (_OPEN, _OPEN_LIST):
-                if depth == MAX_DEPTH:
-                    return -1
-                depth += 1
-                objects = (objects << np.uint64(1)) | np.uint64(1 if c == _OPEN else 0)
-                expected = _FIRST_KEY if c == _OPEN else _FIRST_VALUE
-                i += 1
-            elif c == _CLOSE_LIST and expected == _FIRST_VALUE:
-                closes = True
-            else:
-                i = _scalar_end(data, i, end)
-                if i < 0:
-                    return -1
-                expected = _AFTER
-        elif expected == _AFTER:
-            if c == _COMMA:
-                expected = _KEY if objects & np.uint64(1) else _VALUE
-                i += 1
-            elif c == (_CLOSE if objects & np.uint64(1) else _CLOSE_LIST):
-                closes = True
-            else:
-                return -1
-        elif c == _QUOTE:
-            i = string_end(data, i + 1, end)
-            if i < 0:
-                return -1
-            i = _past_space(data, i, end)
-            if i >= end or data[i] != _COLON:
-                return -1
-            i += 1
-            expected = _VALUE
-        elif c == _CLOSE and expected == _FIRST_KEY:
-            closes = True
-        else:
-            return -1
-        if closes:
+        in_object = objects & np.uint64(1)
+        if expected >= _FIRST_VALUE and c == (_CLOSE if in_object else _CLOSE_LIST):
             depth -= 1
             objects >>= np.uint64(1)
             i += 1
             if depth == 0:
                 return i
             expected = _AFTER
+        elif expected == _AFTER:
+            if c != _COMMA:
+                return -1
+            expected = _KEY if in_object else _VALUE
+            i += 1
+        elif expected in (_KEY, _FIRST_KEY):
+            i = _key_end(data, i, end)
+            if i < 0:
+                return -1
+            expected = _VALUE
+        elif c in (_OPEN, _OPEN_LIST):
+            if depth == MAX_DEPTH:
+                return -1
+            depth += 1
+            objects = (objects << np.uint64(1)) | np.uint64(c == _OPEN)
+            expected = _FIRST_KEY if c == _OPEN else _FIRST_VALUE
+            i += 1
+        else:
+            i = _scalar_end(data, i, end)
+            if i < 0:
+                return -1
+            expected = _AFTER
     return -1
 
 
 @helper
 def _which_key(data, start, stop, keys, edges):
-    """The number of a key, -1 if it is not among those that are wanted, -2 if an escape hides what it is."""
+    """Return the number of a key; -1 if it is not wanted, -2 if it has an escape."""
     for j in range(start, stop):
         if data[j] == _BACKSLASH:
             return -2
@@ -158,7 +156,7 @@ def _which_key(data, start, stop, keys, edges):
 
 @helper
 def _scan_line(data, i, end, keys, edges, spans):
-    """The place of the brace that closes the object, as a negative number if it holds nothing; 0 if unsure."""
+    """Return the place of the closing brace, as a negative number if the object is empty; 0 if unsure."""
     i = _past_space(data, i, end)
     if i >= end or data[i] != _OPEN:
         return 0
@@ -199,42 +197,31 @@ def _scan_line(data, i, end, keys, edges, spans):
     return 0
 
 
-@kernel(BYTES, INTS, INTS, BYTES, INTS, BYTES_OUT, "Array(int64, 3, 'C')", INTS_OUT)
-def scan(data, starts, ends, keys, edges, status, spans, closing):
-    """See `json_lines.scan`. ``status`` and ``spans`` must hold `UNSURE` and -1 when they are given."""
+@kernel("texts bytes ints out_bytes out_ints_cube out_ints")
+def scan(texts, keys, edges, status, spans, closing):
+    """See `json_lines.scan`. ``status`` and ``spans`` must hold `UNSURE` and -1 before the call."""
+    data, starts, ends = texts
     for row in range(starts.size):
         closing[row] = _scan_line(data, starts[row], ends[row], keys, edges, spans[row])
         if closing[row] != 0:
             status[row] = FINE
 
 
-@kernel(BYTES, "int64", INTS_OUT)
+@kernel("bytes int64 out_ints")
 def line_feeds(data, begin, found):
-    """Where line feeds stand from ``begin`` on, as many as there is room for; returns how many those are."""
+    """Write the places of line feeds from ``begin`` on, as many as fit. Return their number."""
     count = 0
-    i = begin
-    last = data.size - WIDTH
-    while i < data.size:
-        if i <= last:
-            mask = line_feed_mask(data, i)
-            if mask == 0:
-                i += WIDTH
-                continue
-            i += first_bit(mask)
-        elif data[i] != 10:
-            i += 1
-            continue
-        if count == found.size:
-            break
+    i = find_newline(data, begin, data.size)
+    while i < data.size and count < found.size:
         found[count] = i
         count += 1
-        i += 1
+        i = find_newline(data, i + 1, data.size)
     return count
 
 
-@kernel(BYTES, BYTES, INTS, INTS, INTS, BYTES_OUT)
+@kernel("bytes bytes ints ints ints out_bytes")
 def gather(data, more, starts, ends, edges, out):
-    """Copy pieces of ``data``, or of ``more`` as if it stood behind it, to where ``edges`` say."""
+    """Copy slices of ``data``, or of ``more`` as if it followed ``data``, to ``out[edges[row]:]``."""
     for row in range(starts.size):
         if starts[row] < data.size:
             copy_bytes(out, edges[row], data, starts[row], ends[row] - starts[row])
@@ -242,9 +229,10 @@ def gather(data, more, starts, ends, edges, out):
             copy_bytes(out, edges[row], more, starts[row] - data.size, ends[row] - starts[row])
 
 
-@kernel(BYTES, INTS, INTS, BYTES_OUT)
-def join_lines(data, starts, ends, out):
-    """Copy pieces of ``data``, each with a line feed behind it."""
+@kernel("texts out_bytes")
+def join_lines(texts, out):
+    """Copy slices of the data, each with a line feed after it."""
+    data, starts, ends = texts
     at = 0
     for row in range(starts.size):
         copy_bytes(out, at, data, starts[row], ends[row] - starts[row])

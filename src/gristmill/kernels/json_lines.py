@@ -1,17 +1,12 @@
-"""JSON objects, one per row, in one buffer: where the values of wanted keys stand, and lines put together.
+"""JSON objects in one buffer, one per line: find the values of wanted keys, copy and join lines.
 
-Lines are not judged: one that is not plainly a valid object is `UNSURE`, and the caller asks a full parser.
+A line that is not clearly a valid object is `UNSURE`. The caller gives it to a full parser.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from gristmill.kernels.compile import Kernel
-
-Array = np.ndarray[Any, Any]
+from gristmill.lazy import Array, np
 
 FINE = 0
 UNSURE = 1
@@ -23,37 +18,36 @@ JOIN_LINES = Kernel("json_line_kernels.join_lines")
 
 
 def scan(data: Array, starts: Array, ends: Array, keys: Array, edges: Array) -> tuple[Array, Array, Array]:
-    """For each line: `FINE` or `UNSURE`, where the values of the wanted keys stand, and where the object closes.
+    """Return for each line `FINE` or `UNSURE`, the spans of the wanted values, and the place of the closing brace.
 
-    ``keys[edges[k] : edges[k + 1]]`` is wanted key ``k``. Spans are (start, stop) in ``data``, quotes included, of the
-    last member where a key is there twice; (-1, -1) where there is none. The closing brace is given as a negative
-    number if the object has no members.
+    ``keys[edges[k] : edges[k + 1]]`` is wanted key ``k``. Spans are (start, stop) in ``data``, with quotes. If a key
+    occurs twice the last member counts; (-1, -1) means none. The place of the brace is negative if the object is empty.
     """
     rows = len(starts)
     status = np.full(rows, UNSURE, dtype=np.uint8)
     spans = np.full((rows, len(edges) - 1, 2), -1, dtype=np.int64)
     closing = np.zeros(rows, dtype=np.int64)
-    SCAN(data, starts, ends, keys, edges, status, spans, closing)
+    SCAN((data, starts, ends), keys, edges, status, spans, closing)
     return status, spans, closing
 
 
 def line_feeds(data: Array) -> Array:
-    """Where line feeds stand."""
-    room = data.size // 512 + 16
+    """Return the places of all line feeds."""
+    size = data.size // 512 + 16
     parts: list[Array] = []
     begin = 0
     while True:
-        found = np.empty(room, dtype=np.int64)
+        found = np.empty(size, dtype=np.int64)
         count = LINE_FEEDS(data, begin, found)
         parts.append(found[:count])
-        if count < room:
+        if count < size:
             return parts[0] if len(parts) == 1 else np.concatenate(parts)
         begin = int(found[-1]) + 1
-        room *= 2
+        size *= 2
 
 
 def gather(data: Array, more: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
-    """The pieces of ``data``, or of ``more`` as if it stood behind it, end to end, and their edges."""
+    """Return slices of ``data``, or of ``more`` as if it followed ``data``, end to end, and their edges."""
     edges = np.zeros(len(starts) + 1, dtype=np.int64)
     np.cumsum(ends - starts, out=edges[1:])
     out = np.empty(int(edges[-1]), dtype=np.uint8)
@@ -62,7 +56,7 @@ def gather(data: Array, more: Array, starts: Array, ends: Array) -> tuple[Array,
 
 
 def join_lines(data: Array, starts: Array, ends: Array) -> Array:
-    """The pieces of ``data``, each with a line feed behind it."""
+    """Return slices of ``data``, each with a line feed after it."""
     out = np.empty(int((ends - starts).sum()) + len(starts), dtype=np.uint8)
-    JOIN_LINES(data, starts, ends, out)
+    JOIN_LINES((data, starts, ends), out)
     return out

@@ -1,10 +1,11 @@
-"""The kernels behind `json_strings`. Importing this loads Numba."""
+"""The kernels of `json_strings`. Importing this module loads Numba."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, BYTES_OUT, INTS, INTS_OUT, helper, kernel
+from gristmill.kernels.compile import helper, kernel
+from gristmill.kernels.utf8 import finder, put_character
 from gristmill.kernels.vector import WIDTH, backslash_mask, copy_bytes, escape_mask, first_bit, string_mask
 
 _QUOTE, _BACKSLASH = 34, 92
@@ -12,7 +13,7 @@ _QUOTE, _BACKSLASH = 34, 92
 
 @helper
 def _hex4(data, i, end):
-    """The number of four hexadecimal digits, or -1."""
+    """Return the number of four hexadecimal digits, or -1."""
     if i + 4 > end:
         return -1
     value = 0
@@ -31,7 +32,7 @@ def _hex4(data, i, end):
 
 @helper
 def _escape_end(data, i, end):
-    """Behind the escape whose backslash is at ``i``, a pair of surrogates taken as one; -1 if it is none."""
+    """Return the end of the escape whose backslash is at ``i``, a pair of surrogates as one; -1 if it is invalid."""
     if i + 1 >= end:
         return -1
     c = data[i + 1]
@@ -52,7 +53,7 @@ def _escape_end(data, i, end):
 
 @helper
 def _beyond_ascii_end(data, i, end):
-    """Behind the characters beyond ASCII that begin at ``i``; -1 if they are not UTF-8."""
+    """Return the end of the characters beyond ASCII that begin at ``i``; -1 if they are not UTF-8."""
     while i < end:
         c = data[i]
         if c < 128:
@@ -85,7 +86,7 @@ def _beyond_ascii_end(data, i, end):
 
 @helper
 def string_end(data, i, end):
-    """Behind the quote that closes the string whose first byte is at ``i``; -1 if there is none."""
+    """Return the place after the quote that closes the string whose first byte is at ``i``; -1 if there is none."""
     last = data.size - WIDTH
     while i < end:
         if i <= last:
@@ -112,47 +113,14 @@ def string_end(data, i, end):
     return -1
 
 
-@helper
-def _write_utf8(out, at, code):
-    if code < 0x80:
-        out[at] = code
-        return at + 1
-    if code < 0x800:
-        out[at] = 0xC0 | (code >> 6)
-        out[at + 1] = 0x80 | (code & 0x3F)
-        return at + 2
-    if code < 0x10000:
-        out[at] = 0xE0 | (code >> 12)
-        out[at + 1] = 0x80 | ((code >> 6) & 0x3F)
-        out[at + 2] = 0x80 | (code & 0x3F)
-        return at + 3
-    out[at] = 0xF0 | (code >> 18)
-    out[at + 1] = 0x80 | ((code >> 12) & 0x3F)
-    out[at + 2] = 0x80 | ((code >> 6) & 0x3F)
-    out[at + 3] = 0x80 | (code & 0x3F)
-    return at + 4
+_next_backslash = finder(backslash_mask, lambda byte: byte == _BACKSLASH)
+_next_to_escape = finder(escape_mask, lambda byte: byte in (_QUOTE, _BACKSLASH) or byte < 32)
 
 
-@helper
-def _next_backslash(data, i, end):
-    last = data.size - WIDTH
-    while i < end:
-        if i <= last:
-            mask = backslash_mask(data, i)
-            if mask == 0:
-                i += WIDTH
-                continue
-            i += first_bit(mask)
-            return i if i < end else end
-        if data[i] == _BACKSLASH:
-            return i
-        i += 1
-    return end
-
-
-@kernel(BYTES, INTS, INTS, BYTES_OUT, INTS_OUT)
-def unescape(data, starts, ends, out, edges):
-    """See `json_strings.unescape`. ``out`` has room for as many bytes as the strings have with their escapes."""
+@kernel("texts out_bytes out_ints")
+def unescape(texts, out, edges):
+    """See `json_strings.unescape`. ``out`` is as long as all strings with their escapes."""
+    data, starts, ends = texts
     at = 0
     for row in range(starts.size):
         edges[row] = at
@@ -172,7 +140,7 @@ def unescape(data, starts, ends, out, edges):
                 if 0xD800 <= code <= 0xDBFF:
                     code = 0x10000 + ((code - 0xD800) << 10) + (_hex4(data, i + 2, end) - 0xDC00)
                     i += 6
-                at = _write_utf8(out, at, code)
+                at = put_character(out, at, code)
                 continue
             if c == 110:
                 c = 10
@@ -190,26 +158,8 @@ def unescape(data, starts, ends, out, edges):
 
 
 @helper
-def _next_to_escape(data, i, end):
-    last = data.size - WIDTH
-    while i < end:
-        if i <= last:
-            mask = escape_mask(data, i)
-            if mask == 0:
-                i += WIDTH
-                continue
-            i += first_bit(mask)
-            return i if i < end else end
-        c = data[i]
-        if c in (_QUOTE, _BACKSLASH) or c < 32:
-            return i
-        i += 1
-    return end
-
-
-@helper
 def _short_escape(c):
-    """The letter of a control character's escape; 0 if it has none."""
+    """Return the letter of a control character's escape; 0 if it has none."""
     if c == 10:
         return 110
     if c == 9:
@@ -223,9 +173,10 @@ def _short_escape(c):
     return 0
 
 
-@kernel(BYTES, INTS, INTS)
-def escaped_size(data, starts, ends):
-    """How many bytes texts are as JSON strings."""
+@kernel("texts")
+def escaped_size(texts):
+    """Return the number of bytes of texts as JSON strings."""
+    data, starts, ends = texts
     size = 2 * starts.size
     for row in range(starts.size):
         i, end = starts[row], ends[row]
@@ -239,9 +190,10 @@ def escaped_size(data, starts, ends):
     return size
 
 
-@kernel(BYTES, INTS, INTS, BYTES_OUT, INTS_OUT)
-def escape(data, starts, ends, out, edges):
-    """See `json_strings.escape`. ``out`` has room for `escaped_size` bytes."""
+@kernel("texts out_bytes out_ints")
+def escape(texts, out, edges):
+    """See `json_strings.escape`. ``out`` has `escaped_size` bytes."""
+    data, starts, ends = texts
     at = 0
     for row in range(starts.size):
         edges[row] = at

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, CLASSES, INTS, INTS_OUT, STAGE_1, TABLE_OUT, helper, kernel
+from gristmill.kernels.compile import helper, kernel
 from gristmill.kernels.unicode import Class
 from gristmill.kernels.utf8 import (
     HIGHS,
     M1,
     M2,
     SEED,
-    back,
     class_at,
     count_chars,
-    eight_at,
     find_newline,
     finish,
     mix,
     same_bytes,
+    start_before,
     tail_at,
     width_at,
 )
-from gristmill.kernels.vector import WIDTH, bits_in, line_feed_mask
+from gristmill.kernels.vector import WIDTH, bits_in, eight_at, line_feed_mask
 
 _SPACE = np.uint16(Class.SPACE)
 _BULLET = np.uint16(Class.BULLET)
@@ -31,56 +30,59 @@ _ELLIPSIS = np.uint16(Class.ELLIPSIS)
 
 
 @helper
-def first_visible(data, start, end, blocks, classes):  # type: ignore[no-untyped-def]
-    """Where the first character that is not white space begins; ``end`` if there is none."""
+def first_visible(data, start, end, tables):
+    """Return where the first character that is not white space begins; ``end`` if there is none."""
     i = start
     while i < end:
         width = width_at(data, i, end)
-        if not class_at(data, i, width, blocks, classes) & _SPACE:
+        if not class_at(data, i, width, tables) & _SPACE:
             return i
         i += width
     return end
 
 
 @helper
-def visible_end(data, start, end, blocks, classes):  # type: ignore[no-untyped-def]
-    """Where the last character that is not white space ends; ``start`` if there is none."""
+def visible_end(data, start, end, tables):
+    """Return where the last character that is not white space ends; ``start`` if there is none."""
     i = end
     while i > start:
-        j = back(data, i, start)
-        if not class_at(data, j, i - j, blocks, classes) & _SPACE:
+        j = start_before(data, i, start)
+        if not class_at(data, j, i - j, tables) & _SPACE:
             return i
         i = j
     return start
 
 
 @helper
-def ellipsis_before(data, start, end, blocks, classes):  # type: ignore[no-untyped-def]
-    """Where an ellipsis begins that ends at ``end``; -1 if there is none."""
+def ellipsis_before(data, start, end, tables):
+    """Return where an ellipsis begins that ends at ``end``; -1 if there is none."""
     if end - start >= 3 and data[end - 1] == 0x2E and data[end - 2] == 0x2E and data[end - 3] == 0x2E:
         return end - 3
     if end > start:
-        j = back(data, end, start)
-        if class_at(data, j, end - j, blocks, classes) & _ELLIPSIS:
+        j = start_before(data, end, start)
+        if class_at(data, j, end - j, tables) & _ELLIPSIS:
             return j
     return -1
 
 
 @helper
-def ends_with_ellipsis(data, start, end, blocks, classes):  # type: ignore[no-untyped-def]
-    """Whether it ends with an ellipsis, bare or alone in round or square brackets."""
-    if ellipsis_before(data, start, end, blocks, classes) >= 0:
+def ends_with_ellipsis(data, start, end, tables):
+    """Return whether a line ends with an ellipsis, bare or alone in round or square brackets."""
+    if ellipsis_before(data, start, end, tables) >= 0:
         return True
     close = data[end - 1]
     if close != 0x29 and close != 0x5D:
         return False
-    begin = ellipsis_before(data, start, end - 1, blocks, classes)
+    begin = ellipsis_before(data, start, end - 1, tables)
     return begin > start and data[begin - 1] == (0x28 if close == 0x29 else 0x5B)
 
 
 @helper
-def distinct(data, begins, ends, hashes, chars, count, table, salt):  # type: ignore[no-untyped-def]
-    """How many of the parts differ from all before them, and their characters. ``table`` has room for them twice."""
+def distinct(data, begins, ends, hashes, chars, count, table, salt):
+    """Return how many parts differ from all parts before them, and their characters.
+
+    ``table`` is at least twice as long as there are parts, and eight.
+    """
     size = 8
     while size < 2 * count:
         size *= 2
@@ -110,8 +112,8 @@ def distinct(data, begins, ends, hashes, chars, count, table, salt):  # type: ig
 
 
 @helper
-def hash_line(data, begin, end):  # type: ignore[no-untyped-def]
-    """A hash of the bytes, and how many characters they are."""
+def hash_line(data, begin, end):
+    """Return a hash of the bytes, and the number of their characters."""
     h = SEED
     other = M2
     i = begin
@@ -134,9 +136,10 @@ def hash_line(data, begin, end):  # type: ignore[no-untyped-def]
     return h, count_chars(data, begin, end) if seen & HIGHS else end - begin
 
 
-@kernel(BYTES, INTS, INTS)
-def most_lines(data, starts, ends):  # type: ignore[no-untyped-def]
-    """How many lines the document has that has most."""
+@kernel("texts")
+def most_lines(texts):
+    """Return the number of lines of the document that has most."""
+    data, starts, ends = texts
     most = 0
     for d in range(len(starts)):
         newlines = 0
@@ -151,19 +154,22 @@ def most_lines(data, starts, ends):  # type: ignore[no-untyped-def]
     return most
 
 
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "uint64", TABLE_OUT, "Array(uint64, 2, 'C')", INTS_OUT, TABLE_OUT)
-def split_lines(data, starts, ends, blocks, classes, salt, room, hashes, table, out):  # type: ignore[no-untyped-def]
-    """``out[0:7]`` of lines: count, characters, bullets, ellipses, end marks, distinct, characters of those;
+@kernel("texts tables uint64 (out_ints_rows out_hashes_rows out_ints) out_ints_rows")
+def split_lines(texts, tables, salt, work, out):
+    """Write counts of lines to ``out[0:7]`` and of paragraphs to ``out[7:11]``.
 
-    ``out[7:11]`` of paragraphs: count, characters, distinct, characters of those. ``room`` (six rows) and ``hashes``
-    (two) are as long as the `most_lines`, ``table`` is four times that and eight.
+    Of lines: count, characters, bullets, ellipses, end marks, distinct lines and their characters. Of paragraphs:
+    count, characters, distinct paragraphs and their characters. ``work`` are an array of six rows and one of two, as
+    long as the `most_lines`, and a table four times as long, and eight.
     """
-    line_from = room[0]
-    line_to = room[1]
-    line_chars = room[2]
-    part_from = room[3]
-    part_to = room[4]
-    part_chars = room[5]
+    data, starts, ends = texts
+    rows, hashes, table = work
+    line_from = rows[0]
+    line_to = rows[1]
+    line_chars = rows[2]
+    part_from = rows[3]
+    part_to = rows[4]
+    part_chars = rows[5]
     line_hash = hashes[0]
     part_hash = hashes[1]
     for d in range(len(starts)):
@@ -181,21 +187,21 @@ def split_lines(data, starts, ends, blocks, classes, salt, room, hashes, table, 
         while i < end:
             begin = i
             i = find_newline(data, i, end)
-            visible = first_visible(data, begin, i, blocks, classes)
+            visible = first_visible(data, begin, i, tables)
             if visible == i:  # blank: it ends a paragraph and is no line
                 open_ = False
                 i += 1
                 continue
-            last = visible_end(data, visible, i, blocks, classes)
+            last = visible_end(data, visible, i, tables)
             stop = i
             if last < i < end and data[i - 1] == 0x0D:  # "\r\n" ends a line as "\n" does
                 stop -= 1
                 returns += 1
-            bits = class_at(data, visible, width_at(data, visible, i), blocks, classes)
+            bits = class_at(data, visible, width_at(data, visible, i), tables)
             bullets += (bits & _BULLET) != 0
-            j = back(data, last, visible)
-            marks += (class_at(data, j, last - j, blocks, classes) & _END_MARK) != 0
-            ellipses += ends_with_ellipsis(data, visible, last, blocks, classes)
+            j = start_before(data, last, visible)
+            marks += (class_at(data, j, last - j, tables) & _END_MARK) != 0
+            ellipses += ends_with_ellipsis(data, visible, last, tables)
             h, n = hash_line(data, begin, stop)
             line_from[lines] = begin
             line_to[lines] = stop

@@ -20,7 +20,7 @@ LENGTH = np.uint64(constants.LENGTH)
 
 
 @helper
-def mixed(value):  # type: ignore[no-untyped-def]
+def mixed(value):
     """As `constants.mixed`."""
     value = (value ^ (value >> np.uint64(30))) * MIX_1
     value = (value ^ (value >> np.uint64(27))) * MIX_2
@@ -28,7 +28,7 @@ def mixed(value):  # type: ignore[no-untyped-def]
 
 
 @helper
-def remixed(value, salt):  # type: ignore[no-untyped-def]
+def remixed(value, salt):
     """Another hash of a number that is a good hash already."""
     value = (value ^ salt) * MIX_1
     return (value ^ (value >> np.uint64(32))) * MIX_2

@@ -1,39 +1,29 @@
 """Repeated n-grams of words, for all n from a smallest to a largest.
 
-A repeated (n+1)-gram has repeated n-grams at both of its ends. So the n-grams that are looked at are those that begin
-where a repeated (n-1)-gram is followed, one word on, by another: few in prose, and soon none. Each is known by the
-two (n-1)-grams in it, and those by where they first stand: two numbers, compared exactly. Only words, and pairs of
-words where pairs are the smallest, go by a hash.
+A repeated (n+1)-gram has repeated n-grams at both of its ends. So the candidates for n are places where a repeated
+(n-1)-gram is followed, one word later, by another one: few in prose, and soon none. A candidate's key are its two
+(n-1)-grams, each given by its first place: two numbers that are compared exactly. Only words, and pairs of words if
+pairs are the smallest, are compared by a hash.
 
-Whether an n-gram stood before cannot be foretold, so nothing branches on it.
+The processor cannot predict whether an n-gram is repeated, so no branch depends on it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import (
-    HASHES,
-    HASHES_OUT,
-    INTS,
-    INTS_OUT,
-    LENGTHS,
-    LENGTHS_OUT,
-    TABLE_OUT,
-    helper,
-    kernel,
-)
+from gristmill.kernels.compile import helper, kernel
 from gristmill.kernels.utf8 import M1
 
 _ONE = np.uint32(1)
 
 
 @helper
-def covered(places, firsts, count, wanted, n, edges, gap):  # type: ignore[no-untyped-def]
-    """The characters in some of the repeated n-grams, each counted once, with ``gap`` between their words.
+def covered(places, firsts, count, wanted, n, edges, gap):
+    """Return the characters in some of the repeated n-grams, each counted once, with ``gap`` between their words.
 
-    ``wanted`` is where the n-gram first stands of which all occurrences count; with -1 all n-grams count, but each
-    not where it stands first.
+    ``wanted`` is the first place of the n-gram whose occurrences count. If it is -1, all occurrences of all n-grams
+    count except the first ones.
     """
     chars = 0
     done = -1
@@ -51,12 +41,12 @@ def covered(places, firsts, count, wanted, n, edges, gap):  # type: ignore[no-un
 
 
 @helper
-def find_firsts(keys, places, count, table, firsts, counts, salt):  # type: ignore[no-untyped-def]
-    """Where a candidate with the same key stands first, for each; how many there are, by that place."""
+def find_firsts(keys, places, count, table, firsts, counts, salt):
+    """Find the first place of each candidate's key, and count the candidates by that place."""
     size = 16
     while size < 4 * count:
         size *= 2
-    none = np.uint32(count)  # behind the last candidate: there is a key there, of no meaning
+    none = np.uint32(count)  # after the last candidate: there is a key there, without a meaning
     for slot in range(size):
         table[slot] = none
     for k in range(count):
@@ -77,10 +67,10 @@ def find_firsts(keys, places, count, table, firsts, counts, salt):  # type: igno
 
 
 @helper
-def keep_repeated(places, firsts, counts, count):  # type: ignore[no-untyped-def]
-    """Move the candidates that are there more than once to the front.
+def keep_repeated(places, firsts, counts, count):
+    """Move the candidates that occur more than once to the front.
 
-    Returns how many those are, and where the most frequent one stands first.
+    Return their number, and the first place of the most frequent one.
     """
     best = _ONE
     best_first = -1
@@ -98,8 +88,8 @@ def keep_repeated(places, firsts, counts, count):  # type: ignore[no-untyped-def
 
 
 @helper
-def lengthen(places, firsts, count, keys):  # type: ignore[no-untyped-def]
-    """Make candidates that are a word longer of those that begin one word apart; returns how many there are."""
+def lengthen(places, firsts, count, keys):
+    """Join candidates that begin one word apart to candidates one word longer. Return their number."""
     found = 0
     for k in range(count - 1):
         place = places[k]
@@ -111,33 +101,24 @@ def lengthen(places, firsts, count, keys):  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    HASHES,
-    LENGTHS,
-    INTS,
-    INTS,
-    "int64",
-    "int64",
-    "uint64",
-    LENGTHS_OUT,
-    HASHES_OUT,
-    "Array(uint32, 2, 'C')",
-    INTS_OUT,
-    TABLE_OUT,
-    TABLE_OUT,
+    "(hashes lengths ints ints) (int64 int64 uint64) (out_lengths out_hashes out_lengths_rows out_ints) "
+    "out_ints_rows out_ints_rows"
 )
-def repeated_ngrams(  # type: ignore[no-untyped-def]
-    hashes, lengths, first, last, smallest, gap, salt, table, keys, room, edges, top, duplicate
-):
-    """``top[n - 1]``: characters in the most frequent n-gram, ``duplicate[n - 1]``: in n-grams that stood before.
+def repeated_ngrams(words, options, work, top, duplicate):
+    """Write characters in the most frequent n-gram to ``top[n - 1]``, in repetitions to ``duplicate[n - 1]``.
 
-    ``smallest`` is 1 or 2. Words have ``gap`` characters between them. ``salt`` changes where keys stand in the table,
-    not what is found. Both arrays must hold zeros when they are given. ``keys``, ``edges`` and ``room`` (three rows)
-    have a place more than the longest document has words; ``table`` is as long as a power of two that is four times
-    that.
+    ``words`` are hashes, lengths, and the first and last word of each document. ``options`` are the smallest n (1 or
+    2), the characters between two words, and a salt, which changes places in the table and no result. ``work`` are a
+    table, keys, three rows and edges. The rows, keys and edges have one place more than the longest document has
+    words; the length of the table is a power of two of at least four times that. ``top`` and ``duplicate`` must hold
+    zeros before the call.
     """
-    places = room[0]  # by candidate: where it begins
-    firsts = room[1]  # by candidate: where the same n-gram begins first
-    counts = room[2]  # by place, of those where an n-gram stands first
+    hashes, lengths, first, last = words
+    smallest, gap, salt = options
+    table, keys, rows, edges = work
+    places = rows[0]  # of each candidate: where it begins
+    firsts = rows[1]  # of each candidate: where the same n-gram begins first
+    counts = rows[2]  # of each place where an n-gram begins first
     for d in range(len(first)):
         words = last[d] - first[d]
         offset = first[d]

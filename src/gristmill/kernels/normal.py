@@ -1,18 +1,16 @@
-"""Normal form C of texts, by one version of Unicode whatever the Python."""
+"""Normal form C of texts: by one version of Unicode, on every version of Python."""
 
 from __future__ import annotations
 
 import zlib
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from gristmill.kernels.compile import Kernel
 from gristmill.kernels.texts import Texts
 from gristmill.kernels.unicode import BLOCK, CODE_POINTS
-from gristmill.lazy import np
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from gristmill.lazy import Array, np
 
 PATH = Path(__file__).with_name("normal.bin")
 NORMALIZE_TEXTS = Kernel("normal_kernels.normalize_texts")
@@ -31,19 +29,19 @@ HANGUL_MARKS = ((0x1161, 0x1175), (0x11A8, 0x11C2))
 
 
 class Normal(NamedTuple):
-    """The tables of normal form C, but for Hangul, which has a rule."""
+    """The tables of normal form C. Hangul has a rule instead."""
 
     marks: Array
     """Code points with a combining class."""
     ranks: Array
     """Their combining classes."""
     changing: Array
-    """Code points that are not in normal form C, or may not be, after others."""
+    """Code points that may not be in normal form C after others."""
     blocks: Array
     entries: Array
-    """``entries[blocks[c // BLOCK] * BLOCK + c % BLOCK]`` is 0, or one more than the number of a decomposition."""
+    """``entries[blocks[c // BLOCK] * BLOCK + c % BLOCK]`` is 0, or the number of a decomposition plus one."""
     places: Array
-    """Where decompositions begin in ``flat``, and where the last ends."""
+    """Where decompositions begin in ``flat``, and where the last one ends."""
     flat: Array
     keys: Array
     """Pairs that compose, sorted: the first code point times 2^21, plus the second."""
@@ -72,12 +70,11 @@ def normal() -> Normal:
 
 
 def normalized(texts: Texts, folds: Array) -> Texts:
-    """Texts in normal form C, without the code points that are 0 in ``folds`` (see `folding.case_folds`)."""
+    """Return texts in normal form C, without the code points that are 0 in ``folds`` (see `folding.case_folds`)."""
     lengths = texts.ends - texts.starts
-    room = 2 * int(lengths.max(initial=0)) + 2
     out = np.empty(3 * int(lengths.sum()) + 4, np.uint8)
     edges = np.empty(len(texts) + 1, np.int64)
-    tables = normal()[3:]
-    codes, spare = np.empty(room, np.uint32), np.empty(room, np.uint32)
-    NORMALIZE_TEXTS(texts.data, texts.starts, texts.ends, folds, *tables, codes, spare, out, edges)
+    tables = normal()
+    work = np.empty((2, 2 * int(lengths.max(initial=0)) + 2), np.uint32)
+    NORMALIZE_TEXTS(texts.arrays, folds, tables[3:7], tables[7:], (work[0], work[1]), out, edges)
     return Texts(out[: edges[-1]], edges[:-1], edges[1:])

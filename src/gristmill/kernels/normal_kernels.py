@@ -1,4 +1,4 @@
-"""Texts in Unicode's normal form C, without characters that cannot be seen.
+"""Texts in Unicode's normal form C, without characters that are not shown.
 
 A code point is held with its canonical combining class in the bits above it. The three steps are those of the Unicode
 standard (annex 15): decompose, put marks into order, compose.
@@ -8,22 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import (
-    BYTES,
-    BYTES_OUT,
-    CLASSES,
-    HASHES,
-    INTS,
-    INTS_OUT,
-    LENGTHS,
-    LENGTHS_OUT,
-    STAGE_1,
-    helper,
-    kernel,
-)
-from gristmill.kernels.folding_kernels import CODE, COMPOSES, RANK, RANKS, put
-from gristmill.kernels.overlap_kernels import code_at
-from gristmill.kernels.utf8 import width_at
+from gristmill.kernels.compile import helper, kernel
+from gristmill.kernels.folding_kernels import CODE, COMPOSES, RANK, RANKS
+from gristmill.kernels.utf8 import code_at, put_character, width_at
 
 _BAD = 0x110000
 """Added to a byte that is not UTF-8: it stays as it is."""
@@ -34,8 +21,9 @@ _SHORT_RUN = 24
 
 
 @helper
-def decompose(data, i, end, folds, blocks, index, places, flat, codes):  # type: ignore[no-untyped-def]
-    """Write the code points of a text into ``codes``, fully decomposed; returns how many there are."""
+def decompose(data, i, end, folds, decompositions, codes):
+    """Write the code points of a text to ``codes``, fully decomposed. Return their number."""
+    blocks, index, places, flat = decompositions
     count = 0
     while i < end:
         byte = data[i]
@@ -76,7 +64,7 @@ def decompose(data, i, end, folds, blocks, index, places, flat, codes):  # type:
 
 
 @helper
-def put_in_order(codes, count, spare):  # type: ignore[no-untyped-def]
+def put_in_order(codes, count, spare):
     """Sort each run of marks by combining class; those of equal class keep their order."""
     i = 0
     while i < count:
@@ -94,7 +82,7 @@ def put_in_order(codes, count, spare):  # type: ignore[no-untyped-def]
                     codes[j] = codes[j - 1]
                     j -= 1
                 codes[j] = value
-        else:  # thousands of marks on one letter: in time that does not grow with their square
+        else:  # thousands of marks on one letter: the time must not grow with their square
             put_at = 0
             for rank in range(1, 256):
                 for k in range(i, stop):
@@ -107,12 +95,13 @@ def put_in_order(codes, count, spare):  # type: ignore[no-untyped-def]
 
 
 @helper
-def composed(first, second, keys, composites):  # type: ignore[no-untyped-def]
-    """The code point that two others make; -1 if there is none."""
+def composed(first, second, compositions):
+    """Return the code point that two others make; -1 if there is none."""
     if _L <= first < _L + _LS and _V <= second < _V + _VS:
         return _S + ((first - _L) * _VS + second - _V) * _TS
     if _S <= first < _S + _LS * _VS * _TS and (first - _S) % _TS == 0 and _T < second < _T + _TS:
         return first + second - _T
+    keys, composites = compositions
     wanted = np.uint64(first) << np.uint64(21) | np.uint64(second)
     low = 0
     high = len(keys)
@@ -126,8 +115,8 @@ def composed(first, second, keys, composites):  # type: ignore[no-untyped-def]
 
 
 @helper
-def compose(codes, count, folds, keys, composites):  # type: ignore[no-untyped-def]
-    """Compose in place; returns how many code points are left."""
+def compose(codes, count, folds, compositions):
+    """Compose in place. Return the number of code points that are left."""
     starter = -1
     last = np.uint32(0)
     have = 0
@@ -136,7 +125,7 @@ def compose(codes, count, folds, keys, composites):  # type: ignore[no-untyped-d
         rank = value & RANKS
         code = np.int64(value & CODE)
         if starter >= 0 and code < _BAD and folds[code] & COMPOSES and (have == starter + 1 or last < rank):
-            made = composed(np.int64(codes[starter] & CODE), code, keys, composites)
+            made = composed(np.int64(codes[starter] & CODE), code, compositions)
             if made >= 0:
                 codes[starter] = np.uint32(made)
                 continue
@@ -148,32 +137,26 @@ def compose(codes, count, folds, keys, composites):  # type: ignore[no-untyped-d
     return have
 
 
-@kernel(
-    BYTES, INTS, INTS, LENGTHS, STAGE_1, CLASSES, INTS, LENGTHS, HASHES, LENGTHS,
-    LENGTHS_OUT, LENGTHS_OUT, BYTES_OUT, INTS_OUT,
-)  # fmt: skip
-def normalize_texts(  # type: ignore[no-untyped-def]
-    data, starts, ends, folds, blocks, index, places, flat, keys, composites, codes, spare, out, edges
-):
-    """Each text in normal form C, without the code points that ``folds`` leaves out.
+@kernel("texts lengths (bytes classes ints lengths) (hashes lengths) (out_lengths out_lengths) out_bytes out_ints")
+def normalize_texts(texts, folds, decompositions, compositions, work, out, edges):
+    """Write each text in normal form C, without the code points that are 0 in ``folds``.
 
-    ``codes`` and ``spare`` have room for two code points for each byte of the longest text, ``out`` for three bytes for
-    each byte; text ``d`` goes from ``edges[d]`` to the next.
+    The two arrays of ``work`` have two code points for each byte of the longest text, ``out`` has three bytes for each
+    byte. Text ``d`` goes from ``edges[d]`` to the next edge.
     """
+    data, starts, ends = texts
+    codes, spare = work
     at = 0
     edges[0] = 0
     for d in range(len(starts)):
-        count = decompose(data, starts[d], ends[d], folds, blocks, index, places, flat, codes)
+        count = decompose(data, starts[d], ends[d], folds, decompositions, codes)
         put_in_order(codes, count, spare)
-        count = compose(codes, count, folds, keys, composites)
+        count = compose(codes, count, folds, compositions)
         for k in range(count):
             code = np.int64(codes[k] & CODE)
-            if code < 0x80:
-                out[at] = np.uint8(code)
-                at += 1
-            elif code >= _BAD:
+            if code >= _BAD:
                 out[at] = np.uint8(code - _BAD)
                 at += 1
             else:
-                at = put(out, at, code)
+                at = put_character(out, at, code)
         edges[d + 1] = at

@@ -1,20 +1,19 @@
-"""Which documents share n-grams of words with the entries of a reference."""
+"""Find documents that share n-grams of words with the entries of a reference."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from gristmill.kernels import compile as compiling
 from gristmill.kernels.compile import Kernel
 from gristmill.kernels.unicode import BLOCK, CODE_POINTS, Class, tables
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 LIST_NGRAMS = Kernel("overlap_kernels.list_ngrams")
 SET_BITS = Kernel("overlap_kernels.set_bits")
@@ -22,7 +21,7 @@ FILL_TABLE = Kernel("overlap_kernels.fill_table")
 FIND_OVERLAPS = Kernel("overlap_kernels.find_overlaps")
 
 WEIGHTS = (4, 1, 2)
-"""What words weigh: those between spaces, and single characters of the scripts of `SHORT` and of `LONG`.
+"""The weights of words between spaces, and of single characters of the scripts of `SHORT` and of `LONG`.
 
 A word of Thai has about four characters, one of Chinese or Japanese about two.
 """
@@ -42,22 +41,22 @@ UNSPACED = {
 SELECTORS = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 """Variation selectors, which Unicode counts among the marks."""
 BITS_PER_KEY = 16
-"""Of the bitmap that most n-grams are found not to be in the reference by."""
+"""Size of the bitmap that excludes most n-grams that are not in the reference."""
 
 
 def preload() -> None:
-    """Load what is needed here, in a process from which others are forked."""
+    """Load kernels and tables in a process from which others are forked."""
     compiling.preload([LIST_NGRAMS, SET_BITS, FILL_TABLE, FIND_OVERLAPS])
     folds(True)
 
 
 @cache
 def folds(normalize: bool) -> Array:
-    """What becomes of each code point.
+    """Return the replacement of each code point.
 
-    0 if it is left out, the highest bit if it is white space; otherwise bit 30, the script's entry in `WEIGHTS` from
-    bit 24 on, and below that the code point, in lower case. With ``normalize`` all but letters, marks and numbers are
-    left out; without it nothing is, and case stays.
+    0 if it is skipped, the highest bit if it is white space; otherwise bit 30, the script's index in `WEIGHTS` from
+    bit 24 on, and below that the code point in lower case. With ``normalize`` everything except letters, marks and
+    numbers is skipped; without it nothing is, and case stays.
     """
     table = np.arange(CODE_POINTS, dtype=np.uint32) | np.uint32(1 << 30)
     if normalize:
@@ -74,21 +73,21 @@ def folds(normalize: bool) -> Array:
 
 
 def in_lower_case(table: Array) -> None:
-    """Put the lower case of letters that have one in their place, and a sigma in place of a final one."""
-    # Of one version of Unicode only: what case the letters of a later one have, Pythons do not agree on.
+    """Replace letters by their lower case, and a final sigma by a sigma."""
+    # Letters of one version of Unicode only: versions of Python disagree on the case of later ones.
     for code in np.flatnonzero(_classes() & Class.UPPER).tolist():
         table[code] = ord(chr(code).lower()[0]) | 1 << 30
     table[ord("ς")] = ord("σ") | 1 << 30
 
 
 def white_space(table: Array) -> None:
-    """Mark white space."""
+    """Set the highest bit of white space, and no other."""
     table[_classes() & Class.SPACE != 0] = 1 << 31
 
 
 @cache
 def _classes() -> Array:
-    """The classes of all code points."""
+    """Return the classes of all code points."""
     blocks, classes = tables()
     codes = np.arange(CODE_POINTS)
     found: Array = classes[blocks[codes // BLOCK].astype(np.int64) * BLOCK + codes % BLOCK]
@@ -97,44 +96,44 @@ def _classes() -> Array:
 
 @dataclass(frozen=True)
 class Overlaps:
-    """What documents have in common with a reference, one value in each array for each document."""
+    """What documents have in common with a reference: each array has one value for each document."""
 
     entry: Array
-    """The entry of the reference that overlaps most, -1 if none does."""
+    """The entry of the reference that overlaps most; -1 if none does."""
     matches: Array
-    """How many different n-grams of that entry the document has."""
+    """The number of different n-grams of that entry in the document."""
     spans: Array
-    """From and to, in bytes from the beginning of the buffer, of what is common with any of the entries that count.
+    """Begin and end, in bytes of the buffer, of what is common with any entry that the document overlaps enough.
 
-    Empty unless they were asked for. They are in the order in which they end, and may overlap."""
+    Empty unless requested. Sorted by their ends; they may overlap."""
     span_edges: Array
-    """Where the spans of each document begin, and where the last ends."""
+    """Where the spans of each document begin, and where the last one ends."""
 
 
 @dataclass(frozen=True)
 class NgramIndex:
     """The n-grams of the entries of a reference.
 
-    An n-gram has ``ngram`` words, or as many characters of scripts without spaces as these stand for. A text that is
-    shorter is one n-gram as a whole, unless it is shorter than ``min_words``; it has none then.
+    An n-gram has ``ngram`` words, or the equivalent number of characters of scripts without spaces. A shorter text is
+    one n-gram as a whole; a text shorter than ``min_words`` has none.
     """
 
     wanted: int
-    """What an n-gram weighs at least."""
+    """The least weight of an n-gram."""
     normalize: bool
     keys: Array
     """The different n-grams, sorted."""
     edges: Array
-    """Where the entries of each of them begin in ``owners``."""
+    """Where the entries of each n-gram begin in ``owners``."""
     owners: Array
     sizes: Array
-    """How many different n-grams each entry has."""
+    """The number of different n-grams of each entry."""
     lengths: Array
-    """Of texts that are n-grams as a whole: the numbers of words, sorted."""
+    """The numbers of words of texts that are one n-gram as a whole, sorted."""
     bits: Array
     table: Array
     lasts: Array
-    """Marks the last words of such texts."""
+    """Bits of the final word of such texts."""
 
     @classmethod
     def of(
@@ -146,17 +145,17 @@ class NgramIndex:
         max_frequency: int | None = None,
         normalize: bool = True,
     ) -> NgramIndex:
-        """The index of texts that belong to ``entries``, which are numbered from 0 on.
+        """Return the index of texts that belong to ``entries``, which are numbered from 0 on.
 
-        N-grams of more than ``max_frequency`` entries are left out.
+        N-grams of more than ``max_frequency`` entries are skipped.
         """
         wanted = ngram * WEIGHTS[0]
         most = int(((texts.ends - texts.starts) // 2 + 1).sum())
         keys, about, lasts = np.empty(most, np.uint64), np.empty((2, most), np.int64), np.zeros(most, np.uint64)
         prefixes, ring = _rings(wanted)
         count = LIST_NGRAMS(
-            *(texts.data, texts.starts, texts.ends, folds(normalize), _weights(), _powers(wanted)),
-            *(wanted, min_words * WEIGHTS[0], prefixes, ring[0], keys, about, lasts),
+            *(texts.arrays, _rules(normalize, wanted), min_words * WEIGHTS[0], (prefixes, ring[0])),
+            *(keys, about, lasts),
         )
         keys, owners = keys[:count], entries[about[0, :count]]
         order = np.lexsort((owners, keys))
@@ -185,27 +184,27 @@ class NgramIndex:
         )
 
     def needs(self, min_matches: int, min_share: float) -> Array:
-        """How many n-grams of each entry a document must have to overlap it: one that has fewer, all of them."""
+        """Return how many n-grams of each entry a document must have to overlap it: all, if the entry has fewer."""
         shares = np.ceil(self.sizes * min_share - 1e-9).astype(np.int64)
         return np.maximum(np.minimum(min_matches, self.sizes), shares).clip(min=1)
 
     def find(self, texts: Texts, needs: Array, by_share: bool = False, with_spans: bool = False) -> Overlaps:
-        """What texts have in common with the entries of which they have as many n-grams as ``needs`` says.
+        """Find the entries of which texts have at least as many n-grams as ``needs``.
 
-        ``by_share`` decides what is meant by the entry that overlaps most: the largest share of its n-grams, or the
-        largest number of them. Of equal ones it is the first.
+        With ``by_share`` the entry that overlaps most is the one with the largest share of its n-grams in the text,
+        else the one with the largest number. The first wins if they are equal.
         """
         count = len(texts)
         out, span_edges = np.full((2, count), -1, np.int64), np.zeros(count + 1, np.int64)
         spans = np.empty((2, 256 if with_spans else 0), np.int64)
         seen, counts = np.zeros((1, len(self.keys)), np.int64), np.zeros((2, len(self.sizes)), np.int64)
+        index = (self.bits, self.table, self.keys, self.lasts, self.lengths)
+        entries = (self.edges, self.owners, needs, self.sizes, int(by_share), seen, counts)
         done = stamp = 0
         while True:
             done = FIND_OVERLAPS(
-                *(texts.data, texts.starts, texts.ends, folds(self.normalize), _weights(), _powers(self.wanted)),
-                *(self.wanted, *_rings(self.wanted), self.bits, self.table, self.keys, self.lasts, self.lengths),
-                *(self.edges, self.owners, seen, counts, needs, self.sizes, int(by_share), done, stamp),
-                *(out, spans, span_edges),
+                *(texts.arrays, _rules(self.normalize, self.wanted), _rings(self.wanted), index, entries),
+                *((done, stamp), out, (spans, span_edges)),
             )
             if done == count:
                 return Overlaps(out[0], out[1], spans[:, : span_edges[-1]], span_edges)
@@ -218,9 +217,8 @@ def _rings(wanted: int) -> tuple[Array, Array]:
     return np.zeros(size, np.uint64), np.zeros((2, size), np.int64)
 
 
-@cache
-def _weights() -> Array:
-    return np.array(WEIGHTS, np.int64)
+def _rules(normalize: bool, wanted: int) -> tuple[Array, Array, Array, int]:
+    return folds(normalize), np.array(WEIGHTS, np.int64), _powers(wanted), wanted
 
 
 @cache

@@ -1,47 +1,39 @@
 """N-grams of words that documents share with a reference.
 
-Words are found as the text is read; only as many of the last ones are remembered as an n-gram can have, in rings whose
+Words are found as the text is read. Only as many of the last words are remembered as an n-gram can have, in rings whose
 length is a power of two. An n-gram is known by a hash of the hashes of its words: the difference of two prefix hashes.
 
-How much a word counts depends on its script (see `overlap`): an n-gram begins at each word and goes on until its words
-weigh enough, so that of words between spaces each n-gram has the same number.
+The weight of a word depends on its script (see `overlap`). An n-gram begins at each word and is complete when its words
+have the wanted weight, so all n-grams of words between spaces have the same number of words.
+
+Arguments that belong together are tuples:
+
+- ``rules``: folds of characters, weights of words, powers of `BASE`, the wanted weight.
+- ``rings``: prefix hashes, and what is remembered of each word (weight; in `find_overlaps` also where it begins).
+- ``index``: bits, table and keys of the n-grams; bits of the last words and lengths of texts that are one n-gram.
+- ``entries``: edges and owners of the n-grams; n-grams that an entry needs and has; whether the largest share decides;
+  the document that had an n-gram last; the document that had an entry last, and the n-grams of both.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, HASHES, HASHES_OUT, INTS, INTS_OUT, LENGTHS, TABLE_OUT, helper, kernel
-from gristmill.kernels.utf8 import M1, SEED, finish, mix, width_at
+from gristmill.kernels.compile import helper, kernel
+from gristmill.kernels.utf8 import M1, SEED, code_at, finish, mix, width_at
 
 SPACE = np.uint32(1 << 31)
 KIND_SHIFT = np.uint32(24)
 KINDS = np.uint32(3)
 BASE = np.uint64(0xA24BAED4963EE407)
 _ONE = np.uint64(1)
-_NO_CHARACTER = 0xFFFF
 
 
 @helper
-def code_at(data, i, width):  # type: ignore[no-untyped-def]
-    """The code point of ``width`` bytes at ``i``, in a text that is UTF-8."""
-    lead = np.int64(data[i])
-    if width == 1:
-        return lead if lead < 0x80 else np.int64(_NO_CHARACTER)
-    if width == 2:
-        return (lead & 0x1F) << 6 | np.int64(data[i + 1]) & 0x3F
-    if width == 3:
-        return (lead & 0x0F) << 12 | (np.int64(data[i + 1]) & 0x3F) << 6 | np.int64(data[i + 2]) & 0x3F
-    code = (lead & 0x07) << 18 | (np.int64(data[i + 1]) & 0x3F) << 12
-    code |= (np.int64(data[i + 2]) & 0x3F) << 6 | np.int64(data[i + 3]) & 0x3F
-    return min(code, np.int64(0x10FFFF))
+def next_word(data, i, end, folds):
+    """Find the next word from ``i`` on. Return the place after it, its hash, where it begins and ends, and its kind.
 
-
-@helper
-def next_word(data, i, end, folds):  # type: ignore[no-untyped-def]
-    """The next word from ``i`` on: where to go on, its hash, where it begins and ends, its kind.
-
-    It begins at -1 if there is none. Characters that ``folds`` leaves out belong to no word and part none.
+    The word begins at -1 if there is none. Characters that are 0 in ``folds`` are skipped, also inside words.
     """
     h = SEED
     begin = -1
@@ -76,30 +68,31 @@ def next_word(data, i, end, folds):  # type: ignore[no-untyped-def]
 
 
 @helper
-def key_of(upper, lower, power, words):  # type: ignore[no-untyped-def]
-    """The key of the words between two prefixes, with that many words."""
+def key_of(upper, lower, power, words):
+    """Return the key of the words between two prefixes."""
     h = (upper - lower * power) ^ (np.uint64(words) * M1)
     h = mix(h, h >> np.uint64(29))
     return finish(h, words)
 
 
 @helper
-def has_bit(bits, key):  # type: ignore[no-untyped-def]
-    """Whether a key may be among those that ``bits``, a power of two of them, were set for."""
+def has_bit(bits, key):
+    """Return whether a key may be among those whose bits are set. The number of bits is a power of two."""
     place = key & np.uint64(8 * len(bits) - 1)
     return (bits[place >> np.uint64(3)] >> np.uint8(place & np.uint64(7))) & np.uint8(1)
 
 
-@kernel(BYTES, INTS, INTS, LENGTHS, INTS, HASHES, "int64", "int64", HASHES_OUT, INTS_OUT, HASHES_OUT, TABLE_OUT,
-        HASHES_OUT)  # fmt: skip
-def list_ngrams(  # type: ignore[no-untyped-def]
-    data, starts, ends, folds, weights, powers, wanted, least, prefixes, ring, keys, about, lasts
-):
-    """The n-grams of each text, in ``keys``; returns how many there are.
+@kernel("texts (lengths ints hashes int64) int64 (out_hashes out_ints) out_hashes out_ints_rows out_hashes")
+def list_ngrams(texts, rules, least, rings, keys, about, lasts):
+    """Write the n-grams of all texts to ``keys``. Return their number.
 
-    Of each ``about`` has the text that it is of and its number of words if it is a whole text, that is, one which does
-    not weigh ``wanted``; otherwise 0. ``lasts`` has the last word of those. Texts below ``least`` have no n-gram.
+    ``about`` has the number of the n-gram's text, and the words of the text if it is one n-gram as a whole because it
+    has less than the wanted weight, else 0. ``lasts`` has the last word of such texts. A text whose weight is below
+    ``least`` has no n-gram.
     """
+    data, starts, ends = texts
+    folds, weights, powers, wanted = rules
+    prefixes, ring = rings
     mask = len(prefixes) - 1
     total = 0
     for d in range(len(starts)):
@@ -137,9 +130,9 @@ def list_ngrams(  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel(HASHES, BYTES.replace(", readonly=True", ""))
-def set_bits(keys, bits):  # type: ignore[no-untyped-def]
-    """Mark keys in ``bits``, for `has_bit`."""
+@kernel("hashes out_bytes")
+def set_bits(keys, bits):
+    """Set the bits of keys, for `has_bit`."""
     mask = np.uint64(8 * len(bits) - 1)
     for k in range(len(keys)):
         place = keys[k] & mask
@@ -147,13 +140,13 @@ def set_bits(keys, bits):  # type: ignore[no-untyped-def]
 
 
 @helper
-def slot_of(key, mask):  # type: ignore[no-untyped-def]
+def slot_of(key, mask):
     return np.int64((key >> np.uint64(20)) & mask)
 
 
-@kernel(HASHES, INTS_OUT)
-def fill_table(keys, table):  # type: ignore[no-untyped-def]
-    """Put different keys into a table of a power of two of places, more than there are keys, that holds -1."""
+@kernel("hashes out_ints")
+def fill_table(keys, table):
+    """Put different keys into a table that holds -1 and is longer than the keys. Its length is a power of two."""
     mask = np.uint64(len(table) - 1)
     for k in range(len(keys)):
         slot = slot_of(keys[k], mask)
@@ -163,8 +156,9 @@ def fill_table(keys, table):  # type: ignore[no-untyped-def]
 
 
 @helper
-def look_up(key, bits, table, keys):  # type: ignore[no-untyped-def]
-    """The number of a key, or -1."""
+def look_up(key, index):
+    """Return the number of a key, or -1."""
+    bits, table, keys, _, _ = index
     if not has_bit(bits, key):
         return np.int64(-1)
     slot = slot_of(key, np.uint64(len(table) - 1))
@@ -176,8 +170,9 @@ def look_up(key, bits, table, keys):  # type: ignore[no-untyped-def]
 
 
 @helper
-def note(gram, stamp, edges, owners, seen, counts, needs, sizes, by_share, best):  # type: ignore[no-untyped-def]
-    """Count an n-gram for the entries that have it, once in a document; returns the entry that overlaps most."""
+def count_ngram(gram, stamp, entries, best):
+    """Count an n-gram for its entries, once in a document. Return the entry that overlaps most."""
+    edges, owners, needs, sizes, by_share, seen, counts = entries
     if seen[0, gram] == stamp:
         return best
     seen[0, gram] = stamp
@@ -203,8 +198,9 @@ def note(gram, stamp, edges, owners, seen, counts, needs, sizes, by_share, best)
 
 
 @helper
-def is_wanted(gram, stamp, edges, owners, counts, needs):  # type: ignore[no-untyped-def]
-    """Whether an n-gram belongs to an entry that a document overlaps enough."""
+def is_wanted(gram, stamp, entries):
+    """Return whether an n-gram belongs to an entry that the document overlaps enough."""
+    edges, owners, needs, _, _, _, counts = entries
     for at in range(edges[gram], edges[gram + 1]):
         entry = owners[at]
         if counts[0, entry] == stamp and counts[1, entry] >= needs[entry]:
@@ -213,8 +209,8 @@ def is_wanted(gram, stamp, edges, owners, counts, needs):  # type: ignore[no-unt
 
 
 @helper
-def add_span(spans, total, floor, begin, end):  # type: ignore[no-untyped-def]
-    """Add a span, or lengthen the last one of this document if they touch; -1 if there is no room."""
+def add_span(spans, total, floor, begin, end):
+    """Add a span, or extend the last one of this document if they touch. Return their number, -1 if it does not fit."""
     if total > floor and begin >= spans[0, total - 1] and begin <= spans[1, total - 1]:
         spans[1, total - 1] = max(spans[1, total - 1], end)
         return total
@@ -226,18 +222,20 @@ def add_span(spans, total, floor, begin, end):  # type: ignore[no-untyped-def]
 
 
 @helper
-def scan(  # type: ignore[no-untyped-def]
-    data, start, end, folds, weights, powers, wanted, prefixes, ring, bits, table, keys, lasts, lengths, stamp,
-    edges, owners, seen, counts, needs, sizes, by_share, spans, total, marks
-):  # fmt: skip
-    """One document: count, or with ``marks`` list the spans of what was counted.
+def scan(text, rules, rings, index, entries, stamp, found, marks):
+    """Count the n-grams of one document, or with ``marks`` list the spans of those that were counted.
 
-    Returns the entry that overlaps most, or the number of spans, -1 if there is no room for them.
+    ``found`` are the spans and their number. Return the entry that overlaps most, or the number of spans, -1 if they
+    do not fit.
     """
+    data, i, end = text
+    folds, weights, powers, wanted = rules
+    prefixes, ring = rings
+    _, _, _, lasts, lengths = index
+    spans, total = found
     mask = len(prefixes) - 1
     floor = total
     best = np.int64(-1)
-    i = start
     prefixes[0] = 0
     count = 0
     first = 0
@@ -251,65 +249,57 @@ def scan(  # type: ignore[no-untyped-def]
         weight += weights[kind]
         prefixes[(count + 1) & mask] = prefixes[count & mask] * BASE + h
         count += 1
-        while weight >= wanted:
-            words = count - first
-            key = key_of(prefixes[count & mask], prefixes[first & mask], powers[words], words)
-            gram = look_up(key, bits, table, keys)
-            if gram >= 0:
-                if not marks:
-                    best = note(gram, stamp, edges, owners, seen, counts, needs, sizes, by_share, best)
-                elif is_wanted(gram, stamp, edges, owners, counts, needs):
-                    total = add_span(spans, total, floor, ring[1, first & mask], stop)
-                    if total < 0:
-                        return total
-            weight -= ring[0, first & mask]
-            first += 1
-        if len(lengths) and has_bit(lasts, h):
-            for n in range(len(lengths)):
-                words = lengths[n]
-                if words > count:
-                    break
-                from_ = count - words
-                key = key_of(prefixes[count & mask], prefixes[from_ & mask], powers[words], words)
-                gram = look_up(key, bits, table, keys)
-                if gram >= 0:
-                    if not marks:
-                        best = note(gram, stamp, edges, owners, seen, counts, needs, sizes, by_share, best)
-                    elif is_wanted(gram, stamp, edges, owners, counts, needs):
-                        total = add_span(spans, total, floor, ring[1, from_ & mask], stop)
-                        if total < 0:
-                            return total
+        # First the n-grams that end with this word, then the whole texts that do.
+        whole_texts = len(lengths) if len(lengths) and has_bit(lasts, h) else 0
+        n = 0
+        while weight >= wanted or n < whole_texts:
+            if weight >= wanted:
+                from_ = first
+                weight -= ring[0, first & mask]
+                first += 1
+            elif lengths[n] > count:
+                break
+            else:
+                from_ = count - lengths[n]
+                n += 1
+            words = count - from_
+            gram = look_up(key_of(prefixes[count & mask], prefixes[from_ & mask], powers[words], words), index)
+            if gram < 0:
+                continue
+            if not marks:
+                best = count_ngram(gram, stamp, entries, best)
+            elif is_wanted(gram, stamp, entries):
+                total = add_span(spans, total, floor, ring[1, from_ & mask], stop)
+                if total < 0:
+                    return total
     return np.int64(total) if marks else best
 
 
 @kernel(
-    BYTES, INTS, INTS, LENGTHS, INTS, HASHES, "int64", HASHES_OUT, TABLE_OUT, BYTES, INTS, HASHES, BYTES, INTS,
-    INTS, INTS, TABLE_OUT, TABLE_OUT, INTS, INTS, "int64", "int64", "int64", TABLE_OUT, TABLE_OUT, INTS_OUT,
-)  # fmt: skip
-def find_overlaps(  # type: ignore[no-untyped-def]
-    data, starts, ends, folds, weights, powers, wanted, prefixes, ring, bits, table, keys, lasts, lengths,
-    edges, owners, seen, counts, needs, sizes, by_share, begin, stamp, out, spans, span_edges
-):  # fmt: skip
-    """For each document ``out``: the entry of the reference that it overlaps most, or -1, and by how many n-grams.
+    "texts (lengths ints hashes int64) (out_hashes out_ints_rows) (bytes ints hashes bytes ints) "
+    "(ints ints ints ints int64 out_ints_rows out_ints_rows) (int64 int64) out_ints_rows (out_ints_rows out_ints)"
+)
+def find_overlaps(texts, rules, rings, index, entries, progress, out, found):
+    """Write to ``out`` for each document the entry that it overlaps most, or -1, and the number of common n-grams.
 
-    An entry counts from ``needs`` different n-grams on. What is common is listed in ``spans``, in bytes of ``data``,
-    unless that has no places at all; those of document ``d`` begin at ``span_edges[d]``. Documents from ``begin`` on
-    are done as long as there is room; returns where to go on, with a ``stamp`` above all before.
+    An entry counts if the document has as many different n-grams of it as the entry needs. What is common is listed in
+    spans of bytes of the data, unless there is no space for any; those of document ``d`` begin at ``span_edges[d]``.
+    ``progress`` are the document to begin with and a stamp above all earlier ones. Return the first document that is
+    not done for lack of space.
     """
+    data, starts, ends = texts
+    begin, stamp = progress
+    spans, span_edges = found
+    counts = entries[6]
     for d in range(begin, len(starts)):
         stamp += 1
-        best = scan(
-            data, starts[d], ends[d], folds, weights, powers, wanted, prefixes, ring, bits, table, keys, lasts,
-            lengths, stamp, edges, owners, seen, counts, needs, sizes, by_share, spans, np.int64(0), False,
-        )  # fmt: skip
+        text = (data, starts[d], ends[d])
+        best = scan(text, rules, rings, index, entries, stamp, (spans, np.int64(0)), False)
         out[0, d] = best
         out[1, d] = counts[1, best] if best >= 0 else 0
         total = span_edges[d]
         if best >= 0 and spans.shape[1]:
-            total = scan(
-                data, starts[d], ends[d], folds, weights, powers, wanted, prefixes, ring, bits, table, keys, lasts,
-                lengths, stamp, edges, owners, seen, counts, needs, sizes, by_share, spans, total, True,
-            )  # fmt: skip
+            total = scan(text, rules, rings, index, entries, stamp, (spans, total), True)
             if total < 0:
                 return d
         span_edges[d + 1] = total

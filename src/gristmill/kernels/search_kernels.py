@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, BYTES_OUT, CLASSES, INTS, STAGE_1, TABLE_OUT, helper, kernel
+from gristmill.kernels.compile import helper, kernel
 from gristmill.kernels.features import PHRASE_BITS, PREFIX, SUFFIX
 from gristmill.kernels.line_kernels import first_visible
 from gristmill.kernels.utf8 import M1, find_newline
 
 
 @helper
-def lower(c):  # type: ignore[no-untyped-def]
+def lower(c):
     return c | 0x20 if 0x41 <= c <= 0x5A else c
 
 
 @helper
-def is_hex(c):  # type: ignore[no-untyped-def]
+def is_hex(c):
     return 0x30 <= c <= 0x39 or 0x61 <= (c | 0x20) <= 0x66
 
 
 @helper
-def four_at(data, i):  # type: ignore[no-untyped-def]
-    """A hash of four bytes that is the same for letters in either case."""
+def four_at(data, i):
+    """Return a hash of four bytes that is the same for letters in either case."""
     j = np.uint64(i)
     value = np.uint32(data[j]) | np.uint32(data[j + np.uint64(1)]) << np.uint32(8)
     value |= np.uint32(data[j + np.uint64(2)]) << np.uint32(16) | np.uint32(data[j + np.uint64(3)]) << np.uint32(24)
@@ -30,8 +30,8 @@ def four_at(data, i):  # type: ignore[no-untyped-def]
 
 
 @helper
-def starts_here(data, i, end, phrase, begin, stop):  # type: ignore[no-untyped-def]
-    """Whether ``phrase[begin:stop]``, which is in lower case, stands at ``i``, in any case."""
+def starts_here(data, i, end, phrase, begin, stop):
+    """Return whether ``phrase[begin:stop]``, which is in lower case, is at ``i``, in any case."""
     if i + (stop - begin) > end:
         return False
     for k in range(stop - begin):  # noqa: SIM110  # Numba has no all() of a generator
@@ -40,9 +40,10 @@ def starts_here(data, i, end, phrase, begin, stop):  # type: ignore[no-untyped-d
     return True
 
 
-@kernel(BYTES, INTS, INTS, BYTES, "int64", "Array(bool_, 1, 'C')")
-def find_bytes(data, starts, ends, wanted, position, out):  # type: ignore[no-untyped-def]
-    """Whether each document begins with, ends with, or holds ``wanted``, by its bytes."""
+@kernel("texts bytes int64 out_flags")
+def find_bytes(texts, wanted, position, out):
+    """Write whether each document begins with, ends with, or contains the bytes ``wanted``."""
+    data, starts, ends = texts
     length = len(wanted)
     for d in range(len(starts)):
         i = starts[d]
@@ -62,13 +63,14 @@ def find_bytes(data, starts, ends, wanted, position, out):  # type: ignore[no-un
             i += 1
 
 
-@kernel(BYTES, INTS, INTS, BYTES, BYTES, TABLE_OUT)
-def find_urls(data, starts, ends, url_bytes, wanted, out):  # type: ignore[no-untyped-def]
-    """``out[0]``: characters in addresses, ``out[1]``: addresses with ``wanted`` in them, in any case.
+@kernel("texts bytes bytes out_ints_rows")
+def find_urls(texts, url_bytes, wanted, out):
+    """Write characters in addresses to ``out[0]``, addresses that contain ``wanted`` in any case to ``out[1]``.
 
-    An address is ``http://`` or ``https://`` and the longest run behind it of bytes for which ``url_bytes`` is 1,
+    An address is ``http://`` or ``https://`` and the longest run after it of bytes for which ``url_bytes`` is 1,
     or that are a per cent sign and two hexadecimal digits.
     """
+    data, starts, ends = texts
     for d in range(len(starts)):
         i = starts[d]
         end = ends[d]
@@ -109,14 +111,15 @@ def find_urls(data, starts, ends, url_bytes, wanted, out):  # type: ignore[no-un
         out[1, d] = hits
 
 
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, BYTES, INTS, BYTES_OUT, TABLE_OUT)
-def find_phrases(data, starts, ends, blocks, classes, phrases, edges, begins, out):  # type: ignore[no-untyped-def]
-    """Paragraphs that hold one of some phrases, in any case of ASCII letters.
+@kernel("texts tables bytes ints out_bytes out_ints_rows")
+def find_phrases(texts, tables, phrases, edges, begins, out):
+    """Count paragraphs that contain a phrase, in any case of ASCII letters.
 
     Phrase ``k`` is ``phrases[edges[k]:edges[k + 1]]``, in lower case and at least four bytes long. ``out``:
-    paragraphs; those with a phrase; those of them without a paragraph free of phrases before; the same behind.
-    ``begins`` has 2 ** `PHRASE_BITS` places and must hold zeros when it is given.
+    paragraphs; hits, which are paragraphs with a phrase; hits before the first other paragraph; hits after the last
+    other one. ``begins`` has 2 ** `PHRASE_BITS` places and must hold zeros before the call.
     """
+    data, starts, ends = texts
     for k in range(len(edges) - 1):
         begins[four_at(phrases, edges[k])] = 1
     for d in range(len(starts)):
@@ -131,7 +134,7 @@ def find_phrases(data, starts, ends, blocks, classes, phrases, edges, begins, ou
         while i < end:
             begin = i
             i = find_newline(data, i, end)
-            blank = first_visible(data, begin, i, blocks, classes) == i
+            blank = first_visible(data, begin, i, tables) == i
             if not blank:
                 if not open_:
                     open_ = True

@@ -1,17 +1,17 @@
-"""Sets of hashes, sorted: made of lists of them, and compared."""
+"""Sorted sets of hashes, made from lists and compared."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import HASHES, HASHES_OUT, INTS, INTS_OUT, helper, kernel
+from gristmill.kernels.compile import helper, kernel
 
 _HALF = np.uint64(32)
 
 
 @helper
-def sort_hashes(values, count, counts, out):  # type: ignore[no-untyped-def]
-    """Sort numbers that are spread evenly, but may be repeated: each goes where its size says, about."""
+def sort_hashes(values, count, counts, out):
+    """Sort numbers that are spread evenly and may be repeated: each goes to a bucket by its size, then to its place."""
     buckets = np.uint64(count)
     for k in range(count + 1):
         counts[k] = 0
@@ -32,9 +32,9 @@ def sort_hashes(values, count, counts, out):  # type: ignore[no-untyped-def]
         out[j] = value
 
 
-@kernel(HASHES_OUT, INTS_OUT, INTS_OUT, HASHES_OUT)
-def make_sets(values, edges, counts, sorted_):  # type: ignore[no-untyped-def]
-    """Make each list a sorted set, in place, and ``edges`` theirs. There is room for the longest and a count."""
+@kernel("out_hashes out_ints out_ints out_hashes")
+def make_sets(values, edges, counts, sorted_):
+    """Make each list a sorted set in place, and update ``edges``. ``counts`` is one longer than the longest list."""
     total = 0
     begin = edges[0]
     for d in range(len(edges) - 1):
@@ -50,9 +50,9 @@ def make_sets(values, edges, counts, sorted_):  # type: ignore[no-untyped-def]
     return total
 
 
-@kernel(HASHES, INTS, INTS, INTS, "Array(float64, 1, 'C')")
-def compare_sets(values, edges, left, right, out):  # type: ignore[no-untyped-def]
-    """The share of what is in one of two sets or in both that is in both, for pairs of sets; 1 if both are empty."""
+@kernel("hashes ints ints ints out_floats")
+def compare_sets(values, edges, left, right, out):
+    """Write the Jaccard similarity of pairs of sets; 1 if both are empty."""
     for p in range(len(left)):
         i = edges[left[p]]
         i_end = edges[left[p] + 1]

@@ -1,6 +1,6 @@
-"""Hashes, shingles and sketches of texts: what deduplication compares instead of the texts.
+"""Hashes, shingles and sketches of texts, which deduplication compares instead of the texts.
 
-All of it is over whole batches, in one thread, without the GIL, and depends on nothing but a text and the arguments.
+Functions work on whole batches, in one thread, without the GIL. Results depend only on a text and the arguments.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from gristmill.kernels import compile as compiling
 from gristmill.kernels import constants
 from gristmill.kernels.compile import Kernel
 from gristmill.kernels.groups import FIND_FIRST, LABEL, UNITE, first_equal, labels, union_edges
 from gristmill.kernels.unicode import tables
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
@@ -34,9 +34,8 @@ __all__ = [
     "union_edges",
 ]
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
 CHUNK = 4096
-"""Shingles that are made at a time: they and what they are made of stay in the cache."""
+"""Shingles that are made at a time: they and their code points stay in the cache."""
 UNITS = ("char", "word")
 PIECES = ("line", "paragraph")
 
@@ -49,7 +48,7 @@ MAKE_SETS = Kernel("set_kernels.make_sets")
 COMPARE_SETS = Kernel("set_kernels.compare_sets")
 
 KEYS, SHINGLES, ROUNDS = 1, 2, 3
-"""What `constants.numbers` are for."""
+"""The purposes of `constants.numbers`."""
 
 
 KERNELS = {
@@ -60,40 +59,40 @@ KERNELS = {
     "sets": (LIST_SHINGLES, MAKE_SETS, COMPARE_SETS),
     "groups": (FIND_FIRST, *UNITE.values(), *LABEL.values()),
 }
-"""The kernels behind each part of this module. Shingles of words need those of `features`' "words" besides."""
+"""The kernels of each part of this module. Shingles of words also need those of `features`' "words"."""
 
 
 def preload(parts: Iterable[str]) -> None:
-    """Load the kernels behind some `KERNELS`; the first time ever they are compiled."""
+    """Load the kernels of some parts of `KERNELS`. At the very first time they are compiled."""
     compiling.preload([one for part in sorted(set(parts)) for one in KERNELS[part]])
 
 
 def exact_hashes(texts: Texts, seed: int = 0) -> Array:
-    """A hash of 128 bits of the bytes of each text: ``uint64``, one row of two for each."""
+    """Return a hash of 128 bits of the bytes of each text: ``uint64``, one row of two for each."""
     out = np.empty((len(texts), 2), np.uint64)
-    HASH_TEXTS(texts.data, texts.starts, texts.ends, keys(seed), out)
+    HASH_TEXTS(texts.arrays, keys(seed), out)
     return out
 
 
 def piece_hashes(texts: Texts, unit: str = "line") -> tuple[Array, Array, Array, Array, Array]:
-    """Hashes as `exact_hashes` of the pieces of all texts, the number of the text each is in, its begin, end and size.
+    """Return hashes of the pieces of all texts, as `exact_hashes`, and each piece's text, begin, end and size.
 
     A piece is a line, or a paragraph: a run of lines that are not blank. Begin and end are places in ``texts.data``,
-    without the newline behind it; white space at both ends is neither hashed nor counted. Blank pieces are left out.
+    without the newline after the piece. White space at both ends is neither hashed nor counted. Blank pieces are
+    skipped.
     """
     if unit not in PIECES:
         raise ValueError(f"unit is {unit!r}; pieces are by {' or '.join(map(repr, PIECES))}.")
-    room = COUNT_LINES(texts.data, texts.starts, texts.ends)
-    hashes, places = np.empty((room, 2), np.uint64), np.empty((4, room), np.int64)
-    arrays = (texts.data, texts.starts, texts.ends, *tables(), keys(0))
-    count = HASH_PIECES(*arrays, int(unit == "paragraph"), hashes, *places)
+    most = COUNT_LINES(texts.arrays)
+    hashes, places = np.empty((most, 2), np.uint64), np.empty((4, most), np.int64)
+    count = HASH_PIECES(texts.arrays, tables(), keys(0), int(unit == "paragraph"), hashes, places)
     document, begin, end, size = places[:, :count]
     return hashes[:count], document, begin, end, size
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """What is kept of each text to find texts that are like it."""
+    """The sketch of each text, by which similar texts are found."""
 
     bands: Array
     """``uint64``, a row for each band, a column for each text. Texts that share a number in a band are candidates."""
@@ -103,13 +102,14 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Sketcher:
-    """Sketches of texts, by which similar ones are found: two with Jaccard similarity ``j`` of their sets of shingles
-    share a band with probability ``1 - (1 - j ** minhashes_per_band) ** num_bands``.
+    """Makes sketches of texts, by which similar texts are found.
 
-    A shingle is ``ngrams`` characters (code points), or words as `str.split` gives them; a text that is shorter is one
-    shingle. ``method`` "fast" is fast similarity sketching: one hash for each shingle, unless a text has few. "classic"
-    is MinHash with a hash for each minimum: no better, and several times slower on long texts. Minima have 52 bits, or
-    32 with "classic"; ``use_64_bit_hash`` decides only how `signatures` gives them.
+    Two texts share a band with probability ``1 - (1 - j ** minhashes_per_band) ** num_bands``, if ``j`` is the Jaccard
+    similarity of their sets of shingles. A shingle is ``ngrams`` characters (code points), or words as `str.split`
+    returns them; a shorter text is one shingle. ``method`` "fast" is fast similarity sketching: one hash for each
+    shingle, unless a text has few. "classic" is MinHash with a hash for each minimum: no better, and several times
+    slower on long texts. Minima have 52 bits, or 32 with "classic"; ``use_64_bit_hash`` decides only the format of
+    `signatures`.
     """
 
     ngrams: int = 24
@@ -121,9 +121,10 @@ class Sketcher:
     use_64_bit_hash: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("ngrams", "num_bands", "minhashes_per_band"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        counts = {"ngrams": self.ngrams, "num_bands": self.num_bands, "minhashes_per_band": self.minhashes_per_band}
+        for name, count in counts.items():
+            if count < 1:
+                raise ValueError(f"{name} is {count}; it must be at least 1.")
         if self.unit not in UNITS:
             raise ValueError(f"unit is {self.unit!r}; shingles are by {' or '.join(map(repr, UNITS))}.")
         if self.method not in SKETCH:
@@ -144,7 +145,7 @@ class Sketcher:
         return Sketch(bands, small)
 
     def signatures(self, texts: Texts) -> Array:
-        """The minima themselves, a row for each text: ``uint32``, or with ``use_64_bit_hash`` ``uint64``."""
+        """Return the minima, a row for each text: ``uint32``, or with ``use_64_bit_hash`` ``uint64``."""
         out = np.empty((len(texts), self.num_hashes), np.uint64)
         self._run(texts, np.empty((0, len(texts)), np.uint64), np.empty((0, self.num_hashes), np.uint8), out)
         if self.use_64_bit_hash:
@@ -155,51 +156,47 @@ class Sketcher:
         return constants.numbers(self.seed, SHINGLES, 1)[0]
 
     def salts(self) -> Array:
-        """One for each round, of which there are two for each minimum."""
+        """Return a salt for each round. There are two rounds for each minimum."""
         return np.array(constants.numbers(self.seed, ROUNDS, 2 * self.num_hashes), np.uint64)
 
     def _run(self, texts: Texts, bands: Array, small: Array, signatures: Array) -> None:
-        size = max(CHUNK, 8 * self.ngrams)
-        arrays = (*_source(texts, self.unit, self.ngrams), np.uint64(self.shingle_seed()), self.salts())
-        room = (np.empty(size + 1, np.uint64), np.empty(size, np.uint64))
+        source, starts, ends, shingle, work = _source(texts, self.unit, self.ngrams, self.shingle_seed())
+        size = len(work[1])
         minima = np.empty(self.num_hashes, np.uint64)
-        out = (self.minhashes_per_band, bands, small, signatures)
+        places: tuple[Array, ...]
         if self.method == "classic":
-            SKETCH[self.method](*arrays, *room, np.empty(size, np.uint32), minima, *out)
-            return
-        # with more different shingles than this, a place that stays empty is not to be expected in all time
-        few = max(size, 48 * self.num_hashes)
-        table = np.empty(1 << (2 * few - 1).bit_length(), np.int32)
-        SKETCH[self.method](*arrays, *room, np.empty(few, np.uint64), table, minima, *out)
+            places = (np.empty(size, np.uint32), minima)
+        else:
+            # With more distinct shingles than this, an empty place is too improbable ever to occur.
+            few = max(size, 48 * self.num_hashes)
+            places = (np.empty(few, np.uint64), np.empty(1 << (2 * few - 1).bit_length(), np.int32), minima)
+        out = (self.minhashes_per_band, bands, small, signatures)
+        SKETCH[self.method](source, starts, ends, shingle, self.salts(), work, places, out)
 
 
 def estimated_jaccard(left: Array, right: Array) -> Array:
-    """The Jaccard similarity of pairs of texts by rows of `Sketch.small`: one value for each pair of rows."""
-    by_chance = 1 / 256
+    """Estimate the Jaccard similarity of pairs of texts by rows of `Sketch.small`: one value for each pair of rows."""
+    accidental = 1 / 256
     equal = (left == right).mean(axis=-1)
-    return np.maximum(0.0, (equal - by_chance) / (1 - by_chance))
+    return np.maximum(0.0, (equal - accidental) / (1 - accidental))
 
 
 def shingle_sets(texts: Texts, ngrams: int = 24, unit: str = "char") -> tuple[Array, Array]:
-    """The different shingles of each text by their hashes, sorted; text ``i`` has ``values[edges[i]:edges[i + 1]]``.
+    """Return the distinct shingles of each text as sorted hashes. Text ``i`` has ``values[edges[i]:edges[i + 1]]``.
 
-    Takes eight bytes of memory for each byte of text meanwhile, and as much again for what is different.
+    This takes eight bytes of memory for each byte of text, and as much again for the distinct shingles.
     """
-    data, words, starts, ends, by_word, width, power = _source(texts, unit, ngrams)
-    lengths = ends - starts
-    size = max(CHUNK, 8 * ngrams)
-    values = np.empty(int(np.maximum(lengths, 1).sum()), np.uint64)
+    source, starts, ends, shingle, work = _source(texts, unit, ngrams, constants.numbers(0, SHINGLES, 1)[0])
+    values = np.empty(int(np.maximum(ends - starts, 1).sum()), np.uint64)
     edges = np.empty(len(texts) + 1, np.int64)
-    room = (np.empty(size + 1, np.uint64), np.empty(size, np.uint64))
-    seed = np.uint64(constants.numbers(0, SHINGLES, 1)[0])
-    LIST_SHINGLES(data, words, starts, ends, by_word, width, power, seed, *room, values, edges)
+    LIST_SHINGLES(source, starts, ends, shingle, work, values, edges)
     most = int(np.diff(edges).max(initial=0))
     count = MAKE_SETS(values, edges, np.empty(most + 1, np.int64), np.empty(most, np.uint64))
     return values[:count].copy(), edges
 
 
 def jaccards(values: Array, edges: Array, left: Array, right: Array) -> Array:
-    """The exact Jaccard similarity of pairs of texts by their `shingle_sets`: one value for each pair."""
+    """Return the exact Jaccard similarity of pairs of texts by their `shingle_sets`: one value for each pair."""
     out = np.empty(len(left), np.float64)
     pairs = (np.ascontiguousarray(side, np.int64) for side in (left, right))
     COMPARE_SETS(values, edges, *pairs, out)
@@ -208,16 +205,18 @@ def jaccards(values: Array, edges: Array, left: Array, right: Array) -> Array:
 
 @cache
 def keys(seed: int) -> Array:
-    """What `HASH_TEXTS` is keyed with."""
+    """Return the keys of `HASH_TEXTS`."""
     return np.array(constants.numbers(seed, KEYS, 4 * constants.BLOCK_CHUNKS + 2), np.uint64)
 
 
-def _source(texts: Texts, unit: str, ngrams: int) -> tuple[Any, ...]:
-    """The arguments with which all kernels that make shingles begin."""
-    power = np.uint64(pow(constants.STEP, ngrams, 1 << 64))
+def _source(texts: Texts, unit: str, ngrams: int, seed: int) -> tuple[Any, ...]:
+    """Return the arguments that `sketch_kernels` share: source, starts, ends, shingle, work."""
+    size = max(CHUNK, 8 * ngrams)
+    work = (np.empty(size + 1, np.uint64), np.empty(size, np.uint64))
+    shingle = (ngrams, np.uint64(pow(constants.STEP, ngrams, 1 << 64)), np.uint64(seed))
     if unit == "char":
-        return (texts.data, np.empty(0, np.uint64), texts.starts, texts.ends, 0, ngrams, power)
+        return (texts.data, np.empty(0, np.uint64), 0), texts.starts, texts.ends, shingle, work
     if unit != "word":
         raise ValueError(f"unit is {unit!r}; shingles are by {' or '.join(map(repr, UNITS))}.")
     words = texts.words
-    return (texts.data, words.hashes, words.first, words.last, 1, ngrams, power)
+    return (texts.data, words.hashes, 1), words.first, words.last, shingle, work

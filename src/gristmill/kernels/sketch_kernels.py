@@ -1,14 +1,19 @@
-"""Shingles of texts, and sketches of the sets of them whose places agree as often as the sets are similar.
+"""Shingles of texts, and sketches of sets of shingles.
 
-Shingles are windows of code points, or of words by their hashes: a polynomial over them, rolled on and mixed well.
-All is done in chunks that stay in the cache, whatever the length of a text.
+The share of equal places of two sketches estimates the similarity of the sets.
+
+Shingles are windows of code points, or of hashes of words. Their hash is a rolling polynomial that is mixed well. The
+work is done in chunks that stay in the cache, for texts of any length.
+
+Arguments that belong together are tuples. ``source``: bytes, hashes of words, and whether shingles are of words.
+``shingle``: width, base to the power of the width, seed. ``work``: space for code points and for shingles.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import BYTES, HASHES, HASHES_OUT, INTS, INTS_OUT, helper, kernel
+from gristmill.kernels.compile import helper, kernel
 from gristmill.kernels.constants import ROUND_BITS
 from gristmill.kernels.mixing import FOLD, LENGTH, STEP, mixed, product_32, remixed
 from gristmill.kernels.vector import WIDTH, beyond_ascii_mask
@@ -22,40 +27,40 @@ _ONE = np.uint64(1)
 
 
 @helper
-def rest_of(data, i, end):  # type: ignore[no-untyped-def]
-    """The bits that a byte adds to a character; none behind the text's end."""
+def more_bits(data, i, end):
+    """Return the bits that a byte adds to a character; 0 after the end of the text."""
     return np.uint64(data[i]) & np.uint64(0x3F) if i < end else np.uint64(0)
 
 
 @helper
-def code_at(data, i, end):  # type: ignore[no-untyped-def]
-    """The code point whose first byte is at ``i``, as that byte says: nobody asks whether the others do continue it."""
+def lenient_code_at(data, i, end):
+    """Return the code point by its first byte at ``i``, without a check that the next bytes continue it."""
     lead = np.uint64(data[i])
     if lead < 0x80:
         return lead
     six = np.uint64(6)
-    code = rest_of(data, i + 1, end)
+    code = more_bits(data, i + 1, end)
     if lead < 0xE0:
         return ((lead & np.uint64(0x1F)) << six) | code
-    code = (code << six) | rest_of(data, i + 2, end)
+    code = (code << six) | more_bits(data, i + 2, end)
     if lead < 0xF0:
         return ((lead & np.uint64(0x0F)) << np.uint64(12)) | code
-    return ((lead & np.uint64(0x07)) << np.uint64(18)) | (code << six) | rest_of(data, i + 3, end)
+    return ((lead & np.uint64(0x07)) << np.uint64(18)) | (code << six) | more_bits(data, i + 3, end)
 
 
 @helper
-def decode(data, i, end, codes, have, room):  # type: ignore[no-untyped-def]
-    """Append code points to ``codes`` until there are ``room`` or the text ends; where it stopped, and how many."""
-    while i < end and have < room:
-        while i + WIDTH <= end and have + WIDTH <= room and not beyond_ascii_mask(data, i):
+def decode(data, i, end, codes, have, limit):
+    """Append code points to ``codes`` until there are ``limit`` or the text ends. Return the place and their number."""
+    while i < end and have < limit:
+        while i + WIDTH <= end and have + WIDTH <= limit and not beyond_ascii_mask(data, i):
             for k in range(WIDTH):
                 codes[have + k] = np.uint64(data[i + k])
             i += WIDTH
             have += WIDTH
         stop = min(i + WIDTH, end)
-        while i < stop and have < room:
-            if data[i] & 0xC0 != 0x80:  # a byte that continues a character stands for nothing of its own
-                codes[have] = code_at(data, i, end)
+        while i < stop and have < limit:
+            if data[i] & 0xC0 != 0x80:  # a byte that continues a character is no code point
+                codes[have] = lenient_code_at(data, i, end)
                 have += 1
             i += 1
     while i < end and data[i] & 0xC0 == 0x80:
@@ -64,20 +69,22 @@ def decode(data, i, end, codes, have, room):  # type: ignore[no-untyped-def]
 
 
 @helper
-def refill(data, words, by_word, i, end, codes, have, room):  # type: ignore[no-untyped-def]
-    """Append what shingles are made of to ``codes``, which has ``have``, up to ``room``."""
+def refill(source, i, end, codes, have, limit):
+    """Append code points or words to ``codes``, which has ``have``, up to ``limit``."""
+    data, words, by_word = source
     if by_word:
-        while i < end and have < room:
+        while i < end and have < limit:
             codes[have] = words[i]
             i += 1
             have += 1
         return i, have
-    return decode(data, i, end, codes, have, room)
+    return decode(data, i, end, codes, have, limit)
 
 
 @helper
-def roll(codes, have, width, power, seed, out):  # type: ignore[no-untyped-def]
-    """The shingles of ``codes``; returns how many there are. Reads one code more than there are."""
+def roll(codes, have, shingle, out):
+    """Write the shingles of ``codes``. Return their number. Reads one code more than there are."""
+    width, power, seed = shingle
     count = have - width + 1
     quarter = count // 4
     a = np.uint64(0)
@@ -110,13 +117,15 @@ def roll(codes, have, width, power, seed, out):  # type: ignore[no-untyped-def]
 
 
 @helper
-def next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, out):  # type: ignore[no-untyped-def]
-    """Shingles of the next part of a text: where it ends, how many there are, and how many codes are kept.
+def next_shingles(source, i, end, shingle, work, kept):
+    """Write the shingles of the next part of a text. Return its end, their number, and how many codes are kept.
 
-    The first ``kept`` codes are the last of the part before, -1 if there is none. A text that is shorter than a
-    shingle is one, of its own length.
+    The first ``kept`` codes are the last of the part before; -1 if there is none. A text that is shorter than a
+    shingle is one shingle of its own length.
     """
-    i, have = refill(data, words, by_word, i, end, codes, max(kept, 0), len(codes) - 1)
+    codes, out = work
+    width, _, seed = shingle
+    i, have = refill(source, i, end, codes, max(kept, 0), len(codes) - 1)
     if have < width:
         if kept >= 0:
             return i, 0, kept
@@ -125,15 +134,15 @@ def next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept,
             h = h * STEP + codes[k]
         out[0] = mixed((h + np.uint64(have + 1) * LENGTH) ^ seed)
         return i, 1, 0
-    count = roll(codes, have, width, power, seed, out)
+    count = roll(codes, have, shingle, out)
     for k in range(width - 1):
         codes[k] = codes[count + k]
     return i, count, width - 1
 
 
 @helper
-def put_first(shingles, count, places, minima):  # type: ignore[no-untyped-def]
-    """The first round: a shingle's upper bits say its place, its lower ones what it is worth there."""
+def put_first(shingles, count, places, minima):
+    """Do the first round: a shingle's upper bits are its place, its lower bits its value there."""
     for k in range(count):
         value = shingles[k]
         place = ((value >> _HALF) * places) >> _HALF
@@ -141,8 +150,8 @@ def put_first(shingles, count, places, minima):  # type: ignore[no-untyped-def]
 
 
 @helper
-def put_again(shingles, count, places, round_, salt, minima):  # type: ignore[no-untyped-def]
-    """A later round. As many as there are places let each shingle say where it goes; each of those behind fills one."""
+def put_again(shingles, count, places, round_, salt, minima):
+    """Do a later round. In the first ``places`` rounds each shingle has a place; each later round fills one place."""
     head = round_ << _ROUND
     if round_ < places:
         for k in range(count):
@@ -151,7 +160,7 @@ def put_again(shingles, count, places, round_, salt, minima):  # type: ignore[no
             minima[place] = min(minima[place], head | (value & _HASH))
         return
     place = round_ - places
-    if minima[place] >> _ROUND >= round_:  # empty, or filled by a part before of the same text
+    if minima[place] >> _ROUND >= round_:  # empty, or filled by an earlier part of the same text
         least = minima[place]
         for k in range(count):
             least = min(least, head | (remixed(shingles[k], salt) & _HASH))
@@ -159,7 +168,7 @@ def put_again(shingles, count, places, round_, salt, minima):  # type: ignore[no
 
 
 @helper
-def count_empty(minima):  # type: ignore[no-untyped-def]
+def count_empty(minima):
     empty = 0
     for k in range(len(minima)):
         empty += minima[k] == _EMPTY
@@ -167,11 +176,11 @@ def count_empty(minima):  # type: ignore[no-untyped-def]
 
 
 @helper
-def put_rounds(shingles, count, places, round_, stop, salts, minima):  # type: ignore[no-untyped-def]
-    """Rounds from ``round_`` on until no place is empty, or ``stop``; returns the next one, and how many are empty."""
+def put_rounds(shingles, count, places, round_, stop, salts, minima):
+    """Do rounds from ``round_`` on until no place is empty, or ``stop``. Return the next round and the empty places."""
     empty = count_empty(minima)
     while empty and round_ < stop:
-        # no fewer rounds can fill them all, and one too many changes nothing
+        # fewer rounds cannot fill all places, and extra rounds change nothing
         least = round_ + np.uint64(max((empty + count - 1) // count, 64 // count))
         while round_ < min(least, stop):
             put_again(shingles, count, places, round_, salts[round_], minima)
@@ -181,10 +190,10 @@ def put_rounds(shingles, count, places, round_, stop, salts, minima):  # type: i
 
 
 @helper
-def add_distinct(shingles, count, distinct, found, table):  # type: ignore[no-untyped-def]
-    """Append shingles that are not in ``distinct`` yet; -1 if there is no room for all. ``table`` holds 0 at first.
+def add_distinct(shingles, count, distinct, found, table):
+    """Append shingles that are not in ``distinct`` yet. Return their number, -1 if they do not all fit.
 
-    Shingles are hashes with a seed, so that their lowest bits say where they stand in the table.
+    ``table`` holds 0 at first. Shingles are hashes with a seed, so their lowest bits are their slots in the table.
     """
     mask = np.uint64(len(table) - 1)
     for k in range(count):
@@ -202,25 +211,25 @@ def add_distinct(shingles, count, distinct, found, table):  # type: ignore[no-un
 
 
 @helper
-def fill_places(  # type: ignore[no-untyped-def]
-    data, words, by_word, start, end, width, power, seed, salts, codes, shingles, distinct, table, minima
-):
-    """The minima of one text by fast similarity sketching (Dahlgaard, Knudsen, Thorup 2017)."""
+def fill_places(source, start, end, shingle, salts, work, few, minima):
+    """Find the minima of one text by fast similarity sketching (Dahlgaard, Knudsen, Thorup 2017)."""
+    distinct, table = few
+    shingles = work[1]
     places = np.uint64(len(minima))
     minima[:] = _EMPTY
-    i, count, kept = next_shingles(data, words, by_word, start, end, width, power, seed, codes, np.int64(-1), shingles)
+    i, count, kept = next_shingles(source, start, end, shingle, work, np.int64(-1))
     put_first(shingles, count, places, minima)
     whole = i >= end
     while i < end:
-        i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
+        i, count, kept = next_shingles(source, i, end, shingle, work, kept)
         put_first(shingles, count, places, minima)
     most = np.uint64(2) * places
-    # if a text's shingles were all different, this many rounds would do
+    # If a text's shingles were all different, this many rounds would be enough.
     enough = min(np.uint64(16 * len(minima) // count + 2), most) if whole else _ONE
     round_, empty = put_rounds(shingles, count, places, _ONE, enough, salts, minima)
     if not empty:
         return
-    # Few shingles, again and again: without this a long text of them would be read in hundreds of rounds.
+    # Few shingles, repeated many times. Reading a long text of them in each of hundreds of rounds would be slow.
     table[:] = 0
     found = 0
     if whole:
@@ -229,24 +238,25 @@ def fill_places(  # type: ignore[no-untyped-def]
         i = start
         kept = -1
         while i < end and found >= 0:
-            i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
+            i, count, kept = next_shingles(source, i, end, shingle, work, kept)
             found = add_distinct(shingles, count, distinct, found, table)
     if found >= 0:
         put_rounds(distinct, found, places, round_, most, salts, minima)
         return
-    # So many that no place should have stayed empty: never seen, and right all the same.
+    # So many shingles that no place should be empty. Never seen, but correct.
     while count_empty(minima) and round_ < most:
         i = start
         kept = -1
         while i < end:
-            i, count, kept = next_shingles(data, words, by_word, i, end, width, power, seed, codes, kept, shingles)
+            i, count, kept = next_shingles(source, i, end, shingle, work, kept)
             put_again(shingles, count, places, round_, salts[round_], minima)
         round_ += _ONE
 
 
 @helper
-def give_out(minima, d, rows, bands, small, signatures):  # type: ignore[no-untyped-def]
-    """One text's minima as hashes of bands, as single bytes, and as they are, where there is room for each."""
+def write_sketch(minima, d, out):
+    """Write one text's minima: as hashes of bands, as single bytes, and as they are. Empty arrays are skipped."""
+    rows, bands, small, signatures = out
     for band in range(len(bands)):
         h = mixed(np.uint64(band + 1) * STEP)
         for k in range(band * rows, (band + 1) * rows):
@@ -261,45 +271,40 @@ def give_out(minima, d, rows, bands, small, signatures):  # type: ignore[no-unty
             signatures[d, k] = minima[k]
 
 
-_INPUT = (BYTES, HASHES, INTS, INTS, "int64", "int64", "uint64", "uint64", HASHES)
-_ROOM = (HASHES_OUT, HASHES_OUT)
-_OUTPUT = ("int64", "Array(uint64, 2, 'C')", "Array(uint8, 2, 'C')", "Array(uint64, 2, 'C')")
+_INPUT = "(bytes hashes int64) ints ints (int64 uint64 uint64)"
+_WORK = "(out_hashes out_hashes)"
+_OUTPUT = "(int64 out_hashes_rows out_bytes_rows out_hashes_rows)"
 
 
-@kernel(*_INPUT, *_ROOM, HASHES_OUT, "Array(int32, 1, 'C')", HASHES_OUT, *_OUTPUT)
-def sketch_fast(  # type: ignore[no-untyped-def]
-    data, words, starts, ends, by_word, width, power, seed, salts, codes, shingles, distinct, table, minima,
-    rows, bands, small, signatures
-):  # fmt: skip
-    """Sketch texts whose words, or bytes, are from ``starts`` to ``ends``; ``power`` is the base to ``width``.
+@kernel(f"{_INPUT} hashes {_WORK} (out_hashes out_int32s out_hashes) {_OUTPUT}")
+def sketch_fast(source, starts, ends, shingle, salts, work, places, out):
+    """Sketch texts whose bytes or words are from ``starts`` to ``ends``.
 
-    There are twice as many ``salts`` as ``minima``, and one ``code`` more than ``shingles``, which are more than a few
-    times ``width``. ``distinct`` are no fewer than ``shingles``, and ``table``, a power of two, is twice as long.
+    ``places`` are distinct shingles, a table and minima. There are twice as many ``salts`` as minima, and one code
+    point more than shingles, which are more than a few times the width. Distinct shingles are no fewer than shingles;
+    the length of the table is a power of two, and twice as much. ``out``: rows of a band, bands, bytes, signatures.
     """
+    distinct, table, minima = places
     for d in range(len(starts)):
-        begin, end = starts[d], ends[d]
-        fill_places(
-            data, words, by_word, begin, end, width, power, seed, salts, codes, shingles, distinct, table, minima
-        )  # fmt: skip
-        give_out(minima, d, rows, bands, small, signatures)
+        fill_places(source, starts[d], ends[d], shingle, salts, work, (distinct, table), minima)
+        write_sketch(minima, d, out)
 
 
-@kernel(*_INPUT, *_ROOM, "Array(uint32, 1, 'C')", HASHES_OUT, *_OUTPUT)
-def sketch_classic(  # type: ignore[no-untyped-def]
-    data, words, starts, ends, by_word, width, power, seed, salts, codes, shingles, narrow, minima,
-    rows, bands, small, signatures
-):  # fmt: skip
-    """As `sketch_fast`, with a hash of 32 bits of its own for each minimum. ``narrow`` is as long as ``shingles``."""
+@kernel(f"{_INPUT} hashes {_WORK} (out_lengths out_hashes) {_OUTPUT}")
+def sketch_classic(source, starts, ends, shingle, salts, work, places, out):
+    """Do as `sketch_fast`, with a separate hash of 32 bits for each minimum.
+
+    ``places`` are an array as long as there are shingles, and minima.
+    """
+    narrow, minima = places
     for d in range(len(starts)):
         i = starts[d]
         kept = np.int64(-1)
         minima[:] = _EMPTY
         while True:
-            i, count, kept = next_shingles(
-                data, words, by_word, i, ends[d], width, power, seed, codes, kept, shingles
-            )  # fmt: skip
+            i, count, kept = next_shingles(source, i, ends[d], shingle, work, kept)
             for k in range(count):
-                narrow[k] = np.uint32(shingles[k] >> _HALF)
+                narrow[k] = np.uint32(work[1][k] >> _HALF)
             for m in range(len(minima)):
                 flip = np.uint32(salts[m] >> _HALF)
                 factor = np.uint32(np.uint32(salts[m]) | np.uint32(1))
@@ -309,25 +314,21 @@ def sketch_classic(  # type: ignore[no-untyped-def]
                 minima[m] = min(minima[m], np.uint64(least))
             if i >= ends[d]:
                 break
-        give_out(minima, d, rows, bands, small, signatures)
+        write_sketch(minima, d, out)
 
 
-@kernel(*_INPUT[:-1], *_ROOM, HASHES_OUT, INTS_OUT)
-def list_shingles(  # type: ignore[no-untyped-def]
-    data, words, starts, ends, by_word, width, power, seed, codes, shingles, out, edges
-):
-    """All shingles of text ``d``, from ``out[edges[d]]`` on. There is room for as many as bytes, or words, or one."""
+@kernel(f"{_INPUT} {_WORK} out_hashes out_ints")
+def list_shingles(source, starts, ends, shingle, work, out, edges):
+    """Write all shingles of text ``d`` from ``out[edges[d]]`` on: at most as many as bytes or words, or one."""
     total = 0
     edges[0] = 0
     for d in range(len(starts)):
         i = starts[d]
         kept = np.int64(-1)
         while True:
-            i, count, kept = next_shingles(
-                data, words, by_word, i, ends[d], width, power, seed, codes, kept, shingles
-            )  # fmt: skip
+            i, count, kept = next_shingles(source, i, ends[d], shingle, work, kept)
             for k in range(count):
-                out[total + k] = shingles[k]
+                out[total + k] = work[1][k]
             total += count
             if i >= ends[d]:
                 break

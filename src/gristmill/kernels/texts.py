@@ -1,4 +1,4 @@
-"""The documents of a batch as bytes, with what was computed of them."""
+"""The documents of a batch as bytes, with everything that was computed from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gristmill.kernels import features
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,14 +17,14 @@ T = TypeVar("T")
 class Texts:
     """UTF-8 texts in one buffer: text ``i`` is ``data[starts[i]:ends[i]]``.
 
-    What is computed of them (words, lines, n-grams, ...) is computed once, when it is first asked for, and shared by
-    all who ask; `select` takes it along.
+    Words, lines, n-grams and the like are computed when they are first asked for, and once for all filters. `select`
+    keeps what was computed.
     """
 
     gap: int = 1
-    """How many characters between two words belong to an n-gram: 0 if the spaces between words are not the text's."""
+    """How many characters between two words count in an n-gram: 0 if the text has no spaces between its words."""
 
-    def __init__(self, data: np.ndarray[Any, Any], starts: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> None:
+    def __init__(self, data: Array, starts: Array, ends: Array) -> None:
         self.data = data
         self.starts = starts
         self.ends = ends
@@ -33,7 +33,7 @@ class Texts:
 
     @classmethod
     def of(cls, strings: Sequence[str | None]) -> Texts:
-        """Some texts; None is an empty one."""
+        """Return some strings as texts; None as an empty text."""
         from gristmill.tasks.arrow import utf8
 
         edges, data = utf8([text or "" for text in strings])
@@ -41,7 +41,7 @@ class Texts:
 
     @classmethod
     def of_column(cls, column: pa.ChunkedArray) -> Texts:
-        """The texts of a column of strings; a null is an empty text."""
+        """Return the texts of a column of strings; a null as an empty text."""
         import pyarrow as pa
 
         from gristmill.tasks.arrow import one_array
@@ -60,6 +60,11 @@ class Texts:
         bytes_ = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
         return cls(bytes_, edges[:-1], edges[1:])
 
+    @property
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """The arrays as kernels take them."""
+        return self.data, self.starts, self.ends
+
     def __len__(self) -> int:
         return len(self.starts)
 
@@ -67,13 +72,13 @@ class Texts:
         return self.data[self.starts[i] : self.ends[i]].tobytes().decode("utf-8")
 
     def strings(self) -> list[str]:
-        """All texts as Python strings, made once."""
+        """Return all texts as Python strings, which are made once."""
         if self._strings is None:
             self._strings = [self[i] for i in range(len(self))]
         return self._strings
 
-    def select(self, mask: np.ndarray[Any, Any]) -> Texts:
-        """Some of the texts, with what was computed of them; nothing is copied but that."""
+    def select(self, mask: Array) -> Texts:
+        """Return some of the texts, with what was computed from them. The bytes are not copied."""
         part = Texts(self.data, self.starts[mask], self.ends[mask])
         part.gap = self.gap
         if self._strings is not None:
@@ -82,7 +87,7 @@ class Texts:
         return part
 
     def computed(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What ``compute`` gives, computed once. It must have ``select(mask)``, as `features.Features` has."""
+        """Return the result of ``compute``, computed once. It must have ``select(mask)``, like `features.Features`."""
         if key not in self._computed:
             self._computed[key] = compute()
         value: T = self._computed[key]
@@ -105,7 +110,7 @@ class Texts:
         return self.computed("words", lambda: features.words_of(self))
 
     def listed_words(self, listed: tuple[str, ...]) -> features.ListedWords:
-        """The words among ``listed``, each of which is a single word, in just this case."""
+        """Return the counts of ``listed`` words. Each is a single word; upper and lower case differ."""
         return self.computed(("listed", listed), lambda: features.listed_words_of(self.words, listed))
 
     @property
@@ -125,7 +130,7 @@ class Texts:
             self._computed["lines"], self._computed["paragraphs"] = features.lines_of(self)
 
     def ngrams(self, n: int) -> features.NGrams:
-        """The repeated n-grams of this length, and of others with it."""
+        """Return the repeated n-grams of this length, and of others."""
         known: features.NGrams | None = self._computed.get("ngrams")
         if known is None or not known.smallest <= n <= known.largest:
             smallest, largest = min(n, features.SHORTEST_NGRAM), max(n, features.NGRAMS)
@@ -139,5 +144,5 @@ class Texts:
         return self.computed("urls", lambda: features.urls_of(self))
 
     def boilerplate(self, phrases: tuple[str, ...]) -> features.Boilerplate:
-        """Paragraphs with one of ``phrases``, which are in lower case."""
+        """Return the counts of paragraphs with one of ``phrases``, which are in lower case."""
         return self.computed(("boilerplate", phrases), lambda: features.boilerplate_of(self, phrases))

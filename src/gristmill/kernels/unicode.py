@@ -1,4 +1,4 @@
-"""The classes of code points, of one version of Unicode whatever the Python."""
+"""The classes of code points: of one version of Unicode, on every version of Python."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import zlib
 from enum import IntFlag
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 
 UNICODE_VERSION = "14.0.0"
 PATH = Path(__file__).with_name("unicode.bin")
 CODE_POINTS = 0x110000
 BLOCK = 256
 COUNTED = 8
-"""How many of the class bits are counted by `Chars`: the lowest."""
+"""The number of class bits that `Chars` counts: the lowest ones."""
 
 
 class Class(IntFlag):
-    """What a character is. The first eight are counted by `Chars`, in this order."""
+    """The classes of a character. `Chars` counts the first eight, in this order."""
 
     LETTER = 1
     """Categories L*, as `str.isalpha`."""
@@ -36,38 +35,32 @@ class Class(IntFlag):
     BRACKET = 64
     """Brackets of all kinds: Ps and Pe, without the low quotation marks among them."""
     PLAIN = 128
-    """What prose is made of but spaces: ALPHANUMERIC, the newline, and ``? ! , .`` with their counterparts."""
+    """Characters of prose except spaces: ALPHANUMERIC, the newline, and ``? ! , .`` with their counterparts."""
     END_MARK = 256
-    """What a sentence ends with: full stops, question and exclamation marks, ellipses and quotation marks."""
+    """Ends of sentences: full stops, question and exclamation marks, ellipses and quotation marks."""
     BULLET = 512
     ELLIPSIS = 1024
 
 
-class Tables(NamedTuple):
-    """The class of ``c`` is ``classes[blocks[c // BLOCK] * BLOCK + c % BLOCK]``."""
-
-    blocks: np.ndarray[Any, Any]
-    classes: np.ndarray[Any, Any]
-
-
 @cache
-def tables() -> Tables:
+def tables() -> tuple[Array, Array]:
+    """Return ``blocks, classes``: the class of ``c`` is ``classes[blocks[c // BLOCK] * BLOCK + c % BLOCK]``."""
     raw = zlib.decompress(PATH.read_bytes())
     count = CODE_POINTS // BLOCK
     classes = np.frombuffer(raw, dtype="<u2", offset=count).astype(np.uint16)
-    return Tables(np.frombuffer(raw, dtype=np.uint8, count=count), classes)
+    return np.frombuffer(raw, dtype=np.uint8, count=count), classes
 
 
 def class_of(char: str) -> Class:
-    """The classes of one character, by the tables."""
+    """Return the classes of one character."""
     blocks, classes = tables()
     code = ord(char)
     return Class(int(classes[int(blocks[code // BLOCK]) * BLOCK + code % BLOCK]))
 
 
 @cache
-def spread() -> np.ndarray[Any, Any]:
-    """For each combination of the counted classes a number that has a one in the byte of each of them."""
+def spread() -> Array:
+    """Return for each combination of the counted classes a number with a one in the byte of each class."""
     bits = np.arange(1 << COUNTED, dtype=np.uint64)
     numbers = np.zeros_like(bits)
     for k in range(COUNTED):

@@ -1,25 +1,13 @@
-"""Words: what stands between white space, in any script."""
+"""Words: runs of characters between white space, in any script."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gristmill.kernels.compile import (
-    BYTES,
-    CLASSES,
-    HASHES,
-    HASHES_OUT,
-    INTS,
-    INTS_OUT,
-    LENGTHS_OUT,
-    STAGE_1,
-    TABLE_OUT,
-    helper,
-    kernel,
-)
+from gristmill.kernels.compile import helper, kernel
 from gristmill.kernels.unicode import Class
-from gristmill.kernels.utf8 import HIGHS, ONES, SEED, class_at, eight_at, finish, mix, tail_at, width_at
-from gristmill.kernels.vector import visible_run
+from gristmill.kernels.utf8 import HIGHS, ONES, SEED, class_at, finish, mix, tail_at, width_at
+from gristmill.kernels.vector import eight_at, visible_run
 
 _SPACE = np.uint16(Class.SPACE)
 _LETTER = np.uint16(Class.LETTER)
@@ -30,25 +18,25 @@ _AFTER_Z = ONES * np.uint64(0x7B)
 
 
 @helper
-def letter_marks(x):  # type: ignore[no-untyped-def]
-    """Not 0 if there is an ASCII letter among eight bytes of ASCII."""
+def letter_marks(x):
+    """Return a number that is not 0 if one of eight bytes of ASCII is a letter."""
     folded = (x | _CASE) | HIGHS
     return (folded - _A) & ~(folded - _AFTER_Z) & HIGHS
 
 
 @helper
-def first_bytes(value, count):  # type: ignore[no-untyped-def]
-    """The lowest bytes of a number: all eight, if ``count`` is that or more; none, if it is below 1."""
-    # Two shifts, since one by 64 bits means nothing.
+def first_bytes(value, count):
+    """Return the lowest ``count`` bytes of a number: at most all eight, at least none."""
+    # Two shifts, since the result of one by 64 bits is undefined.
     bits = np.uint64(4 * (8 - min(max(count, 0), 8)))
     return value & (_ALL >> bits >> bits)
 
 
 @helper
-def long_way(data, i, end, blocks, classes):  # type: ignore[no-untyped-def]
-    """A word from ``i`` on, character by character.
+def read_word(data, i, end, tables):
+    """Read a word from ``i`` on, character by character.
 
-    Returns where it ends, its hash, its length, whether it has a letter, and the width of the white space behind it.
+    Return where it ends, its hash, its length, whether it has a letter, and the width of the white space after it.
     """
     begin = i
     length = 0
@@ -56,7 +44,7 @@ def long_way(data, i, end, blocks, classes):  # type: ignore[no-untyped-def]
     space = 0
     while i < end:
         width = width_at(data, i, end)
-        bits = class_at(data, i, width, blocks, classes)
+        bits = class_at(data, i, width, tables)
         if bits & _SPACE:
             space = width
             break
@@ -73,8 +61,12 @@ def long_way(data, i, end, blocks, classes):  # type: ignore[no-untyped-def]
 
 
 @helper
-def split_document(data, i, end, blocks, classes, hashes, lengths, total):  # type: ignore[no-untyped-def]
-    """The words of one document; they are stored from ``total`` on."""
+def split_document(data, i, end, tables, words, total):
+    """Store the words of one document from ``total`` on.
+
+    Return the new total, the characters in words, the longest word and the number of words with a letter.
+    """
+    hashes, lengths = words
     chars = 0
     longest = 0
     with_letter = 0
@@ -84,7 +76,7 @@ def split_document(data, i, end, blocks, classes, hashes, lengths, total):  # ty
         h = SEED
         letters = np.uint64(0)
         plain = False
-        while i <= last:  # sixteen bytes at once, while they are visible ASCII: so much most words have at most
+        while i <= last:  # sixteen bytes at once, while they are visible ASCII: most words are shorter
             run = visible_run(data, i)
             low = first_bytes(eight_at(data, i), run)
             high = first_bytes(eight_at(data, i + 8), run - 8)
@@ -99,7 +91,7 @@ def split_document(data, i, end, blocks, classes, hashes, lengths, total):  # ty
             h = finish(h, length)
             space = 1
         else:
-            i, h, length, letter, space = long_way(data, begin, end, blocks, classes)
+            i, h, length, letter, space = read_word(data, begin, end, tables)
             letters = np.uint64(letter)
         if length:
             hashes[total] = h
@@ -112,33 +104,34 @@ def split_document(data, i, end, blocks, classes, hashes, lengths, total):  # ty
     return total, chars, longest, with_letter
 
 
-@kernel(BYTES, INTS, INTS, STAGE_1, CLASSES, "int64", HASHES_OUT, LENGTHS_OUT, TABLE_OUT, INTS_OUT)
-def split_words(data, starts, ends, blocks, classes, begin, hashes, lengths, out, first):  # type: ignore[no-untyped-def]
-    """For each document ``out``: words, characters in words, the longest word, words with a letter.
+@kernel("texts tables int64 (out_hashes out_lengths) out_ints_rows out_ints")
+def split_words(texts, tables, begin, words, out, first):
+    """Write to ``out`` for each document: words, characters in words, the longest word, words with a letter.
 
-    ``hashes`` and ``lengths``, in characters, of the words of document ``d`` begin at ``first[d]``, which must be
-    there for ``begin``. Documents from that on are done as far as there is surely room; returns where to go on.
+    ``words`` are the hashes and the lengths in characters of all words. Those of document ``d`` begin at ``first[d]``;
+    ``first[begin]`` must be set. Documents from ``begin`` on are done as long as the space is sure to suffice. Return
+    the first document that is not done.
     """
+    data, starts, ends = texts
     total = first[begin]
     for d in range(begin, len(starts)):
-        if total + (ends[d] - starts[d]) // 2 + 1 > len(hashes):
+        if total + (ends[d] - starts[d]) // 2 + 1 > len(words[0]):
             return d
         # A function of its own: the loop over words is slow where the arrays may be replaced.
-        total, out[1, d], out[2, d], out[3, d] = split_document(
-            data, starts[d], ends[d], blocks, classes, hashes, lengths, total
-        )
+        total, out[1, d], out[2, d], out[3, d] = split_document(data, starts[d], ends[d], tables, words, total)
         out[0, d] = total - first[d]
         first[d + 1] = total
     return len(starts)
 
 
-@kernel(HASHES, INTS, INTS, HASHES, INTS, TABLE_OUT)
-def count_few_listed(hashes, first, last, listed, table, out):  # type: ignore[no-untyped-def]
-    """The same as `count_listed` for lists of at most 64 words, each with a place of its own in ``table``.
+@kernel("(hashes ints ints) hashes ints out_ints_rows")
+def count_few_listed(words, listed, table, out):
+    """Do the same as `count_listed` for at most 64 listed words, each with a place of its own in ``table``.
 
-    The place is the hash's lowest bits; where no word's is, the table says 0. Which words are listed cannot be
-    foretold, so nothing branches on it.
+    The place is given by the hash's lowest bits. At all other places the table has 0. The processor cannot predict
+    which words are listed, so no branch depends on it.
     """
+    hashes, first, last = words
     mask = np.uint64(len(table) - 1)
     for d in range(len(first)):
         count = 0
@@ -157,13 +150,14 @@ def count_few_listed(hashes, first, last, listed, table, out):  # type: ignore[n
         out[1, d] = distinct
 
 
-@kernel(HASHES, INTS, INTS, HASHES, INTS_OUT, INTS_OUT, TABLE_OUT)
-def count_listed(hashes, first, last, listed, table, seen, out):  # type: ignore[no-untyped-def]
-    """``out[0]``: words that are on a list, by their hashes; ``out[1]``: how many of the list there are.
+@kernel("(hashes ints ints) hashes out_ints out_ints out_ints_rows")
+def count_listed(words, listed, table, seen, out):
+    """Count the words of a list by their hashes: all to ``out[0]``, different ones to ``out[1]``.
 
-    ``table`` has a power of two of places, many more than the list has words, so that most words meet nothing;
-    it and ``seen``, with a place for each word of the list, must hold -1 when they are given.
+    The length of ``table`` is a power of two, far above the number of listed words, so that most words find an empty
+    place. It and ``seen``, which is as long as the list, must hold -1 before the call.
     """
+    hashes, first, last = words
     size = len(table)
     mask = np.uint64(size - 1)
     for k in range(len(listed)):

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from gristmill.kernels import code_points
 from gristmill.kernels.code_points import alphabetic, count_in, newline, table_of
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.code_comments import comment_length
 from gristmill.stages.text.filters.code_html import text_length
@@ -21,8 +21,6 @@ from gristmill.stages.text.lines import lines_in
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class _CommentRatio(DocumentFilter):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numbers as abstract
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from gristmill.kernels.texts import Texts
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from gristmill.tasks import DocumentBatch
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 def texts_of(batch: DocumentBatch, field: str) -> Texts:

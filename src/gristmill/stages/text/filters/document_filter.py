@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.data_files import DataFiles
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class DocumentFilter(DataFiles):
             scores[0] = score
         return bool(self.keep_batch(scores)[0])
 
-    def score_batch(self, texts: Texts) -> np.ndarray[Any, Any]:
+    def score_batch(self, texts: Texts) -> Array:
         """A score for each document."""
         self._one_of("score_document", "score_batch")
         scores = [self.score_document(text) for text in texts.strings()]
@@ -65,12 +65,12 @@ class DocumentFilter(DataFiles):
             array[k] = score
         return array
 
-    def keep_batch(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def keep_batch(self, scores: Array) -> Array:
         """True for each score that is kept."""
         self._one_of("keep_document", "keep_batch")
         return np.fromiter((self._verdict(score) for score in scores), dtype=bool, count=len(scores))
 
-    def reasons(self, scores: np.ndarray[Any, Any]) -> str | Sequence[str]:
+    def reasons(self, scores: Array) -> str | Sequence[str]:
         """Why documents with these scores, none of which is kept, go: one reason for all, or one for each."""
         return self.name
 

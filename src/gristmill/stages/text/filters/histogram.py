@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.kernels import code_points
 from gristmill.kernels.code_points import count_in, space, table_of
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 
@@ -52,7 +52,7 @@ class HistogramFilter(DocumentFilter):
         self.lang = lang
         self.threshold = threshold
         self.alphabet = read_histogram(cache_dir, lang, threshold_char) if cache_dir else alphabet(lang)
-        self._table: np.ndarray[Any, Any] | None = None
+        self._table: Array | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None}
@@ -61,20 +61,20 @@ class HistogramFilter(DocumentFilter):
         code_points.preload()
         self.table()
 
-    def table(self) -> np.ndarray[Any, Any]:
+    def table(self) -> Array:
         if self._table is None:
             self._table = table_of(ord(char) for char in self.alphabet if not char.isspace())
         return self._table
 
-    def score_batch(self, texts: Texts) -> np.ndarray[Any, Any]:
+    def score_batch(self, texts: Texts) -> Array:
         chars, spaces = count_in(texts, space())
         _, known = count_in(texts, self.table())
         return known / np.maximum(chars - spaces, 1)
 
-    def keep_batch(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def keep_batch(self, scores: Array) -> Array:
         return scores > self.threshold
 
-    def reasons(self, scores: np.ndarray[Any, Any]) -> str:
+    def reasons(self, scores: Array) -> str:
         return f"characters strange to {self.lang!r}"
 
     def rule(self) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters import fasttext_model
@@ -81,7 +81,7 @@ class FastTextLangId(DocumentFilter):
 
     setup = preload
 
-    def score_batch(self, texts: Texts) -> np.ndarray[Any, Any]:
+    def score_batch(self, texts: Texts) -> Array:
         scores = np.empty(len(texts), dtype=object)
         scores[:] = [str([score, language]) for language, score in self.model.identify_all(texts)]
         return scores
@@ -89,7 +89,7 @@ class FastTextLangId(DocumentFilter):
     def keep_document(self, score: Any) -> bool:
         return not self._reason(score)
 
-    def reasons(self, scores: np.ndarray[Any, Any]) -> list[str]:
+    def reasons(self, scores: Array) -> list[str]:
         return [self._reason(score) for score in scores]
 
     def rule(self) -> str:

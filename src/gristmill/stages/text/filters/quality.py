@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Any
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters import fasttext_model
 from gristmill.stages.text.filters.document_filter import DocumentFilter
@@ -49,11 +48,11 @@ class FastTextQualityFilter(DocumentFilter):
         steps = min(int(quality * 2**SCORE_BITS), 2**SCORE_BITS - 1)
         return (steps * 2**LOT_BITS + lot) / 2 ** (SCORE_BITS + LOT_BITS)
 
-    def keep_batch(self, scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def keep_batch(self, scores: Array) -> Array:
         scores = np.asarray(scores, dtype=np.float64)
         lots = np.floor(scores * 2.0 ** (SCORE_BITS + LOT_BITS)) % 2.0**LOT_BITS
         pareto = (1 - lots / 2.0**LOT_BITS) ** (-1 / self.alpha) - 1
-        kept: np.ndarray[Any, Any] = pareto > 1 - scores
+        kept: Array = pareto > 1 - scores
         return kept
 
     def rule(self) -> str:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from gristmill.kernels import features
 from gristmill.kernels.texts import Texts
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.adapters import Filters, as_filters
 from gristmill.stages.text.filters.columns import column_scores, numbers, texts_of, with_column
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.tasks import DocumentBatch
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.text.filters.document_filter import DocumentFilter
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class AtMost(DocumentFilter):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 
 PIECE = 1_000_000
 """Characters that are encoded at once. Encodings take some hundred bytes for a token, so that longer texts are cut."""
@@ -35,7 +35,7 @@ class TokenCounter:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._load()
 
-    def count(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
+    def count(self, texts: Sequence[str]) -> Array:
         encode, special = self._load()
         counts = np.full(len(texts), special, dtype=np.int64)
         for numbers, pieces in _portions(texts):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.token_counter import TokenCounter
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class _Tokens(DocumentFilter):

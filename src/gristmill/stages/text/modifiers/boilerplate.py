@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.registry import register
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier, raw
 
@@ -45,7 +45,7 @@ class BoilerPlateStringModifier(DocumentModifier):
     def __init__(self, remove_if_at_top_or_bottom: bool = True) -> None:
         self.remove_if_at_top_or_bottom = remove_if_at_top_or_bottom
 
-    def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
+    def candidates(self, texts: Texts) -> Array:
         low = (bytes(text).lower() for text in raw(texts))
         return np.fromiter((any(sign in text for sign in SIGNS) for text in low), dtype=bool, count=len(texts))
 

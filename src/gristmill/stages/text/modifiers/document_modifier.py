@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.data_files import DataFiles
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class DocumentModifier(DataFiles):
         self._one_of()
         return [self.modify_document(text) for text in texts]
 
-    def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
+    def candidates(self, texts: Texts) -> Array:
         """False for each text that is known to stay as it is: by `triggers`, unless this is overridden."""
         if self.triggers is None:
             return np.ones(len(texts), dtype=bool)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import register
 from gristmill.stages.text.filters.columns import set_column, texts_of
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from gristmill.kernels.texts import Texts
 
-Array: TypeAlias = "np.ndarray[Any, Any]"
 Modifier = DocumentModifier | Callable[..., Any]
 
 
@@ -110,7 +109,7 @@ def put_column(task: DocumentBatch, name: str, column: pa.Array | pa.ChunkedArra
     set_column(task, old.with_metadata({b"gristmill": b"json"}) if old is not None and kept else name, column)
 
 
-def _from_texts(task: DocumentBatch, modifier: DocumentModifier, field: str) -> tuple[Any, np.ndarray[Any, Any]]:
+def _from_texts(task: DocumentBatch, modifier: DocumentModifier, field: str) -> tuple[Any, Array]:
     """The column as the modifier wants it, and which texts differ. Texts that stay are neither decoded nor copied."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -155,7 +154,7 @@ def _of_other_values(
     return _column(values, name=_name_of(modifier)), touched
 
 
-def _from_values(task: DocumentBatch, modifier: Modifier, field: str) -> tuple[Any, np.ndarray[Any, Any]]:
+def _from_values(task: DocumentBatch, modifier: Modifier, field: str) -> tuple[Any, Array]:
     modify = modifier.modify_document if isinstance(modifier, DocumentModifier) else modifier
     column = task.data.column(field)
     before = column.to_pylist()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from gristmill.lazy import np
+from gristmill.lazy import Array
 from gristmill.stages.registry import register
 from gristmill.stages.text.modifiers import pii_signs
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
@@ -64,7 +64,7 @@ class PiiRedactor(DocumentModifier):
         }
         self.public_ips_only = public_ips_only
 
-    def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
+    def candidates(self, texts: Texts) -> Array:
         return pii_signs.candidates(texts, self.entities)
 
     def find(self, text: str, entities: Sequence[str] | None = None) -> list[tuple[int, int, str]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
-Bytes: TypeAlias = "np.ndarray[Any, Any]"
+Bytes: TypeAlias = "Array"
 
 CHUNK_BYTES = 1 << 18
 """Looked at together: little enough to stay in the processor's cache."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gristmill.lazy import np
+from gristmill.lazy import Array
 from gristmill.stages.registry import register
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
@@ -23,7 +23,7 @@ class QuotationRemover(DocumentModifier):
     A text of several lines keeps them if its first line ends with one: then that line is what is quoted.
     """
 
-    def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
+    def candidates(self, texts: Texts) -> Array:
         long = texts.ends - texts.starts > 2
         quoted = long.copy()
         quoted[long] = texts.data[texts.starts[long]] == ord('"')

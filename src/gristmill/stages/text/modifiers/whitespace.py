@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.registry import register
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
@@ -42,7 +42,7 @@ class WhitespaceNormalizer(DocumentModifier):
         newlines = (rb"\n ", rb" \n") if keep_newlines else (rb"\n",)
         self.triggers = (rb"  ", *newlines, rb"[\t\r\v\f\x1c-\x1f\x80-\xff]")
 
-    def candidates(self, texts: Texts) -> np.ndarray[Any, Any]:
+    def candidates(self, texts: Texts) -> Array:
         found = super().candidates(texts)
         some = texts.ends > texts.starts
         ends = np.concatenate([texts.starts[some], texts.ends[some] - 1])

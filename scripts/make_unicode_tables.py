@@ -1,6 +1,6 @@
 """Make ``unicode.bin`` (the classes of all code points) and ``normal.bin`` (normal form C).
 
-    python -m gristmill.kernels.make_tables
+    python scripts/make_unicode_tables.py
 
 Both come from the `unicodedata` of the Python that runs this. The files are part of the package, so that results do not
 depend on the Python that a pipeline runs on.
