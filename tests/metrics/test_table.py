@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gristmill.metrics import format as fmt
 from gristmill.metrics.rates import RateWindow
-from gristmill.metrics.table import ASCII, UNICODE, Frame, draw, foremost
+from gristmill.metrics.table import draw
+from gristmill.metrics.view_state import ASCII, UNICODE, ViewState, foremost
 from gristmill.scheduling.snapshot import Decision
 
 
-def frame(*moments, memory=12 * (1 << 30) // 10, limit=8 << 30, ending=""):
+def state(*moments, memory=12 * (1 << 30) // 10, limit=8 << 30, ending=""):
     window = RateWindow()
     for moment in moments:
         rates = window.add(moment)
-    return Frame(moments[-1], rates, memory, limit, ending)
+    return ViewState(moments[-1], rates, memory, limit, ending)
 
 
 def text(lines):
@@ -38,7 +41,7 @@ def balance(step, moment):
             decisions=(Decision(1_200_000, "slow: 1 -> 4 workers; it limits throughput to 1.0 tasks/s"),),
         )
 
-    return frame(*(at(t) for t in range(10, 21)))
+    return state(*(at(t) for t in range(10, 21)))
 
 
 @pytest.mark.parametrize("columns", [20, 40, 60, 80, 100, 120, 160, 300])
@@ -79,18 +82,18 @@ def test_wide_terminals_show_more(balance):
 
 
 def test_long_names_are_shortened_in_the_middle(step, moment):
-    now = frame(moment(1, step("read_all_the_files_of_the_crawl + keep_those_in_english")))
+    now = state(moment(1, step("read_all_the_files_of_the_crawl + keep_those_in_english")))
     line = next(line for line in text(draw(now, 80, 24)) if "read" in line)
     assert line.lstrip().startswith("read_") and "english" in line and "…" in line
 
 
 def test_a_name_cannot_steer_the_terminal(step, moment):
-    now = frame(moment(1, step("evil\x1b[2J\nname"), decisions=(Decision(0, "because\x1b[0m\nof"),)))
+    now = state(moment(1, step("evil\x1b[2J\nname"), decisions=(Decision(0, "because\x1b[0m\nof"),)))
     assert all(line.isprintable() for line in text(draw(now, 80, 24)))
 
 
 def test_no_steps(moment):
-    lines = text(draw(frame(moment(0)), 80, 24))
+    lines = text(draw(state(moment(0)), 80, 24))
     assert lines[0].startswith("gristmill  0:00")
 
 
@@ -100,7 +103,7 @@ def test_of_many_steps_the_important_ones_are_shown(step, moment):
     steps[3] = step("failing", busy=0, tasks_failed=2)
     steps[900] = step("waiting", busy=0, queued=5)
     now = moment(1, *steps, bottleneck=700)
-    page = text(draw(frame(now), 80, 24))
+    page = text(draw(state(now), 80, 24))
     assert len(page) <= 24
     joined = "\n".join(page)
     assert "limit" in joined and "failing" in joined and "waiting" in joined
@@ -109,34 +112,34 @@ def test_of_many_steps_the_important_ones_are_shown(step, moment):
 
 
 def test_no_budget_and_no_limit(step, moment):
-    now = frame(moment(1, step(), budget_bytes=0, held_bytes=5 << 10), memory=7 << 20, limit=0)
+    now = state(moment(1, step(), budget_bytes=0, held_bytes=5 << 10), memory=7 << 20, limit=0)
     page = "\n".join(text(draw(now, 80, 24)))
     assert "5 kB" in page and "7.0 MB" in page and " of " not in page
 
 
 def test_more_than_the_budget_still_fits(step, moment):
-    now = frame(moment(1, step(), held_bytes=2_000_000_000, budget_bytes=1000), memory=9 * 10**9, limit=10**9)
+    now = state(moment(1, step(), held_bytes=2_000_000_000, budget_bytes=1000), memory=9 * 10**9, limit=10**9)
     assert all(fmt.width(line) <= 80 for line in text(draw(now, 80, 24)))
 
 
 def test_draining_is_shown(step, moment):
-    assert "draining" in "\n".join(text(draw(frame(moment(1, step(), draining=True)), 80, 24)))
+    assert "draining" in "\n".join(text(draw(state(moment(1, step(), draining=True)), 80, 24)))
 
 
 def test_the_latest_decisions_are_shown_oldest_first(step, moment):
     decisions = tuple(Decision(i * 10**6, f"decision {i}") for i in range(20))
-    page = "\n".join(text(draw(frame(moment(20, step(), decisions=decisions)), 80, 24)))
+    page = "\n".join(text(draw(state(moment(20, step(), decisions=decisions)), 80, 24)))
     assert "decision 14" not in page
     assert page.index("decision 15") < page.index("decision 19")
 
 
 def test_a_fan_out_shows_an_estimate(step, moment):
-    now = frame(moment(10, step(tasks_done=10), step(tasks_done=100, queued=400), source_total=100))
+    now = state(moment(10, step(tasks_done=10), step(tasks_done=100, queued=400), source_total=100))
     assert "100/≈5,000 tasks" in text(draw(now, 80, 24))[0]
 
 
 def test_the_end(balance):
-    lines = text(draw(balance.ended(balance.rates, "finished in 20.1 s"), 80, 24))
+    lines = text(draw(replace(balance, ending="finished in 20.1 s"), 80, 24))
     assert "finished in 20.1 s" in lines[0]
     assert "left" not in lines[0]
     assert "▶" not in "\n".join(lines)

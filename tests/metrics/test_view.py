@@ -17,8 +17,8 @@ from gristmill.metrics.live import LiveView
 from gristmill.metrics.notebook import NotebookView, html
 from gristmill.metrics.progress import InputProgress
 from gristmill.metrics.rates import RateWindow
-from gristmill.metrics.table import Frame
 from gristmill.metrics.view import Off, in_notebook
+from gristmill.metrics.view_state import ViewState
 from gristmill.scheduling.snapshot import Decision
 
 RECORD = SimpleNamespace(wall_s=12.3, failures_total=0, interrupted=False)
@@ -299,7 +299,7 @@ class TestNotebook:
             draining=True,
             decisions=(Decision(0, "a < b"),),
         )
-        page = html(Frame(now, window.add(now), 10**9, 8 * 10**9))
+        page = html(ViewState(now, window.add(now), 10**9, 8 * 10**9))
         assert "<script" not in page and "&lt;script&gt;" in page
         assert "a &lt; b" in page
         assert "draining" in page and "more steps" in page and "shared workers" in page

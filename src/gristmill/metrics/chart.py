@@ -1,4 +1,4 @@
-"""Counts over time as rows of a plain-text chart, without a terminal."""
+"""Counts over time as rows of a plain-text chart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Timeline = Sequence[tuple[float, int]]
 
 
 class ChartGlyphs(NamedTuple):
-    """What a chart is drawn with."""
+    """The characters of a chart."""
 
     levels: str = " ▁▂▃▄▅▆▇█"
     """From nothing to the most."""
@@ -26,7 +26,7 @@ ASCII = ChartGlyphs(levels=" .:-=+*#@", line="-", tick="+", ellipsis="~")
 
 _STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 MIN_TICK = 10
-"""Columns between two ticks at least; the longest label is ``12000 min``."""
+"""The least columns between two ticks; the longest label is ``12000 min``."""
 MAX_NAME = 24
 MIN_CELLS = 8
 
@@ -44,12 +44,12 @@ def means(timeline: Timeline, end: float, cells: int) -> list[float]:
         last = min(int(stop / width), cells - 1)
         for i in range(first, last + 1):
             sums[i] += n * max(0.0, min(stop, (i + 1) * width) - max(start, i * width))
-    # Rounded, so that a sum of times that is nothing or whole but for the last bit is just that.
+    # Rounded, so that errors in the last bit of a sum disappear.
     return [round(total / width, 6) for total in sums]
 
 
 def most(timeline: Timeline, end: float) -> int:
-    """The highest count that lasted, however shortly.
+    """The highest count that lasted for any time.
 
     >>> most([(0.0, 1), (0.0, 2), (3.0, 5), (3.0, 0)], 10.0)
     2
@@ -58,7 +58,7 @@ def most(timeline: Timeline, end: float) -> int:
 
 
 def _pieces(timeline: Timeline, end: float) -> Iterator[tuple[float, float, int]]:
-    """From when to when it was how many, without what did not last."""
+    """Yield each count with its start and end, without counts that lasted no time."""
     for i, (start, n) in enumerate(timeline):
         stop = min(timeline[i + 1][0] if i + 1 < len(timeline) else end, end)
         if start < stop:
@@ -66,7 +66,7 @@ def _pieces(timeline: Timeline, end: float) -> Iterator[tuple[float, float, int]
 
 
 def usual(timeline: Timeline, end: float) -> float:
-    """The median count over the time that there was any.
+    """The median count over the time that it was above 0.
 
     >>> usual([(0.0, 9), (1.0, 4), (8.0, 0)], 10.0)
     4.0
@@ -76,7 +76,7 @@ def usual(timeline: Timeline, end: float) -> float:
 
 
 def row(timeline: Timeline, end: float, cells: int, glyphs: ChartGlyphs = UNICODE) -> str:
-    """One row of ``cells`` signs; the highest stands for the most there ever was, and only nothing is blank.
+    """One row of ``cells`` characters. The highest one is the peak of the timeline, and only 0 is blank.
 
     >>> row([(0.0, 2), (5.0, 8), (8.0, 0)], 10.0, 10)
     '▂▂▂▂▂███  '
@@ -85,7 +85,7 @@ def row(timeline: Timeline, end: float, cells: int, glyphs: ChartGlyphs = UNICOD
     top = len(glyphs.levels) - 1
     if not peak or end <= 0:
         return " " * cells
-    # The first level above nothing is for all that is little, so that no worker is invisible.
+    # Every count above 0 gets at least the first level, so that each worker is visible.
     return "".join(
         glyphs.levels[min(top, max(1, round(mean / peak * top)))] if mean else glyphs.levels[0]
         for mean in means(timeline, end, cells)
@@ -124,7 +124,7 @@ def _label(seconds: float, step: float) -> str:
 
 
 def draw(rows: Sequence[tuple[str, Timeline]], end: float, columns: int, glyphs: ChartGlyphs = UNICODE) -> list[str]:
-    """Named rows over one time axis, at most ``columns`` wide; each ends with the most it ever had."""
+    """Named rows over one time axis, at most ``columns`` wide. Each ends with its peak."""
     mosts = [fmt.count(most(timeline, end)) for _, timeline in rows]
     scale = max((len(peak) for peak in mosts), default=1)
     names = [fmt.clean(name) for name, _ in rows]

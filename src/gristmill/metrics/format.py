@@ -1,4 +1,4 @@
-"""Numbers and names as people read them, in few characters."""
+"""Numbers and names as short text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def count(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """Something per second.
+    """A number per second.
 
     >>> rate(0), rate(0.0213), rate(3.98), rate(41.2), rate(4512)
     ('0', '0.021', '3.98', '41.2', '4,512')
@@ -62,7 +62,7 @@ def size(value: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A span of time on a clock.
+    """A duration in clock format.
 
     >>> clock(7.4), clock(75), clock(3_725), clock(90_061)
     ('0:07', '1:15', '1:02:05', '1d 1:01:01')
@@ -79,7 +79,7 @@ def clock(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """How long one thing takes.
+    """The duration of one task.
 
     >>> span(0.0004), span(0.25), span(1.5), span(75)
     ('0.4 ms', '250 ms', '1.5 s', '1:15')
@@ -94,7 +94,7 @@ def span(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A span of time in words.
+    """A duration in words.
 
     >>> duration(0), duration(7.42), duration(3492), duration(3600), duration(8_040)
     ('0 s', '7.4 s', '58 min 12 s', '1 h', '2 h 14 min')
@@ -109,7 +109,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share, rounded so that only everything is 100 %.
+    """A share in percent, rounded down: only 1.0 is 100 %.
 
     >>> percent(0.004), percent(0.999), percent(1.0)
     ('0%', '99%', '100%')
@@ -117,22 +117,29 @@ def percent(share: float) -> str:
     return f"{math.floor(min(max(share, 0.0), 1.0) * 100 + 1e-9)}%"
 
 
-def can_show(stream: TextIO, text: str) -> bool:
-    """Whether the encoding of ``stream`` has all the signs in ``text``."""
+def encoding_of(stream: TextIO) -> str:
     try:
-        text.encode(getattr(stream, "encoding", None) or "utf-8")
+        return stream.encoding or "utf-8"
+    except AttributeError:  # an object that replaces a standard stream may have none
+        return "utf-8"
+
+
+def can_show(stream: TextIO, text: str) -> bool:
+    """Whether the encoding of ``stream`` has all the characters in ``text``."""
+    try:
+        text.encode(encoding_of(stream))
     except UnicodeEncodeError:
         return False
     return True
 
 
 def clean(text: str) -> str:
-    """``text`` on one line, without anything that could steer a terminal."""
+    """Return ``text`` on one line, without control characters."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def escaped(text: str) -> str:
-    """``text`` on one line, with escapes for anything that could steer a terminal.
+    """Return ``text`` on one line, with control characters escaped.
 
     >>> print(escaped("a\\nb \\x1b[31mred \\u202e"))
     a\\nb \\x1b[31mred \\u202e
@@ -156,23 +163,23 @@ def _char_width(char: str) -> int:
 
 
 def shorten(text: str, columns: int, mark: str = "…") -> str:
-    """``text`` in at most ``columns``, what is too much cut out of its middle.
+    """Return ``text`` in at most ``columns``, shortened in the middle.
 
     >>> shorten("quality_classifier", 9)
     'qual…fier'
     """
     if width(text) <= columns:
         return text
-    room = columns - width(mark)
-    if room < 2:
+    left = columns - width(mark)
+    if left < 2:
         return _take(text, max(columns, 0))
-    tail = room // 2
-    head = _take(text, room - tail)
+    tail = left // 2
+    head = _take(text, left - tail)
     return head + mark + _take(text[::-1], tail)[::-1]
 
 
 def cut(text: str, columns: int, mark: str = "…") -> str:
-    """``text`` in at most ``columns``, what is too much cut off its end."""
+    """Return ``text`` in at most ``columns``, shortened at the end."""
     if width(text) <= columns:
         return text
     return _take(text, columns - width(mark)) + mark if columns > width(mark) else _take(text, columns)

@@ -15,27 +15,25 @@ from rich.style import Style
 from rich.text import Text
 
 from gristmill.metrics import format as fmt
-from gristmill.metrics.progress import InputProgress
-from gristmill.metrics.rates import RateWindow
-from gristmill.metrics.table import ASCII, UNICODE, Frame, Glyphs, Line, draw, frame_of
-from gristmill.metrics.view import Ended, ending
-from gristmill.scheduling.snapshot import Snapshot
+from gristmill.metrics.table import Line, draw
+from gristmill.metrics.view import Ended, is_terminal
+from gristmill.metrics.view_state import ASCII, UNICODE, Glyphs, StateView, ViewState
 from gristmill.secrets import without_secrets
 
 FINAL_ROWS = 40
-"""The last picture scrolls away like any text, so it may be taller than the terminal."""
+"""Rows of the last table: it scrolls away like any text, so it may be taller than the terminal."""
 
 
-class Picture:
-    """A frame, drawn for whatever size the terminal has when it is shown."""
+class Table:
+    """The table of a state, drawn for the size that the terminal has at that moment."""
 
-    def __init__(self, frame: Frame, glyphs: Glyphs) -> None:
-        self.frame = frame
+    def __init__(self, state: ViewState, glyphs: Glyphs) -> None:
+        self.state = state
         self.glyphs = glyphs
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        rows = max(FINAL_ROWS, console.size.height) if self.frame.ending else console.size.height
-        for line in draw(self.frame, options.max_width, rows, self.glyphs):
+        rows = max(FINAL_ROWS, console.size.height) if self.state.ending else console.size.height
+        for line in draw(self.state, options.max_width, rows, self.glyphs):
             yield from _segments(line)
 
 
@@ -45,44 +43,40 @@ def _segments(line: Line) -> Iterator[Segment]:
     yield Segment.line()
 
 
-class LiveView:
+class LiveView(StateView):
     """Redraws on each `update`, in the caller's thread.
 
-    While it is open, what is printed to a standard stream on the same terminal appears above the table;
-    a standard stream that leads elsewhere (a file, a pipe) is left alone.
+    While it is open, output to a standard stream on the same terminal appears above the table. A standard stream that
+    leads elsewhere (a file, a pipe) is not changed.
     """
 
     def __init__(self, stream: TextIO) -> None:
+        super().__init__()
         self._console = Console(
             file=stream, force_terminal=True, force_jupyter=False, force_interactive=True, highlight=False, markup=False
         )
         self._glyphs = UNICODE if fmt.can_show(stream, "".join(UNICODE)) else ASCII
-        self._window = RateWindow()
         self._live: Live | None = None
-        self._frame: Frame | None = None
         self._handlers: list[tuple[logging.StreamHandler[TextIO], TextIO]] = []
         self._closed = False
 
-    def update(
-        self, snapshot: Snapshot, memory_bytes: int, memory_limit: int, progress: InputProgress | None = None
-    ) -> None:
+    def show(self, state: ViewState) -> None:
         if self._closed:
             return
-        self._frame = frame_of(self._window, snapshot, memory_bytes, memory_limit, progress)
-        picture = Picture(self._frame, self._glyphs)
+        table = Table(state, self._glyphs)
         try:
             if self._live is None:
-                self._open(picture)
+                self._open(table)
             else:
-                self._live.update(picture, refresh=True)
-        except (OSError, ValueError):  # the terminal is gone: the run goes on unseen
+                self._live.update(table, refresh=True)
+        except (OSError, ValueError):  # the terminal is gone: the run continues without a view
             self._give_back()
 
     def message(self, text: str) -> None:
         if self._closed:
             return
         try:
-            # Colours in it are kept; brackets mean nothing, nor do escapes that would move the cursor.
+            # Colours are kept. Brackets are plain text, and escapes that would move the cursor are dropped.
             self._console.print(Text.from_ansi(without_secrets(text)), soft_wrap=True)
         except (OSError, ValueError):
             self._give_back()
@@ -90,15 +84,15 @@ class LiveView:
     def close(self, record: Ended | None) -> None:
         if self._closed:
             return
-        if self._live is not None and self._frame is not None:
-            final = self._frame.ended(self._window.overall(), ending(record))
-            self._live.update(Picture(final, self._glyphs))
+        final = self.final_state(record)
+        if self._live is not None and final is not None:
+            self._live.update(Table(final, self._glyphs))
         self._give_back()
 
-    def _open(self, picture: Picture) -> None:
+    def _open(self, table: Table) -> None:
         here = self._console.file
         self._live = Live(
-            picture,
+            table,
             console=self._console,
             auto_refresh=False,
             redirect_stdout=_same_terminal(sys.stdout, here),
@@ -111,7 +105,7 @@ class LiveView:
         self._redirect_logging(dict(zip(map(id, streams), (sys.stdout, sys.stderr), strict=True)))
 
     def _redirect_logging(self, now: dict[int, TextIO]) -> None:
-        """Handlers made before the view opened hold the plain stream and would write across the table."""
+        """Redirect the handlers that were made before the view opened: they would write across the table."""
         for handler in logging.getLogger().handlers:
             if type(handler) is logging.StreamHandler and now.get(id(handler.stream), handler.stream) != handler.stream:
                 self._handlers.append((handler, handler.stream))
@@ -137,11 +131,4 @@ class LiveView:
 
 
 def _same_terminal(standard: TextIO | None, here: object) -> bool:
-    if standard is None:
-        return False
-    if standard is here:
-        return True
-    try:
-        return standard.isatty()
-    except ValueError:  # closed
-        return False
+    return standard is not None and (standard is here or is_terminal(standard))

@@ -7,11 +7,9 @@ from typing import Any
 
 from gristmill.metrics import format as fmt
 from gristmill.metrics.lines import line
-from gristmill.metrics.progress import InputProgress
-from gristmill.metrics.rates import RateWindow
-from gristmill.metrics.table import COLUMNS, MAX_DECISIONS, Frame, foremost, frame_of, headline
-from gristmill.metrics.view import Ended, ending
-from gristmill.scheduling.snapshot import Snapshot
+from gristmill.metrics.table import COLUMNS, MAX_DECISIONS
+from gristmill.metrics.view import Ended
+from gristmill.metrics.view_state import StateView, ViewState, foremost, headline
 from gristmill.secrets import without_secrets
 
 MAX_ROWS = 40
@@ -20,53 +18,49 @@ INTERVAL_US = 500_000
 COLOURS = {"bold red": "#c0392b", "green": "#1e8449", "yellow": "#b7950b", "dim": "#888"}
 
 
-class NotebookView:
-    """Shows one output that changes; it stays with the cell when the run has ended."""
+class NotebookView(StateView):
+    """Updates one output, which stays with the cell when the run has ended."""
 
     def __init__(self) -> None:
         try:
             from IPython.display import display
         except ModuleNotFoundError as error:
             raise ValueError("view 'notebook' needs IPython; choose 'lines' or 'auto' outside a notebook") from error
+        super().__init__()
         self._display: Any = display
         self._handle: Any = None
-        self._window = RateWindow()
-        self._frame: Frame | None = None
         self._next_us = 0
 
-    def update(
-        self, snapshot: Snapshot, memory_bytes: int, memory_limit: int, progress: InputProgress | None = None
-    ) -> None:
-        self._frame = frame_of(self._window, snapshot, memory_bytes, memory_limit, progress)
-        if snapshot.now_us >= self._next_us:
-            self._next_us = snapshot.now_us + INTERVAL_US
-            self._show(self._frame)
+    def show(self, state: ViewState) -> None:
+        if state.snapshot.now_us >= self._next_us:
+            self._next_us = state.snapshot.now_us + INTERVAL_US
+            self._show(state)
 
     def message(self, text: str) -> None:
         self._display({"text/plain": "gristmill: " + fmt.clean(without_secrets(text))}, raw=True)
 
     def close(self, record: Ended | None) -> None:
-        if self._frame is None:
-            return
-        self._show(self._frame.ended(self._window.overall(), ending(record)))
+        state = self.final_state(record)
+        if state is not None:
+            self._show(state)
 
-    def _show(self, frame: Frame) -> None:
-        data = {"text/html": html(frame), "text/plain": line(frame)}
+    def _show(self, state: ViewState) -> None:
+        data = {"text/html": html(state), "text/plain": line(state)}
         if self._handle is None:
             self._handle = self._display(data, raw=True, display_id=True)
         else:
             self._handle.update(data, raw=True)
 
 
-def html(frame: Frame) -> str:
-    """The table as HTML without scripts, so that it is shown in a notebook that is not trusted too."""
-    snapshot = frame.snapshot
+def html(state: ViewState) -> str:
+    """Return the table as HTML without scripts, which notebooks that are not trusted show too."""
+    snapshot = state.snapshot
     head = "<th style='text-align:left'>step</th>" + "".join(f"<th>{escape(c.title)}</th>" for c in COLUMNS)
     rows = []
     shown = foremost(snapshot, MAX_ROWS)
     for i in shown:
-        step, rates = snapshot.steps[i], frame.rates.steps[i]
-        limits = i == snapshot.bottleneck and not frame.ending
+        step, rates = snapshot.steps[i], state.rates.steps[i]
+        limits = i == snapshot.bottleneck and not state.ending
         name = escape(fmt.shorten(fmt.clean(step.name), 60))
         cells = [f"<td style='text-align:left'>{f'<b>&#9654; {name}</b>' if limits else name}</td>"]
         for column in COLUMNS:
@@ -78,9 +72,9 @@ def html(frame: Frame) -> str:
         more = len(snapshot.steps) - len(shown)
         rows.append(f"<tr><td style='text-align:left'>… and {more:,} more steps</td></tr>")
     flight = _meter("in flight", snapshot.held_bytes + snapshot.reserved_bytes, snapshot.budget_bytes)
-    memory = _meter("memory", frame.memory_bytes, frame.memory_limit)
+    memory = _meter("memory", state.memory_bytes, state.memory_limit)
     parts = [
-        f"<div><b>gristmill</b> {escape(' · '.join(headline(frame)))}</div>",
+        f"<div><b>gristmill</b> {escape(' · '.join(headline(state)))}</div>",
         f"<div>{flight} &emsp; {memory}</div>",
     ]
     if any(not step.dedicated for step in snapshot.steps):
@@ -88,7 +82,7 @@ def html(frame: Frame) -> str:
             f"<div>shared workers: {snapshot.shared_busy} busy, {snapshot.shared_idle} idle, "
             f"{snapshot.shared_starting} starting</div>"
         )
-    if snapshot.draining and not frame.ending:
+    if snapshot.draining and not state.ending:
         parts.append("<div style='color:#c0392b'><b>draining</b>: a task has failed; nothing new is taken</div>")
     parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
     for decision in snapshot.decisions[-MAX_DECISIONS:]:

@@ -1,4 +1,4 @@
-"""Rates, progress and time left, from the differences between snapshots. Nothing here draws or reads a clock."""
+"""Rates, progress and time left, from the differences between snapshots. Pure: no clock, no output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StepRates:
     tasks_per_s: float = 0.0
     items_per_s: float = 0.0
     busy_share: float | None = None
-    """Of the time of its own workers, or of all shared workers for a step without; None if there were none."""
+    """Of the time of its dedicated workers, or else of all shared workers; None if there were none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,16 @@ class Progress:
 
     done: int
     total: int | None
-    """None when it cannot be told."""
+    """None if it is not known."""
     exact: bool
     """``total`` is known rather than extrapolated from the fan-out so far."""
     fraction: float | None
-    """Of the step that is furthest behind; None when it cannot be told."""
+    """Of the step that has the smallest; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """All that a view shows beyond the snapshot itself."""
+    """All that a view shows in addition to the snapshot."""
 
     steps: tuple[StepRates, ...]
     progress: Progress
@@ -66,10 +66,10 @@ class RateWindow:
         self._input_done: float | None = None
 
     def add(self, snapshot: Snapshot, input_done: float | None = None) -> Rates:
-        """Take the next snapshot in and say how fast the run is now.
+        """Add the next snapshot and return the current rates.
 
-        ``input_done`` is the share of the input that is done, where it is known: it moves within a block, and so it is
-        what progress and the time left are computed from.
+        ``input_done`` is the share of the input that is done, if it is known. It also grows within a block, so
+        progress and the time left are computed from it.
         """
         point = _next_point(self._past[-1], snapshot) if self._past else _first_point(snapshot)
         if self._origin is None:
@@ -82,7 +82,7 @@ class RateWindow:
         return Rates(_step_rates(self._past[0], point), progress, self._eta(snapshot, progress.fraction))
 
     def overall(self) -> Rates:
-        """Means over everything seen so far, for the end of a run."""
+        """Return the means over all snapshots, for the end of a run."""
         if self._origin is None:
             return Rates((), Progress(0, None, False, None), None)
         last = self._past[-1]
@@ -105,7 +105,7 @@ class RateWindow:
             self._fractions.clear()
             return None
         past = self._fractions
-        # Progress that goes back (the fan-out turned out larger) makes the older points worthless.
+        # If progress falls (the fan-out turned out larger), the older points have no meaning.
         while past and past[-1][1] > fraction:
             past.pop()
         if not past or now.now_us - past[-1][0] >= self._eta_window_us // SPACING:
@@ -119,7 +119,7 @@ class RateWindow:
         since_us, since = past[0]
         if fraction > since and now.now_us - since_us >= 2_000_000:
             return (1.0 - fraction) * (now.now_us - since_us) / (fraction - since) / 1e6
-        # Nothing ended within the window: tasks are long, only the whole run says something.
+        # No task ended within the window, because tasks are long: use the whole run.
         return (1.0 - fraction) / fraction * now.now_us / 1e6
 
 
@@ -129,7 +129,7 @@ def _first_point(snapshot: Snapshot) -> _Point:
 
 
 def _next_point(last: _Point, snapshot: Snapshot) -> _Point:
-    """``last`` with the time since then added, as if nothing had changed in between."""
+    """Return ``last`` plus the time since then, in which its snapshot is taken to hold."""
     before = last.snapshot
     us = max(0, snapshot.now_us - before.now_us)
     shared = before.shared_busy + before.shared_idle
@@ -147,7 +147,7 @@ def _step_rates(first: _Point, now: _Point, whole_run: bool = False) -> tuple[St
     for i, (before, step) in enumerate(zip(first.snapshot.steps, now.snapshot.steps, strict=True)):
         sampled = now.busy_us[i] - first.busy_us[i]
         available = now.available_us[i] - first.available_us[i]
-        # Finished work is exact when tasks are short, but comes in lumps when they are long.
+        # The time of finished tasks is exact if they are short; long tasks add theirs all at once.
         worked = sampled if step.service_us * 4 > elapsed else step.busy_us - before.busy_us
         share = min(1.0, max(0, worked) / available) if available > 0 else None
         if step.busy and step.service_us > elapsed * step.busy // 2 and not whole_run:
@@ -166,10 +166,10 @@ def _per_s(amount: int, us: int) -> float:
 
 
 def progress_of(snapshot: Snapshot) -> Progress:
-    """How far the run is.
+    """Return the progress of the run.
 
-    Each step's total is what it has seen plus what the steps before it still have to make, at the fan-out
-    so far. Nothing is said while a step with work before it has finished too little to go by.
+    The total of a step is the tasks it has received plus those that the steps before it have still to make, at the
+    fan-out so far. The total is None while a step with work before it has finished too few tasks for an estimate.
     """
     if not snapshot.steps:
         return Progress(0, None, False, None)

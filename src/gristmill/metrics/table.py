@@ -1,22 +1,21 @@
-"""The live table as lines of styled text: from numbers to a picture of a given size, without a terminal."""
+"""The live table as lines of styled text, drawn for a given size without a terminal."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gristmill.metrics import format as fmt
-from gristmill.metrics.progress import InputProgress
-from gristmill.metrics.rates import Rates, RateWindow, StepRates
-from gristmill.scheduling.snapshot import Snapshot, StepSnapshot
+from gristmill.metrics.rates import StepRates
+from gristmill.metrics.view_state import UNICODE, Glyphs, ViewState, documents, foremost, headline
+from gristmill.scheduling.snapshot import StepSnapshot
 
 MAX_DECISIONS = 5
 
 
 class Span(NamedTuple):
-    """Text in one style; the styles are names that rich knows."""
+    """Text in one style, named as in rich."""
 
     text: str
     style: str = ""
@@ -25,54 +24,12 @@ class Span(NamedTuple):
 Line = list[Span]
 
 
-class Glyphs(NamedTuple):
-    """The few signs beyond ASCII, and what stands for them where they cannot be shown."""
-
-    full: str = "█"
-    held: str = "▒"
-    empty: str = "░"
-    bottleneck: str = "▶"
-    ellipsis: str = "…"
-    dot: str = "·"
-    about: str = "≈"
-
-
-UNICODE = Glyphs()
-ASCII = Glyphs(full="#", held="+", empty=".", bottleneck=">", ellipsis="~", dot="|", about="~")
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """All that one picture shows."""
-
-    snapshot: Snapshot
-    rates: Rates
-    memory_bytes: int
-    memory_limit: int
-    ending: str = ""
-    """How the run ended; empty while it runs."""
-    progress: InputProgress | None = None
-    """None for a pipeline that does not begin with a reader."""
-
-    def ended(self, overall: Rates, how: str) -> Frame:
-        """The last picture: means over the whole run."""
-        return replace(self, rates=overall, ending=how)
-
-
-def frame_of(
-    window: RateWindow, snapshot: Snapshot, memory_bytes: int, memory_limit: int, progress: InputProgress | None
-) -> Frame:
-    """The picture of this moment, with the rates of a window that it is added to."""
-    rates = window.add(snapshot, None if progress is None else progress.fraction)
-    return Frame(snapshot, rates, memory_bytes, memory_limit, progress=progress)
-
-
 class Column(NamedTuple):
     title: str
     width: int
     cell: Callable[[StepSnapshot, StepRates], Span]
     from_columns: int
-    """Shown where the terminal is at least this wide."""
+    """The least width of a terminal that shows the column."""
 
 
 def _workers(step: StepSnapshot, rates: StepRates) -> Span:
@@ -108,106 +65,66 @@ COLUMNS = (
 MIN_NAME, MAX_NAME = 8, 48
 
 
-def headline(frame: Frame, glyphs: Glyphs = UNICODE) -> list[str]:
-    """Time, progress and what is left, in parts."""
-    snapshot, progress = frame.snapshot, frame.rates.progress
-    parts = [fmt.clock(snapshot.now_us / 1e6)]
-    if frame.progress is not None:
-        share = f" ({fmt.percent(progress.fraction)})" if progress.fraction is not None else ""
-        parts.append(f"{frame.progress.blocks:,}/{frame.progress.blocks_total:,} blocks{share}")
-    elif progress.total is None:
-        parts.append(f"{progress.done:,} tasks")
-    else:
-        share = f" ({fmt.percent(progress.fraction)})" if progress.fraction is not None else ""
-        parts.append(f"{progress.done:,}/{'' if progress.exact else glyphs.about}{progress.total:,} tasks{share}")
-    if frame.progress is None and (snapshot.source_total is None or progress.total is None):
-        of = f"/{snapshot.source_total:,}" if snapshot.source_total is not None else ""
-        parts.append(f"{snapshot.source_taken:,}{of} taken from the source")
-    if frame.ending:
-        parts.append(frame.ending)
-    elif frame.rates.eta_s is not None:
-        parts.append(f"{fmt.clock(frame.rates.eta_s)} left")
-    return parts
-
-
-def documents(frame: Frame) -> list[str]:
-    """Documents and bytes of the input so far, in parts; none for a pipeline that does not begin with a reader."""
-    progress = frame.progress
-    if progress is None:
-        return []
-    parts = [f"{progress.read:,} documents read", f"{progress.kept:,} kept"]
-    if progress.bytes_total:
-        parts.append(f"{fmt.size(progress.bytes)} of {fmt.size(progress.bytes_total)}")
-    return parts
-
-
-def draw(frame: Frame, columns: int, rows: int, glyphs: Glyphs = UNICODE) -> list[Line]:
-    """The picture, at most ``columns`` wide and ``rows`` high."""
-    snapshot = frame.snapshot
+def draw(state: ViewState, columns: int, rows: int, glyphs: Glyphs = UNICODE) -> list[Line]:
+    """Return the table, at most ``columns`` wide and ``rows`` high."""
+    snapshot = state.snapshot
     columns = max(columns, 20)
-    top = [_header(frame, columns, glyphs), *_documents(frame, columns, glyphs), *_memory(frame, columns, glyphs)]
+    top = [_header(state, glyphs), *_documents(state, glyphs), *_memory(state, columns, glyphs)]
     if any(not step.dedicated for step in snapshot.steps):
         top.append(
-            _clip(
-                [
-                    Span("shared workers  ", "dim"),
-                    Span(f"{snapshot.shared_busy} busy, {snapshot.shared_idle} idle"),
-                    Span(f", {snapshot.shared_starting} starting" if snapshot.shared_starting else "", "yellow"),
-                ],
-                columns,
-                glyphs,
-            )
+            [
+                Span("shared workers  ", "dim"),
+                Span(f"{snapshot.shared_busy} busy, {snapshot.shared_idle} idle"),
+                Span(f", {snapshot.shared_starting} starting" if snapshot.shared_starting else "", "yellow"),
+            ]
         )
     notice: list[Line] = []
-    if snapshot.draining and not frame.ending:
+    if snapshot.draining and not state.ending:
         text = "draining: a task has failed, so the run finishes what it has begun and takes nothing new"
-        notice = [_clip([Span(text, "bold red")], columns, glyphs)]
-    # What is left for steps and decisions: the table has a header and, where there is room, a line round it.
-    room = max(rows - len(top) - len(notice) - 2, 1)
-    roomy = room >= 8
-    decisions = _decisions(frame, columns, 0 if not roomy else 3 if room < 14 else 6, glyphs)
+        notice = [[Span(text, "bold red")]]
+    # The rows for steps and decisions: the table has a header and, if there are enough rows, an empty line before it.
+    left = max(rows - len(top) - len(notice) - 2, 1)
+    spacious = left >= 8
+    decisions = _decisions(state, columns, 0 if not spacious else 3 if left < 14 else 6, glyphs)
     lines = [*top]
-    if roomy:
+    if spacious:
         lines.append([])
-    lines += _table(frame, columns, max(1, room - (2 if roomy else 0) - len(decisions)), glyphs)
+    lines += _table(state, columns, max(1, left - (2 if spacious else 0) - len(decisions)), glyphs)
     if decisions:
         lines += [[], *decisions]
-    return (lines + notice)[: max(rows, 1)]
+    return [_clip(line, columns, glyphs) for line in (lines + notice)[: max(rows, 1)]]
 
 
-def _decisions(frame: Frame, columns: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    """The latest decisions in at most ``rows`` lines, two for each at most."""
+def _decisions(state: ViewState, columns: int, rows: int, glyphs: Glyphs) -> list[Line]:
+    """Return the latest decisions in at most ``rows`` lines, each in at most two."""
     lines: list[Line] = []
-    for decision in reversed(frame.snapshot.decisions[-MAX_DECISIONS:]):
+    for decision in reversed(state.snapshot.decisions[-MAX_DECISIONS:]):
         at = f"{fmt.clock(decision.at_us / 1e6):>7}  "
-        # One decision never takes more than a few lines, so a very long reason is not worth wrapping whole.
+        # One decision never takes more than a few lines, so only the start of a very long text is wrapped.
         parts = textwrap.wrap(
             fmt.clean(decision.text)[:1000], max(10, columns - len(at)), max_lines=2, placeholder=glyphs.ellipsis
         ) or [""]
         if len(lines) + len(parts) > rows:
             break
-        block = [[Span(at if i == 0 else " " * len(at), "dim"), Span(part)] for i, part in enumerate(parts)]
-        lines = [_clip(line, columns, glyphs) for line in block] + lines
+        lines = [[Span(at if i == 0 else " " * len(at), "dim"), Span(part)] for i, part in enumerate(parts)] + lines
     return lines
 
 
-def _header(frame: Frame, columns: int, glyphs: Glyphs) -> Line:
+def _header(state: ViewState, glyphs: Glyphs) -> Line:
     spans = [Span("gristmill", "bold"), Span("  ")]
-    for i, part in enumerate(headline(frame, glyphs)):
+    for i, part in enumerate(headline(state, glyphs)):
         spans += [Span(f" {glyphs.dot} ", "dim"), Span(part)] if i else [Span(part)]
-    return _clip(spans, columns, glyphs)
+    return spans
 
 
-def _documents(frame: Frame, columns: int, glyphs: Glyphs) -> list[Line]:
-    parts = documents(frame)
-    if not parts:
-        return []
-    return [_clip([Span("input      ", "dim"), Span(f" {glyphs.dot} ".join(parts))], columns, glyphs)]
+def _documents(state: ViewState, glyphs: Glyphs) -> list[Line]:
+    parts = documents(state)
+    return [[Span("input      ", "dim"), Span(f" {glyphs.dot} ".join(parts))]] if parts else []
 
 
-def _memory(frame: Frame, columns: int, glyphs: Glyphs) -> list[Line]:
-    """In flight against the budget, and the processes against their limit: side by side where there is room."""
-    snapshot = frame.snapshot
+def _memory(state: ViewState, columns: int, glyphs: Glyphs) -> list[Line]:
+    """Return the bytes in flight and the memory of the processes with their limits, side by side on a wide terminal."""
+    snapshot = state.snapshot
     side_by_side = columns >= 96
     bar = 20 if columns >= 60 else 8
     flight = [Span("in flight  ", "dim")]
@@ -216,13 +133,13 @@ def _memory(frame: Frame, columns: int, glyphs: Glyphs) -> list[Line]:
         flight += [*_bar(held, reserved, budget, bar, glyphs), Span("  ")]
     flight.append(Span(_of(held + reserved, budget)))
     memory = [Span("memory  ", "dim") if side_by_side else Span("memory     ", "dim")]
-    if frame.memory_limit > 0:
-        memory += [*_bar(frame.memory_bytes, 0, frame.memory_limit, bar, glyphs), Span("  ")]
-    memory.append(Span(_of(frame.memory_bytes, frame.memory_limit)))
+    if state.memory_limit > 0:
+        memory += [*_bar(state.memory_bytes, 0, state.memory_limit, bar, glyphs), Span("  ")]
+    memory.append(Span(_of(state.memory_bytes, state.memory_limit)))
     if side_by_side:
         gap = max(3, columns // 2 - _width(flight))
-        return [_clip([*flight, Span(" " * gap), *memory], columns, glyphs)]
-    return [_clip(flight, columns, glyphs), _clip(memory, columns, glyphs)]
+        return [[*flight, Span(" " * gap), *memory]]
+    return [flight, memory]
 
 
 def _of(used: int, limit: int) -> str:
@@ -230,32 +147,32 @@ def _of(used: int, limit: int) -> str:
 
 
 def _bar(solid: int, soft: int, limit: int, columns: int, glyphs: Glyphs) -> Line:
-    """A bar of which ``solid`` of ``limit`` is filled and ``soft`` more is spoken for."""
+    """Return a bar with ``solid`` of ``limit`` filled, and ``soft`` more marked as reserved."""
     filled = min(columns, round(columns * solid / limit))
-    promised = min(columns, max(filled, round(columns * (solid + soft) / limit)))
+    reserved_to = min(columns, max(filled, round(columns * (solid + soft) / limit)))
     share = (solid + soft) / limit
     style = "red" if share > 0.95 else "yellow" if share > 0.8 else "green"
     return [
         Span(glyphs.full * filled, style),
-        Span(glyphs.held * (promised - filled), style),
-        Span(glyphs.empty * (columns - promised), "dim"),
+        Span(glyphs.held * (reserved_to - filled), style),
+        Span(glyphs.empty * (columns - reserved_to), "dim"),
     ]
 
 
-def _table(frame: Frame, columns: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    steps = frame.snapshot.steps
+def _table(state: ViewState, columns: int, rows: int, glyphs: Glyphs) -> list[Line]:
+    steps = state.snapshot.steps
     shown = [c for c in COLUMNS if columns >= c.from_columns]
-    # The names take what the numbers leave: a mark and a space before them, two spaces before each column.
-    room = columns - 2 - sum(c.width + 2 for c in shown)
-    names = {i: fmt.clean(steps[i].name) for i in foremost(frame.snapshot, rows)}
+    # The names take the columns that are left: a mark and a space before them, two spaces before each column.
+    left = columns - 2 - sum(c.width + 2 for c in shown)
+    names = {i: fmt.clean(steps[i].name) for i in foremost(state.snapshot, rows)}
     wanted = max((fmt.width(name) for name in names.values()), default=0)
-    name_width = max(MIN_NAME, min(room, MAX_NAME, max(wanted, MIN_NAME)))
+    name_width = max(MIN_NAME, min(left, MAX_NAME, max(wanted, MIN_NAME)))
     lines: list[Line] = [[Span("  " + "step".ljust(name_width), "bold dim")]]
     for column in shown:
         lines[0].append(Span("  " + column.title.rjust(column.width), "bold dim"))
     for i, full_name in names.items():
-        step, rates = steps[i], frame.rates.steps[i]
-        limits = i == frame.snapshot.bottleneck and not frame.ending
+        step, rates = steps[i], state.rates.steps[i]
+        limits = i == state.snapshot.bottleneck and not state.ending
         style = "bold" if limits else "dim" if step.ended else ""
         name = fmt.shorten(full_name, name_width, glyphs.ellipsis)
         line = [Span(glyphs.bottleneck + " " if limits else "  ", "bold yellow")]
@@ -266,27 +183,9 @@ def _table(frame: Frame, columns: int, rows: int, glyphs: Glyphs) -> list[Line]:
         lines.append(line)
     hidden = len(steps) - len(names)
     if hidden:
-        # Which ones are left out differs from picture to picture, so only their number is told.
+        # The hidden steps change from one update to the next, so only their number is shown.
         lines.append([Span(f"  {glyphs.ellipsis} and {hidden:,} more steps", "dim")])
-    return [_clip(line, columns, glyphs) for line in lines]
-
-
-def foremost(snapshot: Snapshot, rows: int) -> list[int]:
-    """The steps to show when there is room for ``rows``, in the order of the pipeline.
-
-    All if they fit. Otherwise one row is left for a note, and the others are for the bottleneck, then steps
-    with work, then those with errors.
-    """
-    steps = snapshot.steps
-    if len(steps) <= rows:
-        return list(range(len(steps)))
-
-    def rank(i: int) -> tuple[bool, bool, bool, bool, int]:
-        s = steps[i]
-        active = s.running > 0 or s.busy > 0
-        return (i != snapshot.bottleneck, not active, not s.queued, not s.tasks_failed, i)
-
-    return sorted(sorted(range(len(steps)), key=rank)[: max(1, rows - 1)])
+    return lines
 
 
 def _width(line: Line) -> int:
@@ -294,7 +193,7 @@ def _width(line: Line) -> int:
 
 
 def _clip(line: Line, columns: int, glyphs: Glyphs) -> Line:
-    """``line`` without what is beyond ``columns``."""
+    """Return the line, cut to ``columns``."""
     left = columns
     clipped: Line = []
     for span in line:

@@ -1,7 +1,8 @@
-"""The live view of a run: one interface, and the choice of what fits where the run is watched."""
+"""The live view of a run: its interface, and the choice of the view for a terminal, notebook or log."""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -13,7 +14,7 @@ MODES = ("auto", "live", "lines", "notebook", "off")
 
 
 class Ended(Protocol):
-    """What a view reads of the record of a run that has ended."""
+    """The fields that a view reads of the record of a run that has ended."""
 
     @property
     def wall_s(self) -> float: ...
@@ -24,10 +25,10 @@ class Ended(Protocol):
 
 
 class View(Protocol):
-    """Shows a run. It never fails a run: a view that cannot write any more falls silent.
+    """Shows a run. It never fails a run: a view that cannot write stops writing.
 
-    The executor calls `update` a few times a second from the thread that runs the pipeline, and `close`
-    exactly once, whatever happened, with the record of the run or None if there is none.
+    The executor calls `update` a few times a second from the thread that runs the pipeline, and `close` exactly once,
+    also after an error, with the record of the run or None if there is none.
     """
 
     def update(
@@ -40,7 +41,7 @@ class View(Protocol):
         """
 
     def message(self, text: str) -> None:
-        """Say something that stays: a warning, or what a slow start is doing."""
+        """Show text that stays: a warning, or the progress of a slow start."""
 
     def close(self, record: Ended | None) -> None:
         """Show how the run ended and give the terminal back."""
@@ -71,9 +72,10 @@ def view_for(mode: str = "auto", stream: TextIO | None = None, logging_interval:
     """
     if mode not in MODES:
         raise ValueError(f"view {mode!r} is not known; it is one of: {', '.join(MODES)}")
-    if mode == "auto":
-        mode = "notebook" if stream is None and in_notebook() else "live" if _is_terminal(stream) else "lines"
     target = stream if stream is not None else sys.stderr
+    if mode == "auto":
+        fit = is_terminal(target) and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+        mode = "notebook" if stream is None and in_notebook() else "live" if fit else "lines"
     # A program without a console has no sys.stderr.
     if mode == "off" or (target is None and mode != "notebook"):
         return Off()
@@ -95,23 +97,21 @@ def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     if ipython is None:
         return False
-    shell = ipython.get_ipython()
-    return shell is not None and getattr(shell, "kernel", None) is not None
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    import os
-
-    target = stream if stream is not None else sys.stderr
     try:
-        tty = target is not None and target.isatty()
+        return ipython.get_ipython().kernel is not None
+    except AttributeError:  # a shell in a terminal, or none
+        return False
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
     except ValueError:  # closed
         return False
-    return tty and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def ending(record: Ended | None) -> str:
-    """How a run ended, in a few words."""
+    """Return how a run ended, in a few words."""
     if record is None:
         return "stopped"
     how = "interrupted" if record.interrupted else "finished"
