@@ -1,8 +1,8 @@
-"""A fast, a slow and a medium stage share seven GPUs, and nobody says how many workers each should have.
+"""A fast, a slow and a medium stage share seven GPUs. The executor finds how many workers each one needs.
 
-With one worker per stage the slow one holds everything up at 1 task per second. The executor measures, gives the
-slow stage four workers and the medium one two, and every stage sustains 4 tasks per second. The GPUs are logical:
-a stage here only sleeps, so this runs anywhere.
+With one worker per stage, the slow one limits the run to 1 task per second. The executor measures the stages, gives the
+slow one four workers and the medium one two, and every stage reaches 4 tasks per second. The GPUs are logical: the
+stages only sleep, so this runs on any machine.
 
     python examples/balance.py [--tasks 120]
 """
@@ -26,14 +26,14 @@ GPUS = 7
 
 @dataclass
 class Clip(Task[int]):
-    """A made-up clip, stamped when a stage has finished with it."""
+    """An artificial clip, with the time at which a stage finished it."""
 
     data: int = 0
     finished_at: float = 0.0
 
 
 class Work(ProcessingStage[Clip, Clip]):
-    """Holds a GPU for a while."""
+    """Occupies a GPU for some time."""
 
     resources = Resources(gpus=1)
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def what_the_balancer_did(result: RunResult, began: float, tasks: int) -> str:
-    """Its decisions, the workers and the throughput over time, and what one worker per stage would have taken."""
+    """Return its decisions, the workers and the throughput over time, and the time that one worker per stage needs."""
     record = result.record
     seconds = range(int(record.wall_s) + 1)
     lines = ["", "What the balancer did:"]
@@ -92,7 +92,7 @@ def what_the_balancer_did(result: RunResult, began: float, tasks: int) -> str:
 
 
 def _workers_at(step: StepStats, second: int) -> int:
-    """The number that held at the end of this second."""
+    """Return the number of workers at the end of this second."""
     count = 0
     for at, workers in step.workers:
         if at > second + 1:

@@ -1,8 +1,8 @@
-"""Curates the documentation that is on this machine: what Python's modules and packages say of themselves.
+"""Curate the documentation that is on this machine: docstrings and text files of Python and its packages.
 
-The corpus is made on the spot, nothing is downloaded. Documents that read like English prose stay; what does not is
-set aside with the rule that it broke. Run it twice in a FOLDER, and the second run has nothing left to do; kill it in
-the middle, and the next one goes on from there. Without one it starts over each time.
+The corpus is collected from this machine; nothing is downloaded. Documents that read like English prose are kept. Other
+documents are excluded, with the rule that they broke. With a FOLDER, a second run finds nothing left to do, and a run
+that was killed is resumed. Without one, each run starts over.
 
     python examples/curate.py [FOLDER]
 """
@@ -30,7 +30,7 @@ LARGEST = 4 << 20
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Docstrings of everything in Python's library and in the packages that are installed, and their text files."""
+    """Yield the docstrings and text files of Python's library and of the installed packages."""
     places = sysconfig.get_paths()
     for root in (Path(places["stdlib"]), Path(places["purelib"])):
         for path in sorted(path for path in root.rglob("*") if path.is_file()):
@@ -53,7 +53,7 @@ def docstrings(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def make_corpus(folder: Path) -> int:
-    """Write the texts as JSON lines; how many they are."""
+    """Write the texts as JSON lines, and return their number."""
     warnings.simplefilter("ignore")  # of modules with odd escapes
     folder.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
@@ -76,7 +76,7 @@ def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.gettempdir()) / "gristmill-demo"
     source, output = folder / "input", folder / "output"
     if not source.exists():
-        print(f"gathering the documentation on this machine into {source}", flush=True)
+        print(f"collecting the documentation on this machine into {source}", flush=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
             count = make_corpus(Path(unfinished) / "input")
             folder.mkdir(exist_ok=True)
@@ -94,7 +94,7 @@ def main() -> None:
     )
     result = pipeline.run(fresh=len(sys.argv) == 1)
     print(result.summary())
-    print(f"\nwhy a document went:  {Path(sys.executable).parent}/gristmill explain {output} doc-000001")
+    print(f"\nwhy a document was dropped:  {Path(sys.executable).parent}/gristmill explain {output} doc-000001")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ SHORT_PACKAGES = {"gristmill.text": text.__all__, "gristmill.dedup": dedup.__all
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are not in docs/."""
     pages = {page: (ROOT / file).read_text(encoding="utf-8") for page, file in FROM_FILES.items()}
+    pages["index.md"] = f"---\nhide: [navigation]\n---\n{pages['index.md']}"
     pages |= {"reference/stages.md": stages_page(), "reference/cli.md": command_line_page()}
     for page, content in pages.items():
         files.append(File.generated(config, page, content=content))

@@ -1,6 +1,8 @@
 """gristmill: data curation for model training, as batches that flow through stages.
 
+```python
 from gristmill import DocumentBatch, Pipeline, processing_stage
+```
 """
 
 from __future__ import annotations

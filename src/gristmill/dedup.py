@@ -1,6 +1,8 @@
 """Deduplication and decontamination: stages for pipelines, and workflows that run alone.
 
+```python
 from gristmill.dedup import ExactDeduplication, FuzzyDeduplicationWorkflow
+```
 """
 
 from gristmill.stages.decontamination import FuzzyDecontamination, NgramDecontamination

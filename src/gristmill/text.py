@@ -1,6 +1,8 @@
 """Everything for text: readers, writers, filters, modifiers, recipes and tools.
 
+```python
 from gristmill.text import JsonlReader, ScoreFilter, WordCountFilter
+```
 """
 
 # The five packages list their names in `__all__`.

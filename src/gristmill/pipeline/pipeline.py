@@ -38,9 +38,11 @@ if TYPE_CHECKING:
 class Pipeline:
     """Stages that tasks flow through, one after the other.
 
+    ```python
     pipeline = Pipeline("clean", stages=[reader])
     pipeline.add_stage(filter).add_stage(writer)
     result = pipeline.run()
+    ```
     """
 
     def __init__(
