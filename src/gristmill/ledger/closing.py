@@ -1,4 +1,4 @@
-"""Ending a run: what is in the folder is compared with the log, and unfinished files are removed."""
+"""The end of a run: compare the folder with the log, and remove unfinished files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _INSIDE = ("_gristmill", "_gristmill/commits")
 
 
 def check_output(log: CommitLog, blocks: Collection[int]) -> None:
-    """Compare the files in the output with the log, by name and size. `OutputDamaged` if something is not there.
+    """Compare the files in the output with the log, by name and size. Raise `OutputDamaged` if they differ.
 
-    If run.json is missing it is written again, so that the next run resumes and does not refuse the folder.
-    ``blocks`` are those that are done. A file of a done block that no commit names is left from an attempt that failed:
-    it is removed, unless an earlier run has finished the output. Whatever came after that is not a run's.
+    A missing run.json is written again, so that the next run resumes and does not refuse the folder. ``blocks`` are the
+    done ones. A file of a done block that no commit names is left from a failed attempt and is removed, unless an
+    earlier run has finished the output: then it is not a run's.
     """
     sizes = FileSizes(log.folder)
     problems: list[str] = []
@@ -63,7 +63,7 @@ def remove_temporaries(folder: Folder) -> None:
         for name in folder.names(place, unfinished=True):
             if is_temporary(name, folder.mark):
                 folder.remove(f"{place}/{name}" if place else name)
-    for place in _INSIDE:  # all of it is gristmill's
+    for place in _INSIDE:  # only gristmill writes there
         for name in folder.names(place, unfinished=True):
             if name.startswith(TEMPORARY):
                 folder.remove(f"{place}/{name}")

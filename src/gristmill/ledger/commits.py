@@ -1,4 +1,4 @@
-"""Which blocks of a run are done, remembered in the output folder so that the next run resumes from there."""
+"""The log of done blocks in the output folder, from which the next run resumes."""
 
 from __future__ import annotations
 
@@ -23,26 +23,25 @@ RUN = "_gristmill/run.json"
 LEDGER = "_gristmill/ledger.json"
 COMMITS = "_gristmill/commits"
 PHASES = "_gristmill/phases"
-"""What a run in several phases keeps of each of them, in folders 1, 2, ..."""
+"""The folders 1, 2, ... of the phases of a run."""
 DECIDED = "decided.json"
-"""In the folder of a phase: it is done."""
+"""In the folder of a phase that is done."""
 FORMAT = 2
-"""Of the log. The first format had no checksums."""
+"""The format of the log. The first one had no checksums."""
 START_OVER = "Start over with --fresh, or run(fresh=True), which removes what is there; or write to another folder."
 _FLUSH_S = 0.5
 _LINES_PER_FILE = 10_000
-"""In files that a run which resumes puts together."""
+"""In files that a resumed run merges."""
 
 
 class CommitLog:
     """The blocks of one output folder that are done, each with its account.
 
     A commit is a line in one of the files in ``_gristmill/commits``; a file is written whole or not at all, so this
-    works where nothing can be appended to. It names all files of the block, with size and checksum. Those are made
-    durable before the commit is, and the commit before anything else counts on it. This is done in a thread, about
-    every half second: a disk takes milliseconds for each file, and neither workers nor the scheduler wait for it. A
-    driver that is killed loses the commits of about the last half second: those blocks are done again, to the same
-    bytes.
+    works on storages without append. It names all files of the block, with size and checksum. The files are made
+    durable before the commit, and the commit before anything depends on it. A thread does this about every half
+    second, because a disk takes milliseconds for each file. A driver that is killed loses the commits of about the
+    last half second: those blocks are done again, to the same bytes.
 
     ``title`` is the output folder, for messages; the folder of a phase is inside it.
     """
@@ -58,7 +57,7 @@ class CommitLog:
         self._run = uuid.uuid4().hex[:8]
         self._files = 0
         self._noted: dict[str, Any] = {}
-        """What run.json of this run holds."""
+        """The content of run.json."""
         self._lock = FolderLock(folder)
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[None] | None = None
@@ -66,7 +65,7 @@ class CommitLog:
     # The lock -----------------------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """One run at a time: where the system has locks, that is on this machine, another one is refused."""
+        """Refuse other runs in this folder until `close`, if it is on this machine."""
         self._lock.acquire()
 
     def close(self) -> None:
@@ -77,14 +76,14 @@ class CommitLog:
         self._lock.release()
 
     def refuse(self) -> None:
-        """Close, and leave nothing in the folder that was not there: the run does not start."""
+        """Close, and remove what the lock has made: the run does not start."""
         self._lock.undo()
         self.close()
 
     # What is there ------------------------------------------------------------------------------------------------
 
     def run_json(self) -> dict[str, Any] | None:
-        """What the output is a function of; None if no run was here. `OutputDamaged` if it cannot be read."""
+        """Return the fingerprint of the run that was here, or None. Raise `OutputDamaged` if it cannot be read."""
         try:
             found = fast_json.loads(self.folder.read(RUN))
         except (FileNotFoundError, NotADirectoryError):
@@ -96,7 +95,7 @@ class CommitLog:
         return found
 
     def is_of(self, fingerprint: Mapping[str, Any]) -> bool:
-        """Whether a run with this fingerprint was here; False if none was, `OutputChanged` if it was another."""
+        """Return whether a run with this fingerprint was here. Raise `OutputChanged` if it was another run."""
         before = self.run_json()
         if before is None:
             return False
@@ -104,13 +103,13 @@ class CommitLog:
         return True
 
     def check_same(self, before: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> None:
-        """`OutputChanged` if what `run_json` gave is of a run with another fingerprint."""
+        """Raise `OutputChanged` if a result of `run_json` has another fingerprint."""
         self.check_format(before)
         if changes := self._compared(differences, before, fingerprint):
             raise self.changed(changes)
 
     def new_inputs(self, before: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> list[str]:
-        """The files that the input has now and had not before, if nothing else differs."""
+        """Return the files that are new in the input, if nothing else differs."""
         return self._compared(new_inputs, before, fingerprint)
 
     def _compared(
@@ -125,7 +124,7 @@ class CommitLog:
             raise self.damaged(RUN, "it is not what a run wrote") from None
 
     def check_format(self, before: Mapping[str, Any]) -> None:
-        """`OutputChanged` if the log is of another version of gristmill."""
+        """Raise `OutputChanged` if the log has the format of another version of gristmill."""
         if before.get("format") != FORMAT:
             raise OutputChanged(
                 f"{self.title} was written by a version of gristmill whose log this one cannot read (format "
@@ -136,7 +135,7 @@ class CommitLog:
         return OutputChanged(f"{self.title} holds the output of another run:{listed(changes)}\n{advice}")
 
     def damaged(self, name: str, words: str) -> OutputDamaged:
-        """The error for a file of the log that is not what was written."""
+        """Return the error for a damaged file of the log."""
         remedy = "restore it"
         if name.startswith(COMMITS):
             remedy += ", or remove it and the blocks that it names are done again"
@@ -147,7 +146,7 @@ class CommitLog:
         )
 
     def commits(self) -> Iterator[tuple[int, Entry, bytes]]:
-        """All commits: block, entry, line. `OutputDamaged` where a file is not what was written."""
+        """Yield all commits: block, entry, line. Raise `OutputDamaged` at a damaged file."""
         for name in self.folder.names(COMMITS):
             path = f"{COMMITS}/{name}"
             try:
@@ -156,11 +155,11 @@ class CommitLog:
                 raise self.damaged(path, str(error)) from None
 
     def files(self) -> dict[str, int]:
-        """The names of all files that committed blocks have written, and how many documents each is counted for."""
+        """Return the files that committed blocks have written, each with its number of documents."""
         return {name: documents for _, entry, _ in self.commits() for name, documents, *_ in entry.files}
 
     def lost_commits(self, blocks: int) -> str:
-        """Say in words how many of these ``blocks`` done by a run have no commit any more; empty if all have."""
+        """Describe how many of ``blocks`` done blocks have lost their commit; empty if none."""
         lost = blocks - len({block for block, _, _ in self.commits()})
         return f"the commits of {lost:,} of {blocks:,} blocks are missing in {self.folder.path(COMMITS)}" * (lost > 0)
 
@@ -171,9 +170,9 @@ class CommitLog:
         self._written += [name for name, *_ in entry.files]
 
     def flush(self, now: bool = False) -> None:
-        """Write what waits, if it is time: in a thread, or with ``now`` before this returns.
+        """Write waiting commits if it is time: in a thread, or with ``now`` before this returns.
 
-        What went wrong in the thread is raised by the next call, as a `PlanError`.
+        An error in the thread is raised by the next call, as a `PlanError`.
         """
         under_way = self._under_way
         if under_way is not None and (now or under_way.done()):
@@ -212,19 +211,19 @@ class CommitLog:
         self.folder.write(name, whole(lines), durable=True)
 
     def write_run(self, fingerprint: Mapping[str, Any], mark: str = "") -> None:
-        """Note what the output is a function of, and by which mark its unfinished files are known."""
+        """Write run.json: the fingerprint, and the mark in the names of unfinished files."""
         self.folder.mark = mark or self._run
         output = {"extension": self.names.extension, "blocks": self.names.blocks}
         self._noted = {**fingerprint, "format": FORMAT, "mark": self.folder.mark, "output": output}
         self._write_noted()
 
     def resume_run(self, run: dict[str, Any]) -> None:
-        """Keep run.json as `run_json` gave it: this run resumes that one."""
+        """Resume the run of this run.json, which stays as it is."""
         self.folder.mark = str(run.get("mark", ""))
         self._noted = run
 
     def restore_run(self) -> bool:
-        """Write run.json again if something removed it during the run. Returns whether it was missing."""
+        """Write run.json again if it was removed during the run. Return whether it was missing."""
         if not self._noted or self.folder.exists(RUN):
             return False
         self._write_noted()
@@ -234,7 +233,7 @@ class CommitLog:
         self.folder.write(RUN, fast_json.dumps(self._noted, option=fast_json.OPT_INDENT_2), durable=True)
 
     def rewrite(self, but: Collection[int] = (), written: Mapping[str, Written] | None = None) -> None:
-        """Put all commits into few files, without those of some blocks, and with files as they are ``written`` now."""
+        """Merge commits into few files, without the blocks ``but``, with new stamps of files ``written`` again."""
         names = self.folder.names(COMMITS)
         lines: list[bytes] = []
         for block, entry, line in self.commits():

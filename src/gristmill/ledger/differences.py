@@ -1,4 +1,4 @@
-"""What two runs differ in, in words."""
+"""Describe how the fingerprints of two runs differ."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gristmill import fast_json
 _LONGEST = 120
 _MOST_PLACES = 3
 CODE, CODE_PARTS = "code", "code_parts"
-"""In a described stage: a hash of its code, and one of each function and constant that it is made of, by name."""
+"""Keys of a described stage: a hash of its code, and one of each of its functions and constants by name."""
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What two fingerprints differ in, a line for each difference."""
+    """Return a line for each difference of two fingerprints."""
     found = []
     if before.get("gristmill") != now.get("gristmill"):
         found.append(f"it was made by gristmill {before.get('gristmill')}, this is {now.get('gristmill')}")
@@ -31,7 +31,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def new_inputs(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The input files that are new, if nothing else differs; otherwise none."""
+    """Return the new input files if nothing else differs, otherwise none."""
     old = _inputs(before)
     new = [name for name in _inputs(now) if name not in old]
     known = [pair for pair in now.get("inputs", []) if pair[0] in old]
@@ -41,7 +41,7 @@ def new_inputs(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def listed(changes: Sequence[str], most: int = 10) -> str:
-    """Some of the lines, each on a line of its own, and how many more there are."""
+    """Return the first lines, indented, and the number of the others."""
     more = f"\n    and {len(changes) - most:,} more" if len(changes) > most else ""
     return "".join(f"\n    {change}" for change in changes[:most]) + more
 
@@ -51,14 +51,14 @@ def _inputs(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _files(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Names of files that are not as they were, each with what happened to it."""
+    """Yield changed files by name, each with its change."""
     for name in dict.fromkeys([*then, *now]):
         if then.get(name) != now.get(name):
             yield name, "is gone" if name not in now else "is new" if name not in then else "has changed"
 
 
 def _by_name(stamps: list[list[Any]]) -> dict[str, list[Any]]:
-    """Files of two folders may have the same name."""
+    """Group stamps by name: files of two folders may have the same one."""
     found: dict[str, list[Any]] = {}
     for name, *stamp in stamps:
         found.setdefault(name, []).append(stamp)
@@ -66,14 +66,14 @@ def _by_name(stamps: list[list[Any]]) -> dict[str, list[Any]]:
 
 
 def _leaves(a: Any, b: Any, place: str = "") -> Iterator[str]:
-    """Where two descriptions differ, as far down as both have something, and how."""
+    """Yield where two descriptions differ, as deep as both have a value, and how."""
     if a == b:
         return
     name = a.get("name") if isinstance(a, dict) else None
     if isinstance(a, dict) and isinstance(b, dict) and a.get("class") == b.get("class") and name == b.get("name"):
         here = f" {name!r}" if isinstance(name, str) and not place else ""
         for key in dict.fromkeys([*a, *b]):
-            if key == "files" and ("arguments" in a or "attributes" in a):  # those that they name, by stamps
+            if key == "files" and ("arguments" in a or "attributes" in a):  # stamps of the files that arguments name
                 old, new = a.get(key, {}), b.get(key, {})
                 for argument in old:  # one that named no file before may be written by the run itself
                     stamps = [_by_name(one.get(argument, [])) for one in (old, new)]
@@ -91,7 +91,7 @@ def _leaves(a: Any, b: Any, place: str = "") -> Iterator[str]:
 
 
 def _changed_code(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    """In which functions and constants the code of a stage differs."""
+    """Name the functions and constants in which the code of a stage differs."""
     old, new = a.get(CODE_PARTS) or {}, b.get(CODE_PARTS) or {}
     places = [name for name, change in _files(old, new) if change == "has changed"]
     places = places or [f"{name} ({change})" for name, change in _files(old, new)]

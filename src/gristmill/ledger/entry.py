@@ -1,4 +1,4 @@
-"""What became of the documents of one block."""
+"""The account of the documents of one block."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gristmill.ledger.files import Stamp
 from gristmill.tasks import Written
 
 MOST_REASONS = 1000
-"""Different reasons that are counted one by one, so that an account stays small whatever stages say."""
+"""Different reasons that are counted one by one: this bounds the size of an account."""
 OTHER = "other reasons"
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<!UTF-)(?<!\d)\d+")
 UNSPECIFIED = "unspecified"
-"""The reason of documents that vanished without one."""
+"""The reason of documents that a stage dropped without one."""
 
 
 @dataclass
 class Entry:
-    """Counts of documents. ``read + made == kept + dropped + merged + errored`` once all of a block has ended."""
+    """Counts of documents. ``read + made == kept + dropped + merged + errored`` once a block is done."""
 
     read: Counter[str] = field(default_factory=Counter)
     """By source file."""
     bytes: int = 0
-    """Of the input, while the block is being read: for views, not for the log."""
+    """Bytes of the input read so far: for views, not for the log."""
     made: int = 0
     kept: int = 0
     merged: int = 0
@@ -35,18 +35,18 @@ class Entry:
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By stage and reason."""
     counters: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Other things that stages counted: by stage and name."""
+    """Counters of stages: by stage and name."""
     failed: int = 0
-    """Those among the errored that a stage failed on: another attempt may succeed."""
+    """Errored documents on which a stage failed: another attempt may succeed."""
     files: list[tuple[str, int, int, str]] = field(default_factory=list)
-    """The files that were written: name, documents, bytes, checksum."""
+    """Written files: name, documents, bytes, checksum."""
 
     def err(self, reason: str, documents: int = 1) -> None:
-        """Count documents that could not be read or processed. What is particular to one of them is left out."""
+        """Count documents that could not be read or processed. Numbers in the reason are replaced, to group reasons."""
         self.errored[_NUMBER.sub("N", reason)] += documents
 
     def add(self, other: Entry) -> None:
-        # `update`, not `+`: a file of no documents stays in the account
+        # `update`, not `+`, keeps files without documents
         self.read.update(other.read)
         self.errored.update(other.errored)
         self.dropped.update(other.dropped)
@@ -61,16 +61,16 @@ class Entry:
         self.files += other.files
 
     def add_file(self, file: Written) -> None:
-        """Note a file that was written. One without a name stands for none."""
+        """Add a written file. One without a name is skipped."""
         if file.name:
             self.files.append((file.name, file.rows, file.size, file.checksum))
 
     def stamps(self) -> Iterator[Stamp]:
-        """The files that were written, as they were then."""
+        """Return the stamps of the written files."""
         return (Stamp(name, size, checksum) for name, _, size, checksum in self.files)
 
     def replace_files(self, written: Mapping[str, Written]) -> bool:
-        """Note files that were written again, by name; whether there are any."""
+        """Update the stamps of files that were written again. Return whether there are any."""
         again = [written[name] for name, *_ in self.files if name in written]
         for file in again:
             self.add_file(file)
@@ -78,23 +78,23 @@ class Entry:
         return bool(again)
 
     def only_last_files(self) -> None:
-        """Of files of the same name keep the last: a repeated attempt writes the same names again."""
+        """Keep the last of files with the same name: a repeated attempt writes the same names again."""
         self.files = list({file[0]: file for file in self.files}.values())
 
     @property
     def documents(self) -> int:
-        """All that were read."""
+        """All documents that were read."""
         return self.read.total()
 
     def missing(self) -> int:
-        """Documents of which it is not said what became of them."""
+        """Return the number of documents without an outcome."""
         return self.documents + self.made - self._ended()
 
     def _ended(self) -> int:
         return self.kept + self.dropped.total() + self.merged + self.errored.total()
 
     def imbalance(self) -> str:
-        """What does not add up, in words; empty if all does."""
+        """Describe counts that do not add up; empty if they do."""
         given, ended = self.documents + self.made, self._ended()
         if given == ended and min(self.made, self.kept, self.merged) >= 0:
             return ""
@@ -104,7 +104,7 @@ class Entry:
         )
 
     def plain(self) -> dict[str, Any]:
-        """As plain values: for JSON and for messages."""
+        """Return plain values, for JSON and for messages."""
         return {
             "read": dict(sorted(self.read.items())),
             "made": self.made,
@@ -134,7 +134,7 @@ class Entry:
 
 
 def _cap(counts: Counter[Any], most: int, other: Any) -> None:
-    """Put the rarest together where there are too many."""
+    """Count the rarest keys together if there are too many."""
     if len(counts) > most:
         for key, n in counts.most_common()[most - 1 :]:
             if key != other:

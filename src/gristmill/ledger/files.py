@@ -1,4 +1,4 @@
-"""Comparing files with what a log says of them: by size, and by checksum."""
+"""Compare files with their stamps in a log: by size, and by checksum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A file as it was written."""
+    """Size and checksum of a written file."""
 
     name: str
     size: int
@@ -31,7 +31,7 @@ class Stamp:
 
 
 class FileSizes:
-    """The sizes of files in a folder and its subfolders: asked one by one on a disk, listed by folder elsewhere."""
+    """The sizes of files below a folder: read one by one on a disk, listed by folder elsewhere."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -51,7 +51,7 @@ class FileSizes:
 
 
 def difference(folder: Folder, sizes: FileSizes, stamp: Stamp, contents: bool) -> str:
-    """How a file differs from what was written, in words; empty if it does not.
+    """Describe how a file differs from its stamp; empty if it does not.
 
     Without ``contents`` only its size is compared.
     """
@@ -79,7 +79,7 @@ def content_checksum(folder: Folder, name: str) -> str:
 
 
 def stamped(folder: Folder, names: Iterable[str]) -> list[Stamp]:
-    """Stamps of files that exist, which are made durable."""
+    """Make files durable and return their stamps."""
     sizes = FileSizes(folder)
 
     def stamp(name: str) -> Stamp:
@@ -90,7 +90,7 @@ def stamped(folder: Folder, names: Iterable[str]) -> list[Stamp]:
 
 
 def in_threads(call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-    """Each item with the result of the call, in order. Items are taken a few ahead, however many there are."""
+    """Yield each item with the result of the call, in order. Only a few items are taken ahead."""
     threads = min(_MOST_THREADS, os.cpu_count() or 1)
     waiting: deque[tuple[Item, Future[Any]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="gristmill-check") as pool:

@@ -1,4 +1,4 @@
-"""Commits as lines of a file. Each line has a checksum, and the last one says how many there are."""
+"""Commits as lines of a file. Each line has a checksum; the last one has the number of commits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _END = "commits"
 
 
 class DamagedLine(ValueError):
-    """A file of commits that is not what was written; the message says where and why."""
+    """A damaged file of commits; the message names the line."""
 
 
 def line_of(block: int, entry: Entry) -> bytes:
@@ -22,12 +22,12 @@ def line_of(block: int, entry: Entry) -> bytes:
 
 
 def whole(lines: Sequence[bytes]) -> bytes:
-    """The content of a file with these lines."""
+    """Return the content of a file with these lines."""
     return b"".join([*lines, _summed(fast_json.dumps({_END: len(lines)}))])
 
 
 def commits_in(data: bytes) -> Iterator[tuple[int, Entry, bytes]]:
-    """The block, the entry and the line of each commit in a file. `DamagedLine` if the file is damaged."""
+    """Yield block, entry and line of each commit in a file. Raise `DamagedLine` if the file is damaged."""
     lines = data.splitlines(keepends=True)
     if not lines:
         raise DamagedLine("it is empty")
@@ -49,8 +49,8 @@ def _summed(body: bytes) -> bytes:
 
 
 def _checked(line: bytes) -> dict[str, Any]:
-    body, found, told = line.rpartition(_SUM)
-    if not found or not line.endswith(b'"}\n') or checksum(body + b"}") != told[:-3].decode("ascii", "replace"):
+    body, found, stored = line.rpartition(_SUM)
+    if not found or not line.endswith(b'"}\n') or checksum(body + b"}") != stored[:-3].decode("ascii", "replace"):
         raise ValueError("it was cut or changed")
     plain: dict[str, Any] = fast_json.loads(body + b"}")
     return plain

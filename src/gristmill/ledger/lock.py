@@ -27,10 +27,10 @@ class FolderLock:
         self._folder = folder
         self._descriptor: int | None = None
         self._made: list[str] = []
-        """What was made for the lock: folders, and the file at the end."""
+        """Folders that were made for the lock, and its file at the end."""
 
     def acquire(self) -> None:
-        """Lock the folder, which is made if it is missing. `OutputChanged` if another run holds the lock."""
+        """Lock the folder, which is made if it is missing. Raise `OutputChanged` if another run holds the lock."""
         if not self._folder.is_local:
             return
         path = self._folder.path(LOCK)
@@ -65,7 +65,7 @@ class FolderLock:
         self._made.clear()
 
     def undo(self) -> None:
-        """Release the lock and leave nothing of it: the run was refused."""
+        """Release the lock and remove what was made for it: the run was refused."""
         for path in reversed(self._made):
             with suppress(OSError):  # a folder that is not empty stays
                 if os.path.isdir(path):
@@ -76,7 +76,7 @@ class FolderLock:
 
 
 def _make(folder: str) -> list[str]:
-    """Make a folder; gives those that were missing, the outermost first."""
+    """Make a folder. Return those that were missing, the outermost first."""
     missing = []
     path = folder
     while path and not os.path.exists(path):
@@ -93,7 +93,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def is_locked(folder: Folder) -> bool:
-    """Whether a run is writing to a folder, as far as the system can tell. Nothing is made."""
+    """Return whether a run holds the lock of a folder, as far as the system can tell. Nothing is made."""
     if not folder.is_local:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Which files of an output folder are a run's own: by exact names, so that a user's files are never touched."""
+"""The exact names of a run's own files in an output folder: a user's files are never touched."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class OutputNames:
         phase = rf"\.phase{self.phase}" if self.phase else ""
         end = re.escape(self.extension)
         stem = f"{_BLOCK}{phase}{_REST}"
-        if self.phase:  # the number comes before the first dot, so behind all slices of the block
+        if self.phase:  # the number comes before the first dot, so after all slices of the block
             stem = f"{_BLOCK}(?:{_SLICE})*{phase}{_REST}"
         step = r"(?:\.step\d+)?"
         return {
@@ -74,7 +74,7 @@ class OutputNames:
 
 
 def phase_name(file: str, number: int) -> str:
-    """The name that a file which a phase put beside its documents has beside the output."""
+    """Return the name in the output of a file that a phase wrote beside its documents."""
     stem, dot, end = file.partition(".")
     return f"{stem}.phase{number}{dot}{end}"
 

@@ -1,4 +1,4 @@
-"""Starting a run in a folder where another may have been: everything is checked before anything is removed."""
+"""The start of a run in a folder with the output of another: all checks come before anything is removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gristmill.ledger.resume import ResumeOptions
 
 _SLOW_S = 5.0
 _COMPACT = 64
-"""Files of commits beyond which a run that resumes puts them into one."""
+"""With more files of commits than this a resumed run merges them."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class OutputState:
     done: set[int] = field(default_factory=set)
     """Blocks that need not be done again."""
     damaged: dict[int, list[str]] = field(default_factory=dict)
-    """Blocks whose files are not what was written, with words for each file."""
+    """Blocks whose files are damaged, with a description of each file."""
     failed: set[int] = field(default_factory=set)
     """Blocks that are tried again because a stage failed on documents."""
 
@@ -54,12 +54,12 @@ def look(
     cannot_redo: str = "",
     takes_long: Callable[[], None] = lambda: None,
 ) -> OutputState:
-    """Look at what is there, and change nothing.
+    """Return the state of an output, and change nothing.
 
-    ``blocks`` are those of the input. ``cannot_redo`` says why a block that is not done cannot be done any more.
-    ``takes_long`` is called once if the files cannot be compared in a few seconds.
-    Raises `OutputChanged` if another pipeline or another input was here, and `OutputDamaged` if what is there is
-    neither whole nor can be made whole.
+    ``blocks`` are those of the input. ``cannot_redo`` is why a block that is not done cannot be done any more.
+    ``takes_long`` is called once if comparing the files takes more than a few seconds.
+    Raise `OutputChanged` if another pipeline or another input was here, and `OutputDamaged` if the output is damaged
+    and cannot be repaired.
     """
     run = log.run_json()
     if run is None:
@@ -97,7 +97,7 @@ def look(
 
 
 def _stamps(log: CommitLog, found: OutputState, how: ResumeOptions) -> Iterator[tuple[int, Stamp | None]]:
-    """The files of all commits by block; None for a block without files."""
+    """Yield the files of all commits by block; None for a block without files."""
     for block, entry, _ in log.commits():
         if how.retry_failed and entry.failed:
             found.failed.add(block)
@@ -115,14 +115,14 @@ def _check_same(log: CommitLog, run: Mapping[str, Any], made_of: Mapping[str, An
 
 
 def begin(log: CommitLog, found: OutputState, made_of: Mapping[str, Any]) -> Iterator[tuple[int, Entry]]:
-    """Start writing: remove what blocks that are not done have left. Gives the blocks that are done."""
+    """Start writing: remove files of blocks that are not done. Yield the done blocks."""
     if found.run is None:
-        log.folder.remove(COMMITS)  # of a run that was being removed
+        log.folder.remove(COMMITS)  # a run that was being removed left it
         log.write_run(made_of)
         return
     log.resume_run(found.run)
     if found.new_inputs or found.again:
-        log.folder.remove(LEDGER)  # it counts other documents than those that will be there
+        log.folder.remove(LEDGER)  # it counts the documents of another state
     if found.new_inputs:
         log.write_run(made_of, log.folder.mark)
     if found.again or len(log.folder.names(COMMITS)) > _COMPACT:
@@ -134,14 +134,14 @@ def begin(log: CommitLog, found: OutputState, made_of: Mapping[str, Any]) -> Ite
 
 
 def _remove_rest(log: CommitLog, done: Collection[int]) -> None:
-    """Remove what was written for blocks that were not committed: the next attempt may be cut differently."""
+    """Remove files of blocks that were not committed: the next attempt may be split differently."""
     for name, block in list(log.names.found_in(log.folder)):
         if block not in done:
             log.folder.remove(name)
 
 
 def check_unused(log: CommitLog, others: Sequence[str] = ()) -> None:
-    """`OutputChanged` if a file is there that would be taken for a part of the output, such as ``others``."""
+    """Raise `OutputChanged` if files have names of an output, or if there are ``others``."""
     found = [*(name for name, _ in log.names.found_in(log.folder)), *others] if log.names.extension else [*others]
     if found:
         raise _taken(log, found)
@@ -156,9 +156,9 @@ def _taken(log: CommitLog, found: Sequence[str]) -> OutputChanged:
 
 
 def clear(log: CommitLog) -> None:
-    """Remove what an earlier run has written, and nothing else: first that it did, at last what it was.
+    """Remove what an earlier run has written, and nothing else: commits first, run.json last.
 
-    `OutputChanged` before anything is removed if files of someone else have names that the next run would write.
+    Raise `OutputChanged` before anything is removed if files of others have names that the next run would write.
     """
     check_clear(log)
     folder = log.folder
@@ -187,7 +187,7 @@ def check_clear(log: CommitLog) -> None:
 
 
 def _names_of(log: CommitLog, phase: int = 0) -> tuple[OutputNames, str]:
-    """The names that the run of a log gave to its files, and its mark; by the run that starts over if it is damaged."""
+    """Return the names of files of the logged run, and its mark; if run.json is damaged, those of this run."""
     try:
         run = log.run_json() or {}
         output = run["output"]
@@ -200,10 +200,10 @@ def _clear_phases(log: CommitLog) -> None:
     folder = log.folder
     phases = list(takewhile(folder.exists, (f"{PHASES}/{n}" for n in count(1))))
     stamps = {}
-    for n, phase in enumerate(phases, 1):  # the records are of use to who reads this
+    for n, phase in enumerate(phases, 1):  # records can be read without it
         stamps[n] = _noted(log, f"{phase}/{DECIDED}")
         folder.remove(f"{phase}/{DECIDED}")
-    for n in range(len(phases), 0, -1):  # the last first: they are counted from the first on
+    for n in range(len(phases), 0, -1):  # the last first: they are found by counting from the first
         names, mark = _names_of(CommitLog(folder.sub(phases[n - 1]), log.names), n)
         for name, _ in list(names.found_in(folder)):
             folder.remove(name)
@@ -218,7 +218,7 @@ def _clear_phases(log: CommitLog) -> None:
 
 
 def _noted(log: CommitLog, decided: str) -> set[str]:
-    """The names of records that a phase has noted, as far as that can be read."""
+    """Return the records that the decision of a phase lists, if it can be read."""
     try:
         return {name for name, *_ in fast_json.loads(log.folder.read(decided))["records"]}
     except (FileNotFoundError, fast_json.JSONDecodeError, KeyError, TypeError, ValueError):

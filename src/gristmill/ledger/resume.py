@@ -1,4 +1,4 @@
-"""How a run treats an output that is there already."""
+"""How a run treats an output that exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gristmill.errors import PlanError
 
 @dataclass(frozen=True, slots=True)
 class ResumeOptions:
-    """The options of `Pipeline.run` that say how it resumes."""
+    """The options of `Pipeline.run` for resuming."""
 
     fresh: bool = False
     """Remove the output of earlier runs and start over."""

@@ -1,4 +1,4 @@
-"""The account of a run as it grows, in the driver."""
+"""The account of a run in the driver."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ MOST_CHANGED = 100
 
 
 class RunLedger:
-    """Adds up what workers report by block, and commits a block when all that became of it has ended.
+    """Adds up the reports of workers by block, and commits a block when all of its tasks have ended.
 
-    A task of a block `begin`s when it exists and `end`s when nothing more can come of it. A block with tasks that were
-    cancelled is not committed, and one with failed documents only if failures are ignored.
+    Each task `begin`s and `end`s. A block with cancelled tasks is not committed, a block with failed documents only if
+    failures are ignored.
     """
 
     def __init__(self, log: CommitLog | None = None) -> None:
         self.log = log
         self.ignore_failures = False
         self.files: dict[str, FileAccount] = {}
-        """By source file; files that are read in one block together are one."""
+        """By source file; files that share a block are one."""
         self._whole = Entry()
         self.blocks: set[int] = set()
-        """Those that are done."""
+        """Done blocks."""
         self.resumed = 0
-        """Blocks that an earlier run has done."""
+        """Blocks that earlier runs have done."""
         self.sizes: Sequence[int] = ()
-        """The bytes of each block of the input, by its number; empty where they are not known."""
+        """The bytes of each block of the input, by its number; empty if they are not known."""
         self.bytes_total = 0
         self.blocks_total = 0
         """Blocks of the input, those of earlier runs included."""
         self.bytes_done = 0
         self.bytes_resumed = 0
         self.problems: list[str] = []
-        """What does not add up, in words."""
+        """Descriptions of counts that do not add up."""
         self.changed_inputs: list[str] = []
-        """Input files that were not what was planned when they were read, in words; the first ones."""
+        """Descriptions of the first input files that changed between planning and reading."""
         self.under_way: dict[int, UnderWay] = {}
-        """By worker, what it told of the unit that it runs: for views, not for the log."""
+        """By worker, the progress of its unit: for views, not for the log."""
         self._open: dict[int, Entry] = {}
         self._live: Counter[int] = Counter()
         self._spoilt: set[int] = set()
         self._partly: dict[int, str] = {}
-        """Blocks of which a task was given up after a part of it had gone on, and why."""
+        """Blocks with a task that failed after a part of it was passed on, and why."""
 
     def resume(self, block: int, entry: Entry) -> None:
-        """A block that an earlier run has committed."""
+        """Count a block that an earlier run has committed."""
         self.resumed += block not in self.blocks
         self._count(block, entry)
         self.bytes_resumed = self.bytes_done
 
     @property
     def undone(self) -> int:
-        """Blocks that were begun and could not be done."""
+        """Blocks that were begun and not done."""
         return len(self._spoilt | set(self._live))
 
     def begin(self, label: str) -> None:
@@ -71,21 +71,21 @@ class RunLedger:
             self._open.setdefault(block, Entry()).add(Entry.of_plain(plain))
 
     def unread(self, label: str, files: list[str]) -> None:
-        """A block could not be read at all: it stands for one record of each of its files."""
+        """Count a block that could not be read at all: one record of each of its files."""
         self._open.setdefault(block_of(label), Entry()).read.update(files)
 
     def spoil(self, label: str) -> None:
-        """It is not known what became of a block: it is not done."""
+        """Mark a block as not done: its outcome is unknown."""
         self._spoilt.add(block_of(label))
 
     def input_changed(self, label: str, change: str) -> None:
-        """A block could not be read because its file changed. It is not done, even if failures are ignored."""
+        """Mark a block whose file changed as not done, even if failures are ignored."""
         self.spoil(label)
         if change not in self.changed_inputs and len(self.changed_inputs) < MOST_CHANGED:
             self.changed_inputs.append(change)
 
     def fail(self, label: str, reason: str, documents: int, partly: bool = False) -> None:
-        """Documents of a block were given up; ``partly`` if some of them have gone on all the same."""
+        """Count documents of a block that failed; ``partly`` if some of them were passed on."""
         block = block_of(label)
         entry = self._open.setdefault(block, Entry())
         entry.failed += max(1, documents)
@@ -97,7 +97,7 @@ class RunLedger:
             self._spoilt.add(block)
 
     def wrote(self, label: str, file: Written) -> None:
-        """Note a file that the driver wrote for a block."""
+        """Add a file that the driver wrote for a block."""
         self._open.setdefault(block_of(label), Entry()).add_file(file)
 
     def end(self, label: str, cancelled: bool) -> None:
@@ -120,7 +120,7 @@ class RunLedger:
 
     def _count(self, block: int, entry: Entry) -> None:
         if block in self.blocks:
-            return  # committed twice by two runs at the same time: to the same bytes
+            return  # committed by two runs at the same time, with the same bytes
         self.blocks.add(block)
         self.bytes_done += self._size(block)
         if words := entry.imbalance():
@@ -129,7 +129,7 @@ class RunLedger:
         self.files.setdefault(_name(entry), FileAccount()).add(entry)
 
     def so_far(self) -> tuple[int, int, int]:
-        """Documents that were read and kept, and bytes of the input, blocks that are not done included."""
+        """Return documents read and kept, and bytes of the input, including unfinished blocks."""
         open_, under_way = self._open.items(), self.under_way.values()
         read = self._whole.documents + sum(entry.documents for _, entry in open_) + sum(x.read for x in under_way)
         kept = self._whole.kept + sum(entry.kept for _, entry in open_) + sum(x.kept for x in under_way)
@@ -140,8 +140,8 @@ class RunLedger:
     def _size(self, block: int) -> int:
         return self.sizes[block] if block < len(self.sizes) else 0
 
-    def behind(self, first: RunLedger) -> RunLedger:
-        """The account of a run in two parts, of which this is the second: all that the first has kept came here."""
+    def after(self, first: RunLedger) -> RunLedger:
+        """Return the account of two phases, of which this is the second: it read what the first kept."""
         both = RunLedger(self.log)
         both._whole.add(first._whole)
         both._whole.kept = 0
@@ -158,7 +158,7 @@ class RunLedger:
 
     @classmethod
     def of_plain(cls, plain: dict[str, Any]) -> RunLedger:
-        """What `plain` gave."""
+        """Return the ledger of plain values."""
         ledger = cls()
         ledger.blocks = set(range(plain["blocks"]))
         ledger._whole = Entry.of_plain({**plain["total"], "files": []})
@@ -169,7 +169,7 @@ class RunLedger:
         return self._whole
 
     def plain(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return plain values."""
         whole = self._whole.plain()
         del whole["files"]
         files = {name: account.plain() for name, account in sorted(self.files.items())}
@@ -178,7 +178,7 @@ class RunLedger:
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """How far a worker is with a unit that it has not reported yet."""
+    """The progress of a unit that a worker has not reported yet."""
 
     block: int
     read: int
@@ -189,7 +189,7 @@ class UnderWay:
 
 @dataclass(slots=True)
 class FileAccount:
-    """What became of the documents of a source file, in numbers only: there may be millions of files."""
+    """Counts of the documents of a source file: small, as there may be millions of files."""
 
     read: int = 0
     made: int = 0
@@ -207,7 +207,7 @@ class FileAccount:
         self.errored += entry.errored.total()
 
     def join(self, other: FileAccount, is_read: bool) -> None:
-        """Add what another part of the run says of the same file; ``is_read`` if what that has read counts."""
+        """Add the counts of another phase; ``is_read`` if its read documents count."""
         for f in fields(self):
             if is_read or f.name != "read":
                 setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))

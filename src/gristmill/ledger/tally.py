@@ -1,4 +1,4 @@
-"""Counting, in a worker, what each stage does to documents."""
+"""The accounts of stages, counted in a worker."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ class LostIdentity(Exception):
 
 @dataclass
 class Before:
-    """The documents that a stage is given: the task may be changed in place, its table cannot."""
+    """The input of a stage. A stage may change the task in place, but not its table."""
 
     label: str
     is_accounted: bool
-    """Whether the task holds documents that are accounted for."""
+    """Whether the task holds documents with ids."""
     table: pa.Table | None
-    """None if they are not, or need not be looked at."""
+    """None if it does not, or if the stage accounts for documents itself."""
 
 
 class Tally:
-    """The account of the stages of one step since it was last taken."""
+    """The account of the stages of one step since the last `take`."""
 
     def __init__(self, is_last_step: bool) -> None:
         self._is_last_step = is_last_step
         self._entries: dict[int, Entry] = {}
 
     def take(self) -> dict[int, dict[str, Any]]:
-        """The entries by block, as plain values."""
+        """Return the entries by block as plain values, and start again."""
         taken = {block: {**entry.plain(), "bytes": entry.bytes} for block, entry in self._entries.items()}
         self._entries = {}
         return taken
 
     def so_far(self) -> tuple[int, int]:
-        """Documents that were read and kept since the account was last taken."""
+        """Return the documents read and kept since the last `take`."""
         entries = self._entries.values()
         return sum(entry.documents for entry in entries), sum(entry.kept for entry in entries)
 
@@ -59,7 +59,7 @@ class Tally:
 
     @staticmethod
     def before(task: Task[Any], is_compared: bool = True) -> Before:
-        """``is_compared`` says whether the stage's own account of its documents is not enough."""
+        """Remember the input of a stage; ``is_compared`` if its output is compared with it."""
         is_accounted = isinstance(task, DocumentBatch) and task.has_ids
         return Before(task.task_id, is_accounted, task.data if is_accounted and is_compared else None)
 
@@ -71,7 +71,7 @@ class Tally:
 
 
 class StageTally:
-    """One call of one stage: `result` for each task that it gave, in order, then `end`."""
+    """The account of one call of a stage: `result` for each task that it returned, in order, then `end`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class StageTally:
         self._excluded = excluded
 
     def result(self, task: Task[Any]) -> None:
-        """A task that the stage gave."""
+        """Count a task that the stage returned."""
         account = task.take_account() or Account()
         if isinstance(task, DocumentBatch):
             if self._before.is_accounted and not task.has_ids:
@@ -101,12 +101,12 @@ class StageTally:
             if self._is_last:
                 self._entry.kept += task.num_items
         self._note(account)
-        self._given(task, account)
+        self._count(task, account)
 
     def end(self) -> None:
-        """The stage has given all."""
+        """Count what is known only after the last task."""
 
-    def _given(self, task: Task[Any], account: Account) -> None:
+    def _count(self, task: Task[Any], account: Account) -> None:
         raise NotImplementedError
 
     @property
@@ -137,9 +137,9 @@ class StageTally:
 
 
 class _OwnAccount(StageTally):
-    """Of a stage that says itself what becomes of every document."""
+    """For stages that account for every document themselves."""
 
-    def _given(self, task: Task[Any], account: Account) -> None:
+    def _count(self, task: Task[Any], account: Account) -> None:
         entry = self._entry
         entry.made += account.made
         entry.merged += account.merged
@@ -148,23 +148,23 @@ class _OwnAccount(StageTally):
 
 
 class _Compared(StageTally):
-    """Of any other stage: what it does not say is found by comparing ids before and after."""
+    """For other stages: ids before and after are compared."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._found: Counter[str] = Counter()
-        self._said: Counter[str] = Counter()
+        self._returned: Counter[str] = Counter()
+        self._reported: Counter[str] = Counter()
         self._merged = 0
         self._left = False
-        """Whether documents have become something else: a file, images."""
+        """Whether documents became tasks of another kind: files, images."""
 
-    def _given(self, task: Task[Any], account: Account) -> None:
+    def _count(self, task: Task[Any], account: Account) -> None:
         self._merged += account.merged
         for dropped in account.dropped:
-            self._said.update(dropped.rows.column(ID).to_pylist())
+            self._reported.update(dropped.rows.column(ID).to_pylist())
         if isinstance(task, DocumentBatch):
-            _name_made(task, f"{self._before.label}/{self._stage.name}/{self._found.total()}")
-            self._found.update(task.data.column(ID).to_pylist())
+            _name_made(task, f"{self._before.label}/{self._stage.name}/{self._returned.total()}")
+            self._returned.update(task.data.column(ID).to_pylist())
         else:
             self._left = True
 
@@ -173,13 +173,13 @@ class _Compared(StageTally):
         assert table is not None
         given = table.column(ID).to_pylist()
         there = Counter(given)
-        gone = there - self._found - self._said
+        gone = there - self._returned - self._reported
         if self._left:
             self._entry.kept += gone.total()
             return
         merged = min(self._merged, gone.total())
         self._entry.merged += merged
-        self._entry.made += (self._found + self._said - there).total()
+        self._entry.made += (self._returned + self._reported - there).total()
         lost = _rows_of(table, given, gone).slice(merged)
         if lost.num_rows:
             self._drop(Dropped(lost, [UNSPECIFIED] * lost.num_rows))
@@ -198,7 +198,7 @@ def _rows_of(table: pa.Table, given: list[Any], wanted: Counter[Any]) -> pa.Tabl
 
 
 def _name_made(task: DocumentBatch, prefix: str) -> None:
-    """Give an id to documents that a stage made without one."""
+    """Give ids to documents that a stage made without one."""
     from gristmill.tasks.arrow import string_array
 
     column = task.data.column(ID)

@@ -30,7 +30,7 @@ class Columns:
     def of_table(cls, names: Iterable[str], source: str) -> Columns:
         return cls(dict.fromkeys(names, source), open=False, named_by=source)
 
-    def behind(self, stage: ProcessingStage[Any, Any], label: str) -> Columns:
+    def after(self, stage: ProcessingStage[Any, Any], label: str) -> Columns:
         """What they are when ``stage`` has run."""
         if not stage.declares_outputs():
             return Columns(self.made_by, open=True, named_by=self.named_by)

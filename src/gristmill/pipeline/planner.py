@@ -154,7 +154,7 @@ def _check_columns(stages: list[Stage], source: PipelineInput) -> None:
         if missing:
             raise PlanError(_missing_words(label(number, stage), missing, columns))
         column_names(number, stage, "outputs")
-        columns = columns.behind(stage, label(number, stage))
+        columns = columns.after(stage, label(number, stage))
 
 
 def column_names(number: int, stage: Stage, side: str) -> list[str]:

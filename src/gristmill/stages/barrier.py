@@ -85,7 +85,8 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     key_columns: Sequence[str] = ("text",)
     """What it looks at in documents."""
     indifferent = ("memory_limit", "device", "bands_per_iteration")
-    memory_limit: int | None = None
+    memory_limit: int | str | None = None
+    """For the work between the phases: bytes, or a text as in "4GB". None: what the executor may use."""
     stays: Sequence[str] = ()
     """Files in its folder that stay when the run has ended: `after_barrier` needs them to make a lost part again."""
     device: str | None = None

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.errors import PlanError
+from gristmill.pipeline import Pipeline, RunResult
 from gristmill.secrets import without_query
-from gristmill.stages.barrier import BarrierStage
+from gristmill.stages.deduplication.exact import ExactDeduplication
+from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
+from gristmill.stages.deduplication.identified import Identified
 from gristmill.stages.text.io.listing import list_files
 from gristmill.stages.text.io.reader import JsonlReader, ParquetReader
 from gristmill.stages.text.io.writer import JsonlWriter, ParquetWriter
 
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
-    from gristmill.pipeline import RunResult
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 FORMATS = ("jsonl", "parquet")
@@ -41,52 +43,47 @@ class DeduplicationResult:
 
 
 class DeduplicationWorkflow:
-    """Reads files, finds duplicates in them and, if that is wanted, writes the documents without them."""
+    """Reads files, finds duplicates in them and, unless ``perform_removal`` is False, writes the others.
+
+    A workflow is a dataclass: its fields are those below, those of its stage, and their order is that of arguments.
+    """
 
     name = "deduplication"
+    stage_class: ClassVar[type[FuzzyDeduplication] | type[ExactDeduplication]]
 
-    def __init__(
-        self,
-        input_path: Paths,
-        output_path: str | os.PathLike[str],
-        text_field: str,
-        input_filetype: str | None,
-        output_filetype: str | None,
-        input_blocksize: int | str | None,
-        perform_removal: bool,
-        read_kwargs: dict[str, Any] | None,
-        write_kwargs: dict[str, Any] | None,
-        memory_limit: int | str | None,
-    ) -> None:
-        for name, given in (("input_filetype", input_filetype), ("output_filetype", output_filetype)):
+    input_path: Paths
+    output_path: str | os.PathLike[str]
+    text_field: str
+    input_blocksize: int | str | None
+    """How much is read at a time."""
+    input_filetype: str | None
+    output_filetype: str | None
+    perform_removal: bool
+    memory_limit: int | str | None
+    read_kwargs: dict[str, Any] | None
+    write_kwargs: dict[str, Any] | None
+
+    def __post_init__(self) -> None:
+        for name, given in (("input_filetype", self.input_filetype), ("output_filetype", self.output_filetype)):
             if given is not None and given not in FORMATS:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, FORMATS))}, not {given!r}.")
-        if type(text_field) is not str:
-            raise ValueError(f"text_field must be the name of a field, not {text_field!r}.")
-        if type(perform_removal) is not bool:
-            raise ValueError(f"perform_removal must be True or False, not {perform_removal!r}.")
-        self.input_path = input_path
-        self.output_path = os.fspath(output_path)
-        self.text_field = text_field
-        self.input_filetype = input_filetype
-        self.output_filetype = output_filetype
-        self.input_blocksize = input_blocksize
-        self.perform_removal = perform_removal
-        self.read_kwargs = dict(read_kwargs or {})
-        self.write_kwargs = dict(write_kwargs or {})
-        self.memory_limit = memory_limit
+        if type(self.text_field) is not str:
+            raise ValueError(f"text_field must be the name of a field, not {self.text_field!r}.")
+        if type(self.perform_removal) is not bool:
+            raise ValueError(f"perform_removal must be True or False, not {self.perform_removal!r}.")
+        self._output = os.fspath(self.output_path)
+        arguments = {field.name: getattr(self, field.name) for field in fields(self.stage_class)}
+        self._stage = self.stage_class(**arguments)
 
-    def stage(self) -> BarrierStage:
-        """The stage that finds and removes."""
-        raise NotImplementedError
+    def stage(self) -> FuzzyDeduplication | ExactDeduplication:
+        """Return the stage that finds and removes duplicates."""
+        return self._stage
 
     def run(self, executor: Executor | None = None, *, fresh: bool = False) -> DeduplicationResult:
-        """Do it. A run that was stopped goes on where it was; ``fresh`` starts over.
+        """Run to the end. A run that was stopped resumes; ``fresh`` starts over.
 
         ``executor`` None runs on this machine, within ``memory_limit``.
         """
-        from gristmill.pipeline import Pipeline
-
         kind = self.input_filetype or self._kind()
         pipeline = Pipeline(self.name, stages=[self._reader(kind), self.stage(), self._writer(kind)])
         if executor is None:
@@ -99,14 +96,14 @@ class DeduplicationWorkflow:
         return DeduplicationResult(
             documents=whole.documents - whole.errored.total(),
             duplicates=gone,
-            records=f"{self.output_path.rstrip('/')}/duplicates",
-            output=self.output_path if self.perform_removal else None,
+            records=f"{self._output.rstrip('/')}/duplicates",
+            output=self._output if self.perform_removal else None,
             run=result,
         )
 
     def _kind(self) -> str:
         ends = {"jsonl": JsonlReader.extensions, "parquet": ParquetReader.extensions}
-        storage = dict(self.read_kwargs.get("storage_options") or {})
+        storage = dict((self.read_kwargs or {}).get("storage_options") or {})
         files = list_files(self.input_path, (*ends["jsonl"], *ends["parquet"]), storage)
         found = {
             kind: sum(without_query(file.path).lower().endswith(end) for file in files) for kind, end in ends.items()
@@ -126,9 +123,7 @@ class DeduplicationWorkflow:
 
     def _writer(self, kind: str) -> Any:
         if not self.perform_removal:
-            from gristmill.stages.deduplication.identified import Identified
-
-            return Identified(self.output_path, self.write_kwargs)
+            return Identified(self._output, self.write_kwargs)
         cls = JsonlWriter if (self.output_filetype or kind) == "jsonl" else ParquetWriter
-        # what is removed is in the records: who wants a copy of it as well makes a pipeline
-        return cls(self.output_path, excluded=False, write_kwargs=self.write_kwargs)
+        # removed documents are in the records; a pipeline with a writer can copy them to excluded/ as well
+        return cls(self._output, excluded=False, write_kwargs=self.write_kwargs)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
-from gristmill.stages.deduplication.exact.stage import ExactDeduplication
+from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.deduplication.policy import FIRST
 from gristmill.workflows.deduplication import DeduplicationWorkflow, Paths
 
 
+@dataclass(eq=False, repr=False)
 class ExactDeduplicationWorkflow(DeduplicationWorkflow):
     """Finds documents with equal texts in JSONL or Parquet files, and removes them.
 
@@ -21,37 +23,19 @@ class ExactDeduplicationWorkflow(DeduplicationWorkflow):
     """
 
     name = "exact_deduplication"
+    stage_class = ExactDeduplication
 
-    def __init__(
-        self,
-        input_path: Paths,
-        output_path: str | os.PathLike[str],
-        text_field: str = "text",
-        input_blocksize: int | str | None = None,
-        input_filetype: str | None = None,
-        output_filetype: str | None = None,
-        perform_removal: bool = True,
-        survivor: str = FIRST,
-        score_field: str | None = None,
-        memory_limit: int | str | None = None,
-        device: str | None = None,
-        id_field: str | None = None,
-        read_kwargs: dict[str, Any] | None = None,
-        write_kwargs: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__(
-            input_path,
-            output_path,
-            text_field,
-            input_filetype,
-            output_filetype,
-            input_blocksize,
-            perform_removal,
-            read_kwargs,
-            write_kwargs,
-            memory_limit,
-        )
-        self._stage = ExactDeduplication(text_field, survivor, score_field, memory_limit, device, id_field)
-
-    def stage(self) -> ExactDeduplication:
-        return self._stage
+    input_path: Paths
+    output_path: str | os.PathLike[str]
+    text_field: str = "text"
+    input_blocksize: int | str | None = None
+    input_filetype: str | None = None
+    output_filetype: str | None = None
+    perform_removal: bool = True
+    survivor: str = FIRST
+    score_field: str | None = None
+    memory_limit: int | str | None = None
+    device: str | None = None
+    id_field: str | None = None
+    read_kwargs: dict[str, Any] | None = None
+    write_kwargs: dict[str, Any] | None = None

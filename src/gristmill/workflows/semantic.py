@@ -6,6 +6,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gristmill.secrets import public_url
@@ -64,6 +65,7 @@ DECISIVE = (
 """Arguments that results depend on: on the last by the size of a sample."""
 
 
+@dataclass(eq=False, repr=False)
 class SemanticDeduplicationWorkflow:
     """Finds documents that mean the same: k-means over their embeddings, then similarities inside each cluster.
 
@@ -85,72 +87,45 @@ class SemanticDeduplicationWorkflow:
     GPU if there is one and torch is installed, else the CPUs, for which NumPy is enough.
     """
 
-    def __init__(
-        self,
-        input_path: Paths,
-        output_path: str | os.PathLike[str],
-        n_clusters: int,
-        cache_path: str | os.PathLike[str] | None = None,
-        id_field: str | None = "id",
-        embedding_field: str = "embeddings",
-        embedding_dim: int | None = None,
-        metadata_fields: Sequence[str] | None = None,
-        input_filetype: str = "parquet",
-        blocksize: int | str | None = None,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        random_state: int = 42,
-        init: str = "k-means++",
-        fit_data_fraction: float | None = None,
-        distance_metric: str = "cosine",
-        which_to_keep: str = "hard",
-        score_field: str | None = None,
-        text_field: str = "text",
-        pairwise_batch_size: int = 1024,
-        eps: float | None = None,
-        perform_removal: bool = False,
-        memory_limit: int | str | None = None,
-        device: str | None = None,
-        kmeans_resources: Resources | None = None,
-        pairwise_resources: Resources | None = None,
-        read_kwargs: dict[str, Any] | None = None,
-        write_kwargs: dict[str, Any] | None = None,
-        keep_cache: bool = False,
-        verbose: bool = True,
-    ) -> None:
-        self.input_path = input_path
-        self.output_path = os.fspath(output_path)
-        self.n_clusters = n_clusters
-        self.id_field = id_field
-        self.embedding_field = embedding_field
-        self.embedding_dim = embedding_dim
-        self.metadata_fields = list(metadata_fields or ())
-        self.input_filetype = input_filetype
-        self.blocksize = blocksize
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.init = init
-        self.fit_data_fraction = fit_data_fraction
-        self.distance_metric = distance_metric
-        self.which_to_keep = which_to_keep
-        self.score_field = score_field
-        self.text_field = text_field
-        self.pairwise_batch_size = pairwise_batch_size
-        self.eps = eps
-        self.perform_removal = perform_removal
-        self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
-        self.device = device
-        self.kmeans_resources = kmeans_resources
-        self.pairwise_resources = pairwise_resources
-        self.read_kwargs = dict(read_kwargs or {})
-        self.write_kwargs = dict(write_kwargs or {})
-        self.keep_cache = keep_cache
-        self.verbose = verbose
-        self.storage_options = dict(self.write_kwargs.get("storage_options") or {})
+    input_path: Paths
+    output_path: str | os.PathLike[str]
+    n_clusters: int
+    cache_path: str | os.PathLike[str] | None = None
+    id_field: str | None = "id"
+    embedding_field: str = "embeddings"
+    embedding_dim: int | None = None
+    metadata_fields: Sequence[str] | None = None
+    input_filetype: str = "parquet"
+    blocksize: int | str | None = None
+    max_iter: int = 300
+    tol: float = 1e-4
+    random_state: int = 42
+    init: str = "k-means++"
+    fit_data_fraction: float | None = None
+    distance_metric: str = "cosine"
+    which_to_keep: str = "hard"
+    score_field: str | None = None
+    text_field: str = "text"
+    pairwise_batch_size: int = 1024
+    eps: float | None = None
+    perform_removal: bool = False
+    memory_limit: int | str | None = None
+    device: str | None = None
+    kmeans_resources: Resources | None = None
+    pairwise_resources: Resources | None = None
+    read_kwargs: dict[str, Any] | None = None
+    write_kwargs: dict[str, Any] | None = None
+    keep_cache: bool = False
+    verbose: bool = True
+
+    def __post_init__(self) -> None:
+        self.memory_limit = None if self.memory_limit is None else parse_size(self.memory_limit)
+        self.metadata_fields = list(self.metadata_fields or ())
+        self.write_kwargs = dict(self.write_kwargs or {})
+        self.storage_options: dict[str, Any] = dict(self.write_kwargs.get("storage_options") or {})
         self.output = Folder(self.output_path, self.storage_options)
-        cache = os.fspath(cache_path) if cache_path is not None else self.output_path
-        self.cache_path = posixpath.join(_local(cache), "kmeans_results")
+        cache = self.output_path if self.cache_path is None else self.cache_path
+        self.store_path = posixpath.join(_local(os.fspath(cache)), "kmeans_results")
         for problem in self._problems():
             raise ValueError(f"SemanticDeduplicationWorkflow: {problem}.")
 
@@ -180,7 +155,7 @@ class SemanticDeduplicationWorkflow:
             yield f"fit_data_fraction must be above 0 and at most 1, not {self.fit_data_fraction!r}"
         if self.embedding_dim is not None and not 1 <= self.embedding_dim <= MAX_DIM:
             yield f"embedding_dim must be between 1 and {MAX_DIM}, not {self.embedding_dim!r}"
-        if not set(self.metadata_fields).isdisjoint({"id", SOURCE}):
+        if not set(self.metadata_fields or ()).isdisjoint({"id", SOURCE}):
             yield f"metadata_fields may not hold 'id' and {SOURCE!r}: records have columns of these names"
 
     def run(self, executor: Executor | None = None, *, fresh: bool = False) -> SemanticDeduplicationResult:
@@ -197,7 +172,7 @@ class SemanticDeduplicationWorkflow:
         """The arguments that results depend on, and the output."""
         values = {name: getattr(self, name) for name in DECISIVE}
         output = public_url(self.output.full_path())
-        return values | {"output_path": output, "write_kwargs": public(self.write_kwargs)}
+        return values | {"output_path": output, "write_kwargs": public(self.write_kwargs or {})}
 
     def own_files(self) -> Iterator[str]:
         """What a run has written to the output, by name."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import InputChanged, PipelineFailed, PlanError
 from gristmill.lazy import np
+from gristmill.logs import logger
+from gristmill.sizes import parse_size
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.semantic.arithmetic import has_torch
 from gristmill.stages.deduplication.semantic.cluster import (
@@ -56,15 +57,15 @@ class SemanticRun:
         from gristmill.backends.local.executor import LocalExecutor
 
         self.flow = flow
-        self.store = EmbeddingStore(flow.cache_path)
+        self.store = EmbeddingStore(flow.store_path)
         self.executor = executor if executor is not None else LocalExecutor()
         config = getattr(self.executor, "config", None)
         cpus: float | None = getattr(config, "cpus", None)
         self.fit_cpus = max(1.0, float(int(cpus or 1)))
         """All of them where it is known how many there are: nothing else runs beside it."""
-        limit = flow.memory_limit or machine.memory_bytes() // 2
-        self.fit_room = limit // 2
-        self.pair_room = limit // 2 // max(1, int(cpus or machine.cpu_count()))
+        limit = parse_size(flow.memory_limit) if flow.memory_limit else machine.memory_bytes() // 2
+        self.fit_memory = limit // 2
+        self.pair_memory = limit // 2 // max(1, int(cpus or machine.cpu_count()))
         self.on_gpu = flow.device == "cuda" or (flow.device is None and bool(machine.gpus()) and has_torch())
         self.device = "cuda" if self.on_gpu else "cpu"
         self.seconds: dict[str, float] = {}
@@ -183,7 +184,7 @@ class SemanticRun:
 
     def _say(self, line: str) -> None:
         if self.flow.verbose:
-            print(f"gristmill: {line}", file=sys.stderr, flush=True)
+            logger.info(line)
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -216,7 +217,7 @@ class SemanticRun:
             flow.embedding_field,
             dim,
             flow.id_field,
-            flow.metadata_fields,
+            flow.metadata_fields or (),
             flow.which_to_keep,
             flow.score_field,
             flow.text_field,
@@ -245,7 +246,7 @@ class SemanticRun:
         stage = KMeansStage(
             self.store.path,
             flow.n_clusters,
-            self.fit_room,
+            self.fit_memory,
             flow.fit_data_fraction,
             flow.max_iter,
             flow.tol,
@@ -279,7 +280,7 @@ class SemanticRun:
         pairwise = PairwiseStage(
             self.store.path,
             flow.place("pairwise_results"),
-            self.pair_room,
+            self.pair_memory,
             flow.which_to_keep,
             flow.pairwise_batch_size,
             self.device,

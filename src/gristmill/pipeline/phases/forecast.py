@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.metrics.format import size
 from gristmill.pipeline.planner import has_barrier
+from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierStage, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.reader.base import FileReader
@@ -49,12 +50,13 @@ def forecast(
     return lines
 
 
-def limits_of(executor: Executor, told: int | None) -> tuple[int, int]:
+def limits_of(executor: Executor, memory_limit: int | str | None) -> tuple[int, int]:
     """Bytes of memory and the number of workers that there are for work between phases."""
     from gristmill.backends.engine import machine
 
     config = getattr(executor, "config", None)
-    memory = told or getattr(config, "memory_limit_bytes", None) or machine.memory_bytes() * 9 // 10
+    given = None if memory_limit is None else parse_size(memory_limit)
+    memory = given or getattr(config, "memory_limit_bytes", None) or machine.memory_bytes() * 9 // 10
     cpus = getattr(config, "cpus", None) or getattr(config, "num_cpus", None) or machine.cpu_count()
     return memory, max(1, int(cpus))
 

@@ -21,7 +21,7 @@ def together(
     last = records[-1]
     whole = last.ledger
     if ledger is not None and whole is not None:
-        whole = whole.behind(ledger)
+        whole = whole.after(ledger)
     before = sum(record.wall_s for record in records[:-1])
     return replace(
         last,

@@ -348,7 +348,7 @@ class PhasedRun:
             self._account(ledger)
 
     def _account(self, ledger: RunLedger) -> None:
-        self.ledger = ledger if self.ledger is None else ledger.behind(self.ledger)
+        self.ledger = ledger if self.ledger is None else ledger.after(self.ledger)
 
     def part(self) -> PhaseOptions:
         """How the next piece treats what earlier runs have left of it."""

@@ -1,4 +1,4 @@
-"""Texts of a reference that are like other texts: candidates by the bands of sketches, checked by their shingles."""
+"""Reference texts that are like other texts: candidates by bands of sketches, compared by their shingles."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 TEXTS_AT_ONCE = 1024
 """Texts whose sketches and candidates are in memory together."""
 PAIRS_AT_ONCE = 1 << 16
-"""Candidates that are compared together: their shingles are in memory."""
+"""Candidates that are compared at a time: their shingles are in memory."""
 MOST_CANDIDATES = 4096
-"""How many candidates a text has, those of each band by themselves."""
+"""Candidates of a text at most, counted by band."""
 COMPARED_FIRST, COMPARED = 64, 1024
-"""How many candidates of a text are compared: more than the first only if none of those is similar enough."""
+"""Compared candidates of a text: more than the first only if none of those is similar enough."""
 
 
 @dataclass(frozen=True)
 class SimilarTexts:
-    """Texts, and for each band their values in it, sorted, with the texts that have them.
+    """Texts, and for each band its sorted values with their texts.
 
     Texts with one value in a band are sorted by the next band. The hash of the whole text is a band as well.
     """
@@ -45,11 +45,11 @@ class SimilarTexts:
         return cls(sketcher, texts, bands[0].copy(), small, known, after, order)
 
     def find(self, texts: Texts, threshold: float, contained: bool = False) -> tuple[Array, Array, Array]:
-        """The texts that one of these is as similar to as ``threshold``, the most similar one, and how similar it is.
+        """Return which texts are like one of these by ``threshold`` or more, the most similar one, and the similarity.
 
-        Similar is the Jaccard similarity of the sets of shingles, or, if ``contained``, the share of this text's
-        shingles that the other has. Of equally similar ones the first is given; where there are more candidates than
-        are compared, the most similar of those that are.
+        Similarity is Jaccard's index of the sets of shingles, or, if ``contained``, the share of this text's shingles
+        that the other has. Of equally similar texts the first is returned. If a text has more candidates than are
+        compared, the result is the most similar of the compared ones.
         """
         from gristmill.kernels.signatures import exact_hashes, first_equal
         from gristmill.kernels.texts import Texts
@@ -66,7 +66,7 @@ class SimilarTexts:
         return found, best[found], score[found]
 
     def _best(self, texts: Texts, threshold: float, contained: bool) -> tuple[Array, Array]:
-        """The most similar one for each text, -1 if none is similar enough, and how similar it is."""
+        """Return the most similar text of each, -1 if none is similar enough, and the similarity."""
         best, score = np.full(len(texts), -1, np.int64), np.zeros(len(texts))
         left, right, rank = self._candidates(texts, contained)
         for turn in (rank < COMPARED_FIRST, rank >= COMPARED_FIRST):
@@ -76,14 +76,14 @@ class SimilarTexts:
             for start in range(0, len(mine), PAIRS_AT_ONCE):
                 part = slice(start, start + PAIRS_AT_ONCE)
                 scores[part] = self._compared(texts, mine[part], theirs[part], contained)
-            # The best of each text comes last, the first of equal ones, and is what stays.
+            # The best of each text comes last (of equal ones the first) and overwrites the others.
             order = np.lexsort((-theirs, scores, mine))
             order = order[scores[order] >= threshold]
             best[mine[order]], score[mine[order]] = theirs[order], scores[order]
         return best, score
 
     def _candidates(self, texts: Texts, contained: bool) -> tuple[Array, Array, Array]:
-        """Pairs that share a band, each once, and which of the pairs of a text it is by how similar they seem."""
+        """Return pairs that share a band, each once, and their rank in the text by estimated similarity."""
         bands, following, small = _sketched(texts, self.sketcher)
         first, last = self._buckets(bands, following)
         before = np.cumsum((last - first).sum(axis=0))
@@ -105,7 +105,7 @@ class SimilarTexts:
         return left, right, rank
 
     def _buckets(self, bands: Array, following: Array) -> tuple[Array, Array]:
-        """For each band and text where its candidates begin and end in the order of the band.
+        """Return for each band and text where its candidates begin and end in the order of the band.
 
         If a text has too many, each of its bands has the same share, of those that have the next band in common first.
         """
@@ -122,7 +122,7 @@ class SimilarTexts:
         return first, np.minimum(last, first + most)
 
     def _pairs(self, first: Array, last: Array) -> tuple[Array, Array]:
-        """Pairs of a text and a candidate, in order, each once."""
+        """Return pairs of a text and a candidate, in order, each once."""
         count = max(len(self.texts), 1)
         times = (last - first).ravel()
         # 0, 1, ... for each bucket, as often as it has candidates
@@ -132,7 +132,7 @@ class SimilarTexts:
         return pairs // count, pairs % count
 
     def _likeness(self, texts: Texts, small: Array, left: Array, right: Array, contained: bool) -> Array:
-        """How similar pairs seem to be by their sketches."""
+        """Estimate the similarity of pairs by their sketches."""
         from gristmill.kernels.signatures import estimated_jaccard
 
         similarity = estimated_jaccard(small[left], self.small[right])
@@ -163,7 +163,7 @@ class SimilarTexts:
 
 
 def _sketched(texts: Texts, sketcher: Sketcher) -> tuple[Array, Array, Array]:
-    """The bands of texts, with their hashes as the first, the band that follows each, and `Sketch.small`."""
+    """Return the bands of texts, hashes of whole texts first; the next band of each; and `Sketch.small`."""
     from gristmill.kernels.signatures import exact_hashes
 
     sketch = sketcher.sketch(texts)

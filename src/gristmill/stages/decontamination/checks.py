@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a stage, in words."""
+"""Checks of the arguments of a stage."""
 
 from __future__ import annotations
 

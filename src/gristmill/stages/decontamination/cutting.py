@@ -1,25 +1,25 @@
-"""Documents without what they have in common with a reference."""
+"""Documents without the passages that they share with a reference."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 BETWEEN = "\n\n"
-"""What is put where something was cut out."""
+"""The text between pieces."""
 
 
 @dataclass(frozen=True)
 class Remainder:
-    """What is left of a document, and in how many pieces it was cut."""
+    """The rest of a document, and its number of pieces."""
 
     text: str
     pieces: int
 
 
 def remove_spans(text: str, spans: list[tuple[int, int]], window: int, min_piece: int) -> Remainder:
-    """``text`` without ``spans``, in characters, and ``window`` characters on each side of them.
+    """Return ``text`` without ``spans``, in characters, and ``window`` characters on each side of them.
 
-    What is left in pieces shorter than ``min_piece`` characters goes too. ``pieces`` counts those that stay.
+    Pieces shorter than ``min_piece`` characters are removed too.
     """
     left: list[str] = []
     at = 0
@@ -43,7 +43,7 @@ def _merged(spans: list[tuple[int, int]], window: int, length: int) -> list[tupl
 
 
 def in_characters(data: bytes, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans of bytes as spans of characters."""
+    """Convert spans of bytes to spans of characters."""
     edges = sorted({edge for span in spans for edge in span})
     chars: dict[int, int] = {}
     at = count = 0

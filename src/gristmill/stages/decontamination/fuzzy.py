@@ -25,6 +25,7 @@ MEASURES = ("jaccard", "containment")
 
 
 @register
+@dataclass(eq=False, repr=False)
 class FuzzyDecontamination(Decontamination):
     """Drops documents that are nearly the same as an entry of a reference, or flags them.
 
@@ -38,49 +39,38 @@ class FuzzyDecontamination(Decontamination):
     ``normalize`` is False. Whole documents are compared, or each of their paragraphs or lines
     (``pieces``), one of which is enough.
 
-    ``action`` "drop" gives the entry that is most similar as the reason, and how similar it is as the score; "flag"
-    puts them into ``flag_field`` and, if it is given, ``score_field``: null and 0 in documents that are like none.
+    With ``action`` "drop" the reason names the most similar entry, and the score is the similarity; "flag" writes them
+    to ``flag_field`` and, if given, ``score_field``: null and 0 in documents that are like no entry.
     """
 
     revision = 2
 
-    def __init__(
-        self,
-        reference_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-        reference_field: str | Sequence[str] = "text",
-        text_field: str = "text",
-        char_ngrams: int = 24,
-        num_bands: int = 20,
-        minhashes_per_band: int = 13,
-        jaccard_threshold: float = 0.8,
-        measure: Literal["jaccard", "containment"] = "jaccard",
-        pieces: Literal["document", "paragraph", "line"] = "document",
-        action: Literal["drop", "flag"] = "drop",
-        flag_field: str = "overlaps",
-        score_field: str | None = None,
-        min_chars: int = 40,
-        seed: int = 42,
-        normalize: bool = True,
-        reference_texts: Sequence[str] | None = None,
-        read_kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
-        source = ReferenceSource.of(self.name, reference_path, reference_texts, reference_field, read_kwargs)
-        super().__init__(source, text_field, action, flag_field, score_field)
-        check_whole(self.name, 1, char_ngrams=char_ngrams, num_bands=num_bands, minhashes_per_band=minhashes_per_band)
-        check_whole(self.name, 1, min_chars=min_chars)
-        check_share(self.name, jaccard_threshold=jaccard_threshold)
-        for name, value, known in (("measure", measure, MEASURES), ("pieces", pieces, PIECES)):
+    reference_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None
+    reference_field: str | Sequence[str] = "text"
+    text_field: str = "text"
+    char_ngrams: int = 24
+    num_bands: int = 20
+    minhashes_per_band: int = 13
+    jaccard_threshold: float = 0.8
+    measure: Literal["jaccard", "containment"] = "jaccard"
+    pieces: Literal["document", "paragraph", "line"] = "document"
+    action: Literal["drop", "flag"] = "drop"
+    flag_field: str = "overlaps"
+    score_field: str | None = None
+    min_chars: int = 40
+    seed: int = 42
+    normalize: bool = True
+    reference_texts: Sequence[str] | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least_one = ("char_ngrams", "num_bands", "minhashes_per_band", "min_chars")
+        check_whole(self.name, 1, **{name: getattr(self, name) for name in least_one})
+        check_share(self.name, jaccard_threshold=self.jaccard_threshold)
+        for name, value, known in (("measure", self.measure, MEASURES), ("pieces", self.pieces, PIECES)):
             if value not in known:
                 raise ValueError(f"{self.name}: {name} is one of {', '.join(map(repr, known))}, not {value!r}.")
-        self.char_ngrams = char_ngrams
-        self.num_bands = num_bands
-        self.minhashes_per_band = minhashes_per_band
-        self.jaccard_threshold = jaccard_threshold
-        self.measure = measure
-        self.pieces = pieces
-        self.min_chars = min_chars
-        self.seed = seed
-        self.normalize = normalize
 
     def load(self, files: tuple[File, ...]) -> tuple[Any, Sequence[str]]:
         from gristmill.kernels import folding, signatures
@@ -114,7 +104,7 @@ class FuzzyDecontamination(Decontamination):
         entry, score = np.full(len(texts), -1, np.int64), np.zeros(len(texts))
         left, right, scores = known.similar.find(parts, self.jaccard_threshold, self.measure == "containment")
         owners = known.entries[right]
-        # The best of each document comes last, the first entry of equal ones, and is what stays.
+        # The best of each document comes last (of equal ones the first) and overwrites the others.
         best = np.lexsort((-owners, scores, document[left]))
         entry[document[left][best]], score[document[left][best]] = owners[best], scores[best]
         return Matches(entry, score)
@@ -122,25 +112,25 @@ class FuzzyDecontamination(Decontamination):
 
 @dataclass(frozen=True)
 class _Known:
-    """The texts of a reference that are looked for, and the entries that they belong to."""
+    """The reference texts to look for, and their entries."""
 
     similar: SimilarTexts
     entries: np.ndarray[Any, Any]
     wanted: np.ndarray[Any, Any]
-    """The entries that are looked for, those too that are equal to others."""
+    """The entries to look for, including those equal to others."""
 
 
 @lru_cache(maxsize=8)
 def _load(
     source: ReferenceSource, files: tuple[File, ...], sketcher: Sketcher, min_chars: int, normalize: bool
 ) -> tuple[_Known, Sequence[str]]:
-    """What is looked for, made once in a process; processes that are forked from it share it."""
+    """Return the index of a reference, made once in a process and shared by its forks."""
     from gristmill.kernels.folding import folded
     from gristmill.kernels.signatures import exact_hashes, first_equal
 
     reference = source.read(files)
     texts = folded(reference.texts) if normalize else reference.texts
-    # A text that is there often would make as many candidates, each time that it is found.
+    # A repeated text would make as many candidates each time that it is found.
     first = first_equal(exact_hashes(texts)) == np.arange(len(texts))
     long = texts.length.count >= min_chars
     similar = SimilarTexts.of(texts.select(first & long), sketcher)

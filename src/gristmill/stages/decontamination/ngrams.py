@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 @register
+@dataclass(eq=False, repr=False)
 class NgramDecontamination(Decontamination):
     """Drops documents that have n-grams of words in common with an entry of a reference, cuts these out, or flags them.
 
@@ -49,42 +51,32 @@ class NgramDecontamination(Decontamination):
 
     actions = ("drop", "cut", "flag")
 
-    def __init__(
-        self,
-        reference_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-        reference_field: str | Sequence[str] = "text",
-        ngram: int = 13,
-        text_field: str = "text",
-        min_matches: int = 1,
-        min_share: float = 0.0,
-        action: Literal["drop", "cut", "flag"] = "drop",
-        flag_field: str = "overlaps",
-        score_field: str | None = None,
-        max_frequency: int | None = None,
-        min_words: int = 8,
-        normalize: bool = True,
-        cut_window: int = 200,
-        min_piece: int = 200,
-        max_pieces: int = 10,
-        reference_texts: Sequence[str] | None = None,
-        read_kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
-        source = ReferenceSource.of(self.name, reference_path, reference_texts, reference_field, read_kwargs)
-        super().__init__(source, text_field, action, flag_field, score_field)
-        limit = 1 if max_frequency is None else max_frequency
-        check_whole(self.name, 1, ngram=ngram, min_matches=min_matches, min_words=min_words, max_frequency=limit)
-        check_whole(self.name, 0, cut_window=cut_window, min_piece=min_piece)
-        check_whole(self.name, 1, max_pieces=max_pieces)
-        check_share(self.name, min_share=min_share)
-        self.ngram = ngram
-        self.min_matches = min_matches
-        self.min_share = min_share
-        self.max_frequency = max_frequency
-        self.min_words = min(min_words, ngram)
-        self.normalize = normalize
-        self.cut_window = cut_window
-        self.min_piece = min_piece
-        self.max_pieces = max_pieces
+    reference_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None
+    reference_field: str | Sequence[str] = "text"
+    ngram: int = 13
+    text_field: str = "text"
+    min_matches: int = 1
+    min_share: float = 0.0
+    action: Literal["drop", "cut", "flag"] = "drop"
+    flag_field: str = "overlaps"
+    score_field: str | None = None
+    max_frequency: int | None = None
+    min_words: int = 8
+    normalize: bool = True
+    cut_window: int = 200
+    min_piece: int = 200
+    max_pieces: int = 10
+    reference_texts: Sequence[str] | None = None
+    read_kwargs: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        limit = 1 if self.max_frequency is None else self.max_frequency
+        least_one = ("ngram", "min_matches", "min_words", "max_pieces")
+        check_whole(self.name, 1, max_frequency=limit, **{name: getattr(self, name) for name in least_one})
+        check_whole(self.name, 0, cut_window=self.cut_window, min_piece=self.min_piece)
+        check_share(self.name, min_share=self.min_share)
+        self.min_words = min(self.min_words, self.ngram)
 
     def load(self, files: tuple[File, ...]) -> tuple[Any, Sequence[str]]:
         from gristmill.kernels import overlap
@@ -111,12 +103,12 @@ class NgramDecontamination(Decontamination):
     def _scores(self, found: Overlaps) -> np.ndarray[Any, Any]:
         if not self.min_share:
             return np.maximum(found.matches, 0)
-        sizes = np.append(self.index.sizes, 1)  # the last is for those that overlap none
+        sizes = np.append(self.index.sizes, 1)  # the last is for documents that overlap no entry
         shares: np.ndarray[Any, Any] = np.maximum(found.matches, 0) / sizes[found.entry]
         return shares
 
     def _cut(self, task: DocumentBatch) -> DocumentBatch:
-        """Nothing is done to documents that overlap none; of the others, which are few, each by itself."""
+        """Cut the documents that overlap an entry, which are few, one by one."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -166,7 +158,7 @@ def _load(
     max_frequency: int | None,
     normalize: bool,
 ) -> tuple[NgramIndex, Sequence[str]]:
-    """The index of a reference, made once in a process; processes that are forked from it share it."""
+    """Return the index of a reference, made once in a process and shared by its forks."""
     from gristmill.kernels.overlap import NgramIndex
 
     reference = source.read(files)

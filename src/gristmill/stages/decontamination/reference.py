@@ -1,4 +1,4 @@
-"""The reference set: entries, each of one text or several, out of files or given as they are."""
+"""The reference set: entries of one or several texts, from files or arguments."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
 GIVEN = "text"
-"""What entries are called that come from no file."""
+"""The file name of entries that come from no file."""
 SHOWN = 60
-"""How many characters of a value an error shows."""
+"""Characters of a value in an error."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Texts and the entries that they belong to, which are numbered in the order of the sorted paths."""
+    """Texts and their entries, numbered in the order of the sorted paths."""
 
     names: Sequence[str]
     """Of each entry: ``<file name>#<byte offset or row>``."""
@@ -42,7 +42,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class ReferenceSource:
-    """Where a reference comes from. Equal ones, of equal files, have the same entries."""
+    """Where a reference comes from. Equal sources with equal files have the same entries."""
 
     paths: tuple[str, ...]
     texts: tuple[str, ...]
@@ -74,14 +74,14 @@ class ReferenceSource:
         return cls(tuple(os.fspath(path) for path in given), tuple(texts or ()), names, dict(read_kwargs or {}))
 
     def files(self) -> list[File]:
-        """The files that are meant; `PlanError` if one is not there."""
+        """Return the files; raise `PlanError` if one is missing."""
         if not self.paths:
             return []
         ends = (*JsonlReader.extensions, *ParquetReader.extensions)
         return list_files(self.paths, ends, self.read_kwargs.get("storage_options"))
 
     def read(self, files: Sequence[File]) -> Reference:
-        """All entries. What is wrong with a file is a `PlanError`: an entry that is not read is not looked for."""
+        """Return all entries. Raise `PlanError` for a damaged file: no entry may be missed."""
         from gristmill.kernels.texts import Texts
 
         names: list[str] = [f"{GIVEN}#{i}" for i in range(len(self.texts))]
@@ -102,7 +102,7 @@ class ReferenceSource:
         return Reference(names, Texts.of(texts), np.array(entries, np.int64))
 
     def _entries(self, file: File, found: set[str]) -> Iterator[tuple[str, list[str]]]:
-        """The entries of a file with their texts, in order; fields that have some are added to those ``found``."""
+        """Yield the entries of a file with their texts, in order; add the fields with texts to ``found``."""
         count = with_text = 0
         path = file.path
         for batch in self._batches(file):
@@ -133,22 +133,22 @@ class ReferenceSource:
         yield from [read] if isinstance(read, DocumentBatch) else read
 
     def _column(self, batch: DocumentBatch, name: str, path: str) -> list[list[str]]:
-        """The texts of a field, of each record: a list where it holds a list of texts."""
+        """Return the texts of a field, a list for each record."""
         import pyarrow as pa
 
         from gristmill.stages.text.io.json_columns import is_json
 
         column = batch.data.column(name)
-        said: list[str | None] | None = None
+        as_json: list[str | None] | None = None
         if is_json(batch.data.schema.field(name)):
-            said = column.to_pylist()
+            as_json = column.to_pylist()
         elif pa.types.is_struct(column.type) or any(pa.types.is_nested(one.type) for one in _members(column.type)):
-            said = [None if value is None else json.dumps(value, ensure_ascii=False) for value in column.to_pylist()]
-        if said is not None:
+            as_json = [None if value is None else json.dumps(value, ensure_ascii=False) for value in column.to_pylist()]
+        if as_json is not None:
             idents = batch.data.column(ID).to_pylist()
             return [
                 [] if text is None else _texts(text, name, path, ident.rpartition("#")[2])
-                for text, ident in zip(said, idents, strict=True)
+                for text, ident in zip(as_json, idents, strict=True)
             ]
         kind = column.type
         if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -166,7 +166,7 @@ def _members(kind: Any) -> list[Any]:
 
 
 def _texts(value: str, name: str, path: str, position: str) -> list[str]:
-    """The texts of a JSON value, which is one or a list of them."""
+    """Return the texts of a JSON value: one text or a list of texts."""
     found = fast_json.loads(value)
     texts = found if isinstance(found, list) else [found]
     if not all(text is None or isinstance(text, str) for text in texts):

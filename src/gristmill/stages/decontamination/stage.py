@@ -1,15 +1,16 @@
-"""What the ways to find a reference in documents share: where it is from, and what becomes of the documents."""
+"""The base of stages that find a reference in documents: its source, and the action on documents."""
 
 from __future__ import annotations
 
-import sys
+import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gristmill.errors import PlanError
 from gristmill.lazy import np
+from gristmill.logs import logger
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.decontamination.reference import ReferenceSource
 from gristmill.stages.text.filters.columns import set_column, texts_among
@@ -22,49 +23,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Matches:
-    """For each document the entry of the reference that it has most in common with, -1 if none, and how much."""
+    """For each document the entry that it overlaps most, -1 for none, and the score."""
 
     entry: np.ndarray[Any, Any]
     scores: np.ndarray[Any, Any]
 
 
 class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Looks for a reference in documents, each by itself, and drops those that have something of it, or flags them.
+    """Looks for a reference in each document, and drops or flags documents that overlap it.
 
-    The reference is read when a pipeline is planned, so that what is wrong with it is said then, and again by
-    `preload`, in the process that workers share it with; it does not travel with the stage.
+    The reference is read when a pipeline is planned, so that its errors are reported then, and again by `preload` in
+    the process from which workers are forked; it is not sent with the stage.
     """
 
     row_wise = True
     needs_all_fields = True
     actions: ClassVar[tuple[str, ...]] = ("drop", "flag")
 
-    def __init__(
-        self, reference: ReferenceSource, text_field: str, action: str, flag_field: str, score_field: str | None
-    ) -> None:
-        if action not in self.actions:
-            raise ValueError(f"{self.name}: action is one of {', '.join(map(repr, self.actions))}, not {action!r}.")
-        names = [flag_field, score_field] if action == "flag" else []
-        if text_field in names or (len(names) > 1 and names[0] == names[1]):
+    reference_path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+    reference_field: str | Sequence[str]
+    text_field: str
+    action: str
+    flag_field: str
+    score_field: str | None
+    reference_texts: Sequence[str] | None
+    read_kwargs: Mapping[str, Any] | None
+
+    def __post_init__(self) -> None:
+        fields = self.reference_field
+        self.reference = ReferenceSource.of(
+            self.name, self.reference_path, self.reference_texts, fields, self.read_kwargs
+        )
+        if self.action not in self.actions:
+            known = ", ".join(map(repr, self.actions))
+            raise ValueError(f"{self.name}: action is one of {known}, not {self.action!r}.")
+        names = [self.flag_field, self.score_field] if self.action == "flag" else []
+        if self.text_field in names or (len(names) > 1 and names[0] == names[1]):
             raise ValueError(f"{self.name}: text_field, flag_field and score_field must be different fields.")
-        self.reference = reference
-        self.text_field = text_field
-        self.action = action
-        self.flag_field = flag_field
-        self.score_field = score_field
         self._loaded: tuple[Any, Sequence[str]] | None = None
 
     @abstractmethod
     def load(self, files: tuple[File, ...]) -> tuple[Any, Sequence[str]]:
-        """What finds the reference, made once in a process of the same files, and the names of its entries."""
+        """Return the index of the reference, made once in a process, and the names of its entries."""
 
     @abstractmethod
     def find(self, texts: Texts) -> Matches:
-        """What texts have in common with the reference."""
+        """Find the reference in texts."""
 
     @abstractmethod
     def wanted(self) -> np.ndarray[Any, Any]:
-        """The entries that are looked for: not those that are too short, say."""
+        """Return the entries to look for, without those that are too short."""
 
     @property
     def index(self) -> Any:
@@ -87,8 +95,7 @@ class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
             raise PlanError(f"{self.name!r}: none of the {entries:,} entries of the reference is long enough.")
         if wanted < entries:
             few = f"{entries - wanted:,} of the {entries:,} entries of the reference"
-            words = f"gristmill: {self.name}: {few} are too short, or have nothing of their own, and are not looked for"
-            print(words, file=sys.stderr, flush=True)
+            logger.info(f"{self.name}: {few} are too short, or have nothing of their own, and are not looked for")
         return self
 
     def preload(self) -> None:

@@ -1,4 +1,4 @@
-"""What a deduplication takes: memory, disk and time, before it starts."""
+"""Estimates of the memory, disk and time of a deduplication."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from gristmill.stages.deduplication import match
 from gristmill.stages.deduplication.records import groups_for, rows_at_once
 
 ID_BYTES = 72
-"""Of the identity of a document, as it is stored."""
+"""Of the stored id of a document."""
 PROCESS_BYTES = 195 << 20
 """Of the driver and the process that workers are made from."""
 READING_BYTES = 60 << 20
-"""Of a worker that reads and makes keys, before it reads."""
+"""Of a worker that reads and makes keys, without its data."""
 STREAM_TIMES = 7
-"""Of a worker that decompresses: how many times as much as it reads at a time, besides."""
+"""More memory of a worker that decompresses, in multiples of what it reads at a time."""
 SETS_BYTES = 24
-"""Of a worker that compares texts, for each byte of those of one block."""
+"""Of a worker that compares texts, for each byte of text in a block."""
 VERIFY_S = 3e-8
-"""To compare the texts of clusters, for each byte of them."""
+"""To compare texts of clusters, per byte."""
 WORKER_BYTES = 50 << 20
-"""Of a worker that writes records, before there are any."""
+"""Of a worker that writes records, without records."""
 LABEL_BYTES = 16
-"""Of the driver, for each document: its cluster, and who stays."""
+"""Of the driver, for each document: its cluster and its survivor."""
 RECORD_BYTES = 850
-"""Of a worker, for each record that it makes at the same time."""
+"""Of a worker, for each record that it makes at a time."""
 REMOVED = 3
-"""One document in so many is taken to be removed: nobody knows before."""
+"""One document in three is assumed to be removed."""
 MATCH_S = 1.6e-7
 """To compare a key with all others."""
 RECORD_S = 2.0e-6
-"""To write down what becomes of a document, of one that is removed."""
+"""To write the record of a removed document."""
 
 
 def bands_at_once(documents: int, bands: int, memory: int) -> int:
@@ -41,21 +41,21 @@ def bands_at_once(documents: int, bands: int, memory: int) -> int:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a number of documents with a number of bytes of text."""
+    """The cost of one deduplication."""
 
     looked: Looked
     memory: int
     workers: int
     stored: bool
-    """Whether documents are put aside, too."""
+    """Whether documents are stored before the barrier."""
     key_bytes: int
-    """Of the keys of a document."""
+    """Per document."""
     reading_times: int = 2
-    """Of a worker that reads and makes keys: how many times as much as it reads at a time."""
+    """Memory of a worker that makes keys, in multiples of what it reads at a time."""
     match_bytes: int = 46
-    """Of memory, for each document whose keys are compared with those of all others."""
+    """Memory for each document whose keys are compared."""
     verify_bytes: int = 0
-    """Of the driver, to look at texts again."""
+    """Memory of the driver to compare texts."""
     bands: int = 1
     per_iteration: int | None = None
     verify: bool = False
@@ -78,7 +78,7 @@ class Cost:
         recording = workers * (WORKER_BYTES + rows * RECORD_BYTES) + self.verify_bytes
         if self.verify:
             part = workers * (WORKER_BYTES + SETS_BYTES * held // REMOVED)
-            survivors = 8 * looked.text_bytes // (4 * REMOVED)  # clusters are taken to have four documents
+            survivors = 8 * looked.text_bytes // (4 * REMOVED)  # clusters are assumed to have four documents
             recording = max(recording, part + min(self.memory // 4, survivors))
         return PROCESS_BYTES + max(reading, documents * LABEL_BYTES + max(matching, recording))
 
@@ -90,22 +90,19 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        reading = 1.6 * self.looked.documents * self.looked.seconds_each / self.workers  # and once more, to write
+        reading = 1.6 * self.looked.documents * self.looked.seconds_each / self.workers  # read again for writing
         matching = self.looked.documents * MATCH_S * self.bands
         recording = self.looked.documents * RECORD_S / self.workers
         verifying = 0.0
-        if self.verify:  # texts are read once more, and compared
+        if self.verify:  # texts are read again and compared
             again = 0.6 * self.looked.documents * self.looked.seconds_each
             verifying = (again + VERIFY_S * self.looked.text_bytes / REMOVED) / self.workers
         return 1.0 + reading + matching + recording + verifying
 
     def forecast(self) -> Forecast:
         iterations = -(-self.bands // self.at_once)
-        many = (
-            f", {self.at_once} bands at a time in {iterations} iteration{'s' * (iterations != 1)}"
-            if self.bands > 1
-            else ""
-        )
+        many = f", {self.at_once} bands at a time in {iterations} iteration{'s' * (iterations != 1)}"
+        many *= self.bands > 1
         return Forecast(
             self.looked.documents, self.looked.text_bytes, self.peak_bytes, self.disk_bytes, self.seconds, many
         )

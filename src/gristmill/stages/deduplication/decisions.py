@@ -1,4 +1,4 @@
-"""What exact and fuzzy deduplication do alike between the two halves of a pipeline."""
+"""The decisions of exact and fuzzy deduplication between the two phases of a pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gristmill.stages.deduplication.remove import REMOVED, UNKNOWN
 
 
 def write_clusters(context: BarrierContext, parts: Parts, labels: np.ndarray, policy: str) -> np.ndarray:  # type: ignore[type-arg]  # numbers
-    """Write down the clusters and who stays; gives the latter."""
+    """Write the clusters and the survivor of each document; return the survivors."""
     stays = survivors(parts, labels, policy)
     write_array(context.folder, LABELS, labels)
     write_array(context.folder, STAYS, stays)
@@ -24,7 +24,7 @@ def write_clusters(context: BarrierContext, parts: Parts, labels: np.ndarray, po
 
 
 def equal_keys(context: BarrierContext, parts: Parts) -> np.ndarray:  # type: ignore[type-arg]  # numbers
-    """For each row of keys the first one with the same hash of 128 bits."""
+    """Return for each row of keys the first one with the same hash of 128 bits."""
     tasks = match.tasks_for("exact", ["h0", "h1"], parts.documents, context.memory // (2 * context.workers))
     context.run("match", match.Match(parts), tasks, parts.documents * 16)
     parent = np.arange(parts.documents)
@@ -35,10 +35,10 @@ def equal_keys(context: BarrierContext, parts: Parts) -> np.ndarray:  # type: ig
 def write_records(
     context: BarrierContext, parts: Parts, own_ids: bool, bands: Sequence[str] = (), far: float = 0.0
 ) -> records.RecordTask:
-    """Write down which documents are removed, by part; gives the sum of it.
+    """Write the records of removed documents, by part; return the sum of their counts.
 
-    ``bands`` are the columns of keys that have linked them, unless they are equal; ``far`` is the estimated similarity
-    below which it is counted whether documents are linked to the survivor.
+    ``bands`` are the columns of keys that link documents, empty for equal ones. Documents whose estimated similarity is
+    below ``far`` are counted, by whether they share a band with the survivor.
     """
     rows = records.rows_at_once(context.memory, context.workers)
     stage = records.DocumentRecords(parts, context.records, rows, own_ids, bands, far)
@@ -49,7 +49,7 @@ def write_records(
 
 
 def write_piece_records(context: BarrierContext, parts: Parts, own_ids: bool) -> int:
-    """Write down which pieces are removed, by part; gives how many."""
+    """Write the records of removed pieces, by part; return their number."""
     rows = records.rows_at_once(context.memory, context.workers)
     stage = records.PieceRecords(parts, context.records, rows, own_ids)
     done = context.run("records", stage, records.tasks_for(parts, context.workers), parts.documents * 100)
@@ -59,9 +59,9 @@ def write_piece_records(context: BarrierContext, parts: Parts, own_ids: bool) ->
 def write_counts(
     context: BarrierContext, parts: Parts, done: Sequence[records.RecordTask] = (), of_documents: bool = True
 ) -> dict[str, int]:
-    """Write down what `RemoveDuplicates` or `RemovePieces` expect of each part; gives what is removed of which.
+    """Write the counts that `RemoveDuplicates` or `RemovePieces` check; return the number of removals by part.
 
-    Where rows of keys are not ``of_documents``, it is not known how many of these a part has.
+    If rows of keys are not ``of_documents``, the number of documents of a part is unknown.
     """
     removed = records.counted(done)
     sizes = np.diff(parts.starts).tolist() if of_documents else [UNKNOWN] * len(parts)
@@ -70,8 +70,8 @@ def write_counts(
     return removed
 
 
-def told(name: str, parts: Parts, sizes: ClusterSizes, removed: int) -> str:
-    """The outcome in a line."""
+def outcome(name: str, parts: Parts, sizes: ClusterSizes, removed: int) -> str:
+    """Describe the outcome in a line."""
     if not sizes.clusters:
         return f"{name}: no duplicates among {parts.documents:,} documents"
     first = parts.take(np.array([sizes.largest_label]), ["id"]).column(0)[0].as_py()

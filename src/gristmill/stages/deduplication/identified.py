@@ -1,4 +1,4 @@
-"""The end of a pipeline that finds duplicates and leaves the documents where they are."""
+"""The end of a pipeline that finds duplicates and writes no documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @register_internal
 class Identified(FileWriter):
-    """Writes no documents: the records of what stages before it have removed are all that is wanted."""
+    """Writes no documents: only the records of removed documents are wanted."""
 
     extension = ".jsonl"
     excluded = False

@@ -1,4 +1,4 @@
-"""From pairs of documents to clusters, and to the document that stays of each."""
+"""From pairs of documents to clusters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gristmill.storage import Folder
 Array = np.ndarray[Any, Any]
 
 LABELS, STAYS = "labels.npy", "stays.npy"
-"""For each document the first one of its cluster, and the one that stays of it."""
+"""For each document the first one of its cluster, and the survivor."""
 _PAIRS_AT_ONCE = 1 << 22
 
 
 def unite(parent: Array, folder: Folder, files: Iterable[str]) -> None:
-    """Put documents that are in a pair into one cluster: of files, and of those named after them with a number."""
+    """Unite the documents of each pair, from files and from those with a number after the same name."""
     files = set(files)
     there = folder.names()
     for name in sorted(one for one in there if one in files or one.rpartition(".")[0] in files):
@@ -34,14 +34,14 @@ def unite(parent: Array, folder: Folder, files: Iterable[str]) -> None:
 
 
 def clusters_of(parent: Array) -> Array:
-    """The first document of the cluster of each."""
+    """Return the first document of the cluster of each document."""
     compress(parent)
     return parent
 
 
 @dataclass(frozen=True)
 class ClusterSizes:
-    """How large clusters are."""
+    """The sizes of clusters."""
 
     clusters: int
     documents: int
@@ -49,7 +49,7 @@ class ClusterSizes:
     largest: int
     largest_label: int
     large: Array
-    """The labels of clusters with more documents than a limit."""
+    """The labels of clusters above a limit."""
 
     @classmethod
     def of(cls, labels: Array, limit: int | None = None) -> ClusterSizes:

@@ -1,4 +1,4 @@
-"""Documents with equal keys, found among all of them in memory that is given."""
+"""Documents with equal keys, found within a memory limit."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from gristmill.tasks.arrow import numbers_of
 Array = np.ndarray[Any, Any]
 
 BYTES_EACH = 72
-"""Of memory, for each document whose keys are compared at a time: measured, with what `first_equal` needs."""
+"""Of memory, for each document whose keys are compared at a time: measured, `first_equal` included."""
 
 
 @dataclass
 class MatchTask(Task[str]):
-    """Which keys are compared: ``columns`` make one together, and of those the ones in one of several ``passes``."""
+    """The keys to compare: ``columns`` are one key together; ``turn`` is one of several ``passes`` over them."""
 
     data: str = ""
-    """The file that the pairs go to."""
+    """The file of the pairs."""
     columns: list[str] = field(default_factory=list)
     turn: int = 0
     passes: int = 1
 
 
 class Match(ProcessingStage[MatchTask, MatchTask]):
-    """Writes pairs of documents with equal keys: each with the first one that has its key."""
+    """Writes pairs of documents with equal keys: each document with the first one that has its key."""
 
     def __init__(self, parts: Parts) -> None:
         self.name = "match"
@@ -48,19 +48,17 @@ class Match(ProcessingStage[MatchTask, MatchTask]):
         keys, numbers = self._keys(task)
         first = first_equal(keys)
         pairs = np.flatnonzero(first != np.arange(len(first)))
-        found = (
-            np.stack([numbers[first[pairs]], numbers[pairs]])
-            if numbers is not None
-            else (np.stack([first[pairs], pairs]))
-        )
+        found = np.stack([first[pairs], pairs])
+        if numbers is not None:
+            found = numbers[found]
         write_array(self.parts.folder, task.data, found.astype(np.int64, copy=False))
         return MatchTask(task.data, task_id=task.task_id)
 
     def _keys(self, task: MatchTask) -> tuple[Array, Array | None]:
-        """The keys of one turn, and the numbers of their documents; None if they are all.
+        """Return the keys of one turn, and the numbers of their documents; None for all documents.
 
-        In one of several turns a key comes once of each part: what is equal within one is paired and written at once,
-        so that a key that most documents have takes no more memory than others.
+        In one of several turns each part gives a key once: equal documents within a part are paired and written at
+        once, so that a key that most documents have takes no more memory than others.
         """
         parts = self.parts
         if task.passes == 1:
@@ -95,10 +93,10 @@ def _plain(keys: Array) -> Array:
 
 
 def tasks_for(name: str, columns: Sequence[str], documents: int, memory: int) -> list[MatchTask]:
-    """What to do to compare one kind of key within some bytes of memory."""
+    """Return the tasks that compare one kind of key within some bytes of memory."""
     by_memory = -(-documents * (BYTES_EACH + 8 * len(columns)) // max(memory, 1))
     passes = max(1, by_memory, -(-documents // (MOST_KEYS // 2)))
-    # a run that goes on with another memory limit takes other turns
+    # a run that resumes with another memory limit takes other turns
     files = [f"{name}-{turn:04d}-of-{passes:04d}.pairs" for turn in range(passes)]
     return [MatchTask(file, columns=list(columns), turn=turn, passes=passes) for turn, file in enumerate(files)]
 
@@ -110,7 +108,7 @@ def write_array(folder: Folder, name: str, array: Array) -> None:
 
 
 def read_array(folder: Folder, name: str) -> Array:
-    """An array; from a disk nothing is read before it is looked at."""
+    """Return an array; from a disk it is mapped, not read."""
     if folder.is_local:
         found: Array = np.load(folder.path(name), mmap_mode="r")
         return found

@@ -1,4 +1,4 @@
-"""The keys of all documents, in files by batch, and the number that each document has among all."""
+"""The keys of all documents, in files by batch, and the numbers of documents."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from gristmill.tasks import DocumentBatch
 
 IDENT, SIZE, SCORE = "id", "size", "score"
-"""Columns that all keys have: who it is, how long its text is, and what a policy goes by."""
+"""Columns of all keys: the id, the length of the text, and the score of a policy."""
 OWN_ID = "document_id"
-"""What a document has in the field that a user names for its id, if one is named."""
+"""The value of the user's ``id_field``, if one is named."""
 MAX_EXACT = 2**53
-"""Whole numbers up to here are the same as floats."""
+"""Floats hold whole numbers up to here exactly."""
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Files of keys. Documents are numbered through, in the order of the names of the files and of their rows."""
+    """Files of keys. Documents are numbered in the order of file names and rows."""
 
     folder: Folder
     names: tuple[str, ...]
     starts: tuple[int, ...]
-    """The number of the first document of each part, and of all."""
+    """The number of the first document of each part, then the number of all documents."""
 
     @classmethod
     def found(cls, folder: Folder) -> Parts:
@@ -56,23 +56,23 @@ class Parts:
         return read_arrow(self.folder, self.names[part] + KEYS, columns)
 
     def numbers(self, part: int, column: str) -> Array:
-        """A column of numbers of one part."""
+        """Return a column of numbers of one part."""
         found: Array = numbers_of(self.table(part, [column]).column(0))
         return found
 
     def all_numbers(self, column: str) -> Iterator[tuple[int, Array]]:
-        """A column of numbers, part by part, each with the number of its first document."""
+        """Yield a column of numbers part by part, each with the number of its first document."""
         for part in range(len(self)):
             yield self.starts[part], self.numbers(part, column)
 
     def place(self, documents: Array) -> tuple[Array, Array]:
-        """The part and the row of documents."""
+        """Return the parts and rows of documents."""
         starts = np.asarray(self.starts)
         part = np.searchsorted(starts, documents, side="right") - 1
         return part, documents - starts[part]
 
     def take(self, documents: Array, columns: Sequence[str]) -> pa.Table:
-        """The rows of some documents, in the order in which they are asked for."""
+        """Return the rows of documents, in the order of ``documents``."""
         order = np.argsort(documents, kind="stable")
         part, row = self.place(documents[order])
         tables = []
@@ -87,7 +87,7 @@ class Parts:
 
 
 def _decoded(table: pa.Table) -> pa.Table:
-    """Without dictionaries, which hold more than the rows do."""
+    """Decode dictionaries, which may hold more values than the rows."""
     for n, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             table = table.set_column(n, field.name, table.column(n).cast(field.type.value_type))
@@ -102,7 +102,7 @@ def _rows(folder: Folder, name: str) -> int:
 def common_columns(
     batch: DocumentBatch, text_field: str, score_field: str | None, id_field: str | None
 ) -> dict[str, Any]:
-    """The columns that all keys have, of a batch."""
+    """Return the columns of all keys of a batch."""
     from gristmill.stages.text.filters.columns import column_of, only_texts_of
     from gristmill.tasks.document import ID
 
@@ -116,7 +116,7 @@ def common_columns(
 
 
 def own_ids(batch: DocumentBatch, id_field: str) -> pa.Array:
-    """What documents have in a field, as text, the same whatever the type of the column, which depends on the batch."""
+    """Return the values of a field as text, which does not depend on the type of the column in a batch."""
     from gristmill import fast_json
     from gristmill.stages.text.filters.columns import column_of
     from gristmill.stages.text.io.json_columns import is_json
@@ -131,7 +131,7 @@ def own_ids(batch: DocumentBatch, id_field: str) -> pa.Array:
 
 
 def _id_text(value: Any) -> str | None:
-    """A value as it stands in JSON, strings without quotes; bytes in hexadecimal digits."""
+    """Return a value as JSON text, without quotes around a string; bytes in hexadecimal."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -142,7 +142,7 @@ def _id_text(value: Any) -> str | None:
 
 
 def without_text(batch: DocumentBatch, text_field: str) -> tuple[Array, Array]:
-    """The rows that have no text at all, and a hash of the id of each: nothing is said, so nobody says the same."""
+    """Return the rows without a text, and a hash of the id of each: they are duplicates of no document."""
     from gristmill.kernels.signatures import exact_hashes
     from gristmill.kernels.texts import Texts
     from gristmill.stages.text.filters.columns import column_of
@@ -156,10 +156,9 @@ def without_text(batch: DocumentBatch, text_field: str) -> tuple[Array, Array]:
 
 
 def _scores(field: pa.Field, column: pa.ChunkedArray) -> Array:
-    """What documents are ranked by. No number is NaN, and worse than any other: so is a NaN.
+    """Return the numbers that rank documents, as doubles. A missing number is NaN, and worse than any other.
 
-    Whatever the type of the column, which may be another in each batch, these are doubles: integers above 2^53 that
-    are rounded to the same one are equals.
+    The type of the column may differ between batches. Integers above 2^53 that round to the same double are equal.
     """
     from gristmill import fast_json
     from gristmill.stages.text.io.json_columns import is_json

@@ -1,4 +1,4 @@
-"""Which document of a cluster stays."""
+"""Which document of a cluster survives."""
 
 from __future__ import annotations
 
@@ -22,15 +22,20 @@ def check_policy(survivor: str, score_field: str | None) -> None:
         raise ValueError("score_field names the column for survivor='best': give both, or neither.")
 
 
+def check_count(name: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"{name} must be a whole number above 0, not {value!r}.")
+
+
 def check_device(device: str | None) -> None:
     if device not in (None, "cpu", "cuda"):
         raise ValueError(f"device must be 'cpu', 'cuda' or None, not {device!r}.")
 
 
 def survivors(parts: Parts, labels: Array, policy: str) -> Array:
-    """For each document the one that stays in its cluster: itself, if it is that one or alone.
+    """Return the survivor of the cluster of each document: itself, if it survives or is alone.
 
-    ``labels`` are the first documents of the clusters. Of equals the first in the order of the source stays.
+    ``labels`` are the first documents of the clusters. Of equals the first in the order of the source survives.
     """
     if policy == FIRST:
         return labels

@@ -1,4 +1,4 @@
-"""What is written down of every document that is removed."""
+"""The records of removed documents."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from gristmill.tasks.arrow import int_array, number_array, numbers_of, one_array
 Array = np.ndarray[Any, Any]
 
 SIGNATURE = "signature"
-"""The column of keys from which similarities are estimated, if there is one."""
+"""The column of keys from which similarities are estimated."""
 VERIFIED = "verified.npy"
-"""Verified similarities: in one row the numbers of documents, in order, in the other millionths of Jaccard's index."""
+"""Verified similarities: a row of documents, in order, and a row of Jaccard's index in millionths."""
 ROW, PIECE = "row", "piece"
-"""Which of the documents of a part is removed, or which piece of it."""
+"""The row of the removed document in its part, and the number of the piece in it."""
 ROWS_AT_ONCE = 100_000
 LEAST_ROWS = 10_000
 BYTES_EACH = 1200
-"""Of memory, for each document that is written down at the same time as others."""
+"""Of memory, for each record that is made at a time."""
 
 
 @dataclass
 class RecordTask(Task[list[int]]):
-    """Parts of which it is to be written down what is removed."""
+    """Parts whose records are to be written."""
 
     data: list[int] = field(default_factory=list)
     removed: dict[str, int] = field(default_factory=dict)
-    """By the name of the part; what comes back."""
+    """The number of records by the name of the part: the result."""
     chained: int = 0
-    """Documents that are far below the threshold by the estimate, and share no band with the one that stays."""
+    """Documents estimated far below the threshold that share no band with the survivor."""
     met: int = 0
-    """Those that are as far below it and do share one."""
+    """Documents as far below that share one."""
 
 
 class PartRecords(ProcessingStage[RecordTask, RecordTask]):
-    """Writes a Parquet file for each part of which something is removed: documents, or pieces of them."""
+    """Writes a Parquet file for each part with removed documents, or pieces of documents."""
 
     def __init__(self, parts: Parts, records: Folder, rows_at_once: int, own_ids: bool) -> None:
         self.name = "records"
@@ -58,33 +58,33 @@ class PartRecords(ProcessingStage[RecordTask, RecordTask]):
         parts = self.parts
         stays = read_array(parts.folder, STAYS)
         done = RecordTask(task.data, task_id=task.task_id)
-        waiting: list[tuple[int, Array]] = []
+        pending: list[tuple[int, Array]] = []
         for part in task.data:
             begin, end = parts.starts[part], parts.starts[part + 1]
             own = np.arange(begin, end)
             gone = own[np.asarray(stays[begin:end]) != own]
             if len(gone):
-                waiting.append((part, gone))
-            # many parts at a time: each look may go to all the others
-            if sum(len(rows) for _, rows in waiting) >= self.rows_at_once:
-                self._write(waiting, stays, done)
-                waiting = []
-        self._write(waiting, stays, done)
+                pending.append((part, gone))
+            # many parts at a time: each lookup may read all the others
+            if sum(len(rows) for _, rows in pending) >= self.rows_at_once:
+                self._write(pending, stays, done)
+                pending = []
+        self._write(pending, stays, done)
         return done
 
-    def _write(self, waiting: Sequence[tuple[int, Array]], stays: Array, done: RecordTask) -> None:
+    def _write(self, pending: Sequence[tuple[int, Array]], stays: Array, done: RecordTask) -> None:
         import pyarrow.parquet as pq
 
-        if not waiting:
+        if not pending:
             return
-        gone = np.concatenate([rows for _, rows in waiting])
+        gone = np.concatenate([rows for _, rows in pending])
         tables = []
         for at in range(0, len(gone), self.rows_at_once):
             some = gone[at : at + self.rows_at_once]
             tables.append(self._table(some, np.asarray(stays[some]), done))
         whole = pa.concat_tables(tables)
         begin = 0
-        for part, rows in waiting:
+        for part, rows in pending:
             sink = pa.BufferOutputStream()
             pq.write_table(whole.slice(begin, len(rows)), sink)
             begin += len(rows)
@@ -93,11 +93,11 @@ class PartRecords(ProcessingStage[RecordTask, RecordTask]):
             done.removed[name] = len(rows)
 
     def _table(self, gone: Array, stays: Array, done: RecordTask) -> pa.Table:
-        """The records of what is removed, each with what stays in its place."""
+        """Return the records of removed rows and their survivors."""
         raise NotImplementedError
 
-    def _who(self, mine: pa.Table, theirs: pa.Table) -> dict[str, Any]:
-        """Who goes and who stays: first columns of all records."""
+    def _ids(self, mine: pa.Table, theirs: pa.Table) -> dict[str, Any]:
+        """Return the first columns of all records: the ids of the removed document and its survivor."""
         made = {"id": mine.column(IDENT), "survivor": theirs.column(IDENT)}
         if OWN_ID in self.idents:
             made |= {OWN_ID: mine.column(OWN_ID), f"survivor_{OWN_ID}": theirs.column(OWN_ID)}
@@ -105,23 +105,23 @@ class PartRecords(ProcessingStage[RecordTask, RecordTask]):
 
 
 class PieceRecords(PartRecords):
-    """Of lines, or paragraphs."""
+    """Records of lines or paragraphs."""
 
     def _table(self, gone: Array, stays: Array, done: RecordTask) -> pa.Table:
         mine = self.parts.take(gone, [*self.idents, PIECE, ROW])
         theirs = self.parts.take(stays, self.idents)
-        return pa.table({**self._who(mine, theirs), PIECE: mine.column(PIECE), ROW: mine.column(ROW)})
+        return pa.table({**self._ids(mine, theirs), PIECE: mine.column(PIECE), ROW: mine.column(ROW)})
 
 
 class DocumentRecords(PartRecords):
-    """Of documents; with similarities, unless they are equal."""
+    """Records of documents; with similarities, unless documents are equal."""
 
     def __init__(
         self, parts: Parts, records: Folder, rows_at_once: int, own_ids: bool, bands: Sequence[str], far: float
     ) -> None:
         super().__init__(parts, records, rows_at_once, own_ids)
         self.bands = list(bands)
-        """The columns by which documents were linked; none if they are equal."""
+        """The columns that link documents; none if documents are equal."""
         self.far = far
 
     def _table(self, gone: Array, stays: Array, done: RecordTask) -> pa.Table:
@@ -130,8 +130,8 @@ class DocumentRecords(PartRecords):
         columns = [*self.idents, SIGNATURE] if self.bands else self.idents
         mine = parts.take(gone, columns)
         theirs = parts.take(stays, columns)
-        made = self._who(mine, theirs)
-        # whoever stays is the first of its cluster, unless a policy says otherwise
+        made = self._ids(mine, theirs)
+        # with the policy "first" the survivor is the first of its cluster
         same = np.array_equal(labels, stays)
         made["cluster"] = made["survivor"] if same else parts.take(labels, [IDENT]).column(IDENT)
         if self.bands:
@@ -147,7 +147,7 @@ class DocumentRecords(PartRecords):
 
 
 def _looked_up(folder: Folder, documents: Array) -> pa.Array:
-    """The similarity of each document, null where it was not verified."""
+    """Return the verified similarity of each document, null where there is none."""
     verified = read_array(folder, VERIFIED) if folder.exists(VERIFIED) else np.zeros((2, 0), np.int64)
     if not verified.shape[1]:
         return pa.nulls(len(documents), pa.float64())
@@ -156,7 +156,7 @@ def _looked_up(folder: Folder, documents: Array) -> pa.Array:
 
 
 def estimated(mine: pa.Table, theirs: pa.Table) -> Array:
-    """The similarity of pairs of documents by their signatures."""
+    """Estimate the similarity of pairs of documents by their signatures."""
     from gristmill.kernels.signatures import estimated_jaccard
 
     similar: Array = estimated_jaccard(_bytes(mine), _bytes(theirs)).round(4)
@@ -164,7 +164,7 @@ def estimated(mine: pa.Table, theirs: pa.Table) -> Array:
 
 
 def unlinked(parts: Parts, bands: Sequence[str], documents: Array, others: Array) -> Array:
-    """Which of the documents share no band with the other one of each."""
+    """Return which documents share no band with the other one of the pair."""
     linked = np.zeros(len(documents), bool)
     if len(documents):
         mine, theirs = parts.take(documents, bands), parts.take(others, bands)
@@ -181,17 +181,17 @@ def _bytes(table: pa.Table) -> Array:
 
 
 def rows_at_once(memory: int, workers: int) -> int:
-    """How many records each of some workers makes at a time: each look may go to all parts, so the more the better."""
+    """Return how many records a worker makes at a time: many, as each lookup may read all parts."""
     return max(LEAST_ROWS, memory // (4 * workers * BYTES_EACH))
 
 
 def groups_for(documents: int, workers: int) -> int:
-    """In how many groups parts are looked at."""
+    """Return the number of groups of parts."""
     return max(1, min(4 * workers, -(-documents // ROWS_AT_ONCE)))
 
 
 def tasks_for(parts: Parts, workers: int) -> list[RecordTask]:
-    """The parts in groups."""
+    """Return the parts in groups."""
     numbers = list(range(len(parts)))
     size = max(1, -(-len(numbers) // groups_for(parts.documents, workers)))
     return [RecordTask(numbers[i : i + size]) for i in range(0, len(numbers), size)]

@@ -1,4 +1,4 @@
-"""Behind the cut: what was decided to go goes."""
+"""The removal of duplicates after the barrier."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REMOVED = "removed.json"
-"""By the name of the part: how many documents it has, if that is known, and how many things are removed."""
-
-
+"""By the name of the part: its number of documents, if known, and its number of removals."""
 UNKNOWN = -1
 
 
 class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Takes out what the records name. They are by place in the batch, and ids are checked."""
+    """Removes what the records name, by row; ids are checked."""
 
     loads = ("pyarrow.parquet",)
     split_on_failure = False
@@ -38,13 +36,10 @@ class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._counts = fast_json.loads(self.folder.read(REMOVED))
 
     def records_of(self, task: DocumentBatch) -> pa.Table | None:
-        """The records of a batch; None if nothing of it is removed.
-
-        A batch that is not known, or is not what it was, is an error.
-        """
+        """Return the records of a batch; None if nothing of it is removed. Raise if the batch has changed."""
         part, documents = part_of(task), task.num_items
         if not documents and part not in self._counts:
-            return None  # none of its documents had keys
+            return None  # no document of it had keys
         if part not in self._counts or self._counts[part][0] not in (UNKNOWN, documents):
             raise ValueError(
                 f"{part} with {documents} documents was not there when duplicates were looked for: "
@@ -70,7 +65,7 @@ class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 class RemoveDuplicates(Removal):
-    """Takes out documents."""
+    """Removes documents."""
 
     def __init__(self, name: str, reason: str, folder: Folder, records: Folder) -> None:
         super().__init__(name, folder, records)

@@ -227,7 +227,7 @@ def test_of_equal_documents_one_stays_however_many_of_a_cluster_stay(tmp_path, m
     sets = sets_of(windows)
     for n in np.flatnonzero(stays != np.arange(len(stays))).tolist():
         mine, theirs = sets[n % 240], sets[int(stays[n]) % 240]
-        assert stays[stays[n]] == stays[n] and len(mine & theirs) / len(mine | theirs) >= stage.jaccard_threshold
+        assert stays[stays[n]] == stays[n] and len(mine & theirs) / len(mine | theirs) >= stage.threshold
 
 
 def test_records_of_a_large_cluster_name_each_document_once(tmp_path):

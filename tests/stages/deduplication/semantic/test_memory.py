@@ -16,7 +16,7 @@ from gristmill.stages.deduplication.semantic.store import StoredPart, EmbeddingS
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
 from gristmill.tasks import EmptyTask
 
-folder, count, dim, clusters, room = sys.argv[1], int(sys.argv[2]), 256, 40, 4 << 20
+folder, count, dim, clusters, memory = sys.argv[1], int(sys.argv[2]), 256, 40, 4 << 20
 store, rows = EmbeddingStore(folder), 5000
 rng = np.random.default_rng(0)
 centres = rng.normal(size=(clusters, dim))
@@ -34,14 +34,14 @@ for number in range(count // rows):
 store.write_parts(parts, dim, [])
 del points
 
-fit = KMeansStage(folder, clusters, room, max_iter=3).process(EmptyTask())
+fit = KMeansStage(folder, clusters, memory, max_iter=3).process(EmptyTask())
 tasks = [EmbeddingPart(data=part.task_id, rows=part.rows) for part in parts]
 for task in tasks:
     AssignClustersStage(folder).process(task)
 edges = count_clusters(store, clusters)
 for task in tasks:
     SortByClusterStage(folder).process(task)
-pairwise = PairwiseStage(folder, folder + "/pairs", room)
+pairwise = PairwiseStage(folder, folder + "/pairs", memory)
 identify = IdentifyDuplicatesStage(folder, folder + "/pairs", folder + "/duplicates", 0.1)
 for cluster in range(clusters):
     pairs = pairwise.process(ClusterRange(data=(cluster, cluster + 1)))
@@ -60,5 +60,5 @@ def peak_mib(folder, count):
 
 def test_twice_the_embeddings_take_no_more_memory(tmp_path):
     once, twice = peak_mib(tmp_path / "1", 100_000), peak_mib(tmp_path / "2", 200_000)
-    # 100 MiB more of embeddings; clusters are larger than there is room for, both times
+    # 100 MiB more of embeddings; clusters are larger than there is memory for, both times
     assert twice < once + 30, f"{once} MiB for 100,000 embeddings, {twice} MiB for 200,000"

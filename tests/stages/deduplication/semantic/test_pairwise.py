@@ -23,12 +23,12 @@ def test_it_finds_what_brute_force_finds(compute):
     assert (best[700:] == np.arange(200)).all()
 
 
-@pytest.mark.parametrize(("batch", "room"), [(1, PLENTY), (7, 1), (64, 60_000), (1024, PLENTY)])
-def test_neither_batches_nor_memory_change_a_bit(compute, batch, room):
+@pytest.mark.parametrize(("batch", "memory"), [(1, PLENTY), (7, 1), (64, 60_000), (1024, PLENTY)])
+def test_neither_batches_nor_memory_change_a_bit(compute, batch, memory):
     count = 300 if batch == 1 else 500
     points = to_grid(planted(count, 64, copies=100))
     expected = best_before(RowsInMemory(points), count, 64, 128, PLENTY, compute)
-    found = best_before(RowsInMemory(points), count, 64, batch, room, compute)
+    found = best_before(RowsInMemory(points), count, 64, batch, memory, compute)
     assert np.array_equal(found[0], expected[0])
     assert np.array_equal(found[1], expected[1], equal_nan=True)
 
@@ -72,8 +72,8 @@ def test_a_cluster_on_disk_is_never_read_whole(tmp_path, compute):
     points = to_grid(planted(800, 64, copies=300))
     points.tofile(tmp_path / "ranked")
     rows = Watched(str(tmp_path / "ranked"), 64)
-    room = 40_000  # the cluster is of 204,800 bytes
-    found = best_before(rows, 800, 64, 50, room, compute)
+    memory = 40_000  # the cluster is of 204,800 bytes
+    found = best_before(rows, 800, 64, 50, memory, compute)
     expected = best_before(RowsInMemory(points), 800, 64, 128, PLENTY, compute)
     assert np.array_equal(found[0], expected[0])
     assert np.array_equal(found[1], expected[1], equal_nan=True)

@@ -1,14 +1,15 @@
-"""Lines and paragraphs that were there before: removed from the texts of documents."""
+"""Removal of lines and paragraphs that came before."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.lazy import np
 from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.policy import check_count
 from gristmill.stages.deduplication.remove import REMOVED, Removal
 from gristmill.stages.registry import register
 from gristmill.storage import Folder
@@ -20,26 +21,22 @@ if TYPE_CHECKING:
 NOTHING_LEFT = "nothing left but what other documents say"
 
 
+@dataclass(eq=False, repr=False)
 class PieceDeduplication(BarrierStage):
     """Keeps the first of equal pieces of text among all documents, in the order of the source."""
+
+    text_field: str = "text"
+    min_length: int = 1
+    memory_limit: int | str | None = None
+    id_field: str | None = None
 
     stays = (REMOVED,)
     unit: ClassVar[str] = ""
 
-    def __init__(
-        self,
-        text_field: str = "text",
-        min_length: int = 1,
-        memory_limit: int | str | None = None,
-        id_field: str | None = None,
-    ) -> None:
-        if type(min_length) is not int or min_length < 1:
-            raise ValueError(f"min_length must be a whole number above 0, not {min_length!r}.")
-        self.text_field = text_field
-        self.min_length = min_length
-        self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
-        self.id_field = id_field
-        self.key_columns = [text_field, *([id_field] if id_field else [])]
+    def __post_init__(self) -> None:
+        check_count("min_length", self.min_length)
+        self.memory_limit = None if self.memory_limit is None else parse_size(self.memory_limit)
+        self.key_columns = [self.text_field, *([self.id_field] if self.id_field else [])]
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field]
@@ -100,12 +97,12 @@ class PieceDeduplication(BarrierStage):
 
 @register
 class LineDeduplication(PieceDeduplication):
-    r"""Removes lines from texts that were there before, in the same document or in one before it.
+    r"""Removes lines that came before, in the same document or in an earlier one.
 
-    Lines end in ``\n`` and are compared without the white space around them; blank ones are left alone, and so are
-    those of fewer than ``min_length`` bytes without it. A line goes with its end, and what stays is as it was. A
-    document of which no line is left is dropped. What was removed is in ``duplicates/``, with what documents have in
-    ``id_field``.
+    Lines end in ``\n`` and are compared without the white space around them. Blank lines stay, and so do lines of
+    fewer than ``min_length`` bytes without white space. A line is removed with its end; the rest of the text is
+    unchanged. A document without any line left is dropped. Removed lines are listed in ``duplicates/``, with the values
+    of ``id_field``.
     """
 
     unit = "line"
@@ -113,16 +110,16 @@ class LineDeduplication(PieceDeduplication):
 
 @register
 class ParagraphDeduplication(PieceDeduplication):
-    """Removes paragraphs from texts that were there before: what stands between blank lines, as `LineDeduplication`.
+    """Removes paragraphs that came before: text between blank lines, treated as in `LineDeduplication`.
 
-    A paragraph goes with its lines and the blank ones behind it.
+    A paragraph is removed with its lines and the blank ones after it.
     """
 
     unit = "paragraph"
 
 
 def pieces_of(batch: DocumentBatch, text_field: str, unit: str) -> tuple[Any, Any, Any, Any, Any]:
-    """Hashes of the pieces of all texts, the documents that they are of, where they stand in the buffer, and sizes."""
+    """Return the hashes of all pieces, their documents, their begins and ends in the buffer, and their sizes."""
     from gristmill.kernels.signatures import piece_hashes
     from gristmill.stages.text.filters.columns import only_texts_of
 
@@ -130,9 +127,9 @@ def pieces_of(batch: DocumentBatch, text_field: str, unit: str) -> tuple[Any, An
 
 
 def without(batch: DocumentBatch, text_field: str, unit: str, rows: Any, pieces: Any) -> dict[int, str]:
-    """By row, the texts that are left when pieces go: of which row each, in order, and which one of that.
+    """Return by row the texts without some pieces, which are given by row, in order, and number in the row.
 
-    A line goes with its end, a paragraph with all up to the next one.
+    A line is removed with its end, a paragraph with everything up to the next one.
     """
     from gristmill.stages.text.filters.columns import only_texts_of
 
@@ -154,7 +151,7 @@ def without(batch: DocumentBatch, text_field: str, unit: str, rows: Any, pieces:
 
 
 class RemovePieces(Removal):
-    """Takes pieces out of texts."""
+    """Removes pieces from texts."""
 
     def __init__(self, name: str, text_field: str, unit: str, folder: Folder, records: Folder) -> None:
         super().__init__(name, folder, records)
@@ -184,6 +181,6 @@ class RemovePieces(Removal):
         mask[[row for row, text in left.items() if not text.strip()]] = False
         strings = task.data.column(self.text_field).to_pylist()
         kept = [left.get(row, strings[row]) for row in np.flatnonzero(mask).tolist()]
-        task = task.keep(mask, reason=NOTHING_LEFT)  # before texts are others: what is dropped is shown as it was
+        task = task.keep(mask, reason=NOTHING_LEFT)  # before texts change: dropped documents are shown as they were
         set_column(task, self.text_field, pa.array(kept, pa.large_string()))
         return task

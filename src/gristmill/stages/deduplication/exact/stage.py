@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gristmill.sizes import parse_size
@@ -20,43 +21,36 @@ REASON = "exact duplicate"
 
 
 @register
+@dataclass(eq=False, repr=False)
 class ExactDeduplication(BarrierStage):
     """Keeps one document of those whose texts are equal, byte for byte.
 
-    Texts are compared by a hash of 128 bits. Of equals the first in the order of the source stays, or the one with
-    the highest number in ``score_field`` (``survivor="best"``). What is removed is written down beside the output, in
-    ``duplicates/``, with the document that stays; what both have in ``id_field``, too, if that is given.
-    ``memory_limit`` is for the work between the two halves of the
-    pipeline; without it the executor's counts. Hashes are made on the CPU, which takes less time for it than to send
-    the texts elsewhere; ``device="cuda"`` makes them on a GPU all the same.
+    Texts are compared by a hash of 128 bits. Of equal ones the first in the order of the source survives, or the one
+    with the highest number in ``score_field`` (``survivor="best"``). Each removed document has a record in
+    ``duplicates/`` beside the output, with its survivor, and the values of ``id_field`` if that is given.
+    ``memory_limit`` is for the work between the two halves of the pipeline; without it the executor's counts. Hashes
+    are made on the CPU, which takes less time than sending texts elsewhere; ``device="cuda"`` makes them on a GPU.
     """
 
-    stays = (REMOVED,)
+    text_field: str = "text"
+    survivor: str = FIRST
+    score_field: str | None = None
+    memory_limit: int | str | None = None
+    device: str | None = None
+    id_field: str | None = None
 
+    stays = (REMOVED,)
     decides_with = (
         "pyarrow.parquet",
         *(f"gristmill.stages.deduplication.{name}" for name in ("decisions", "link", "match")),
     )
 
-    def __init__(
-        self,
-        text_field: str = "text",
-        survivor: str = FIRST,
-        score_field: str | None = None,
-        memory_limit: int | str | None = None,
-        device: str | None = None,
-        id_field: str | None = None,
-    ) -> None:
-        check_device(device)
-        check_policy(survivor, score_field)
-        self.text_field = text_field
-        self.survivor = survivor
-        self.score_field = score_field
-        self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
-        self.device = device
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        check_policy(self.survivor, self.score_field)
+        self.memory_limit = None if self.memory_limit is None else parse_size(self.memory_limit)
         self._on_gpu = False
-        self.id_field = id_field
-        self.key_columns = [text_field, *(name for name in (score_field, id_field) if name)]
+        self.key_columns = [self.text_field, *(name for name in (self.score_field, self.id_field) if name)]
 
     def preload(self) -> None:
         from gristmill.kernels import signatures
@@ -100,7 +94,7 @@ class ExactDeduplication(BarrierStage):
         sizes = link.ClusterSizes.of(labels)
         decisions.write_clusters(context, parts, labels, self.survivor)
         removed = decisions.write_records(context, parts, self.id_field is not None)
-        context.notes.append(decisions.told(self.name, parts, sizes, sum(removed.removed.values())))
+        context.notes.append(decisions.outcome(self.name, parts, sizes, sum(removed.removed.values())))
 
     def after_barrier(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
         from gristmill.stages.deduplication.remove import RemoveDuplicates

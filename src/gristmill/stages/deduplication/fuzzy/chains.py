@@ -1,8 +1,8 @@
-"""Long chains, found and split by keys alone: in large clusters no document goes for one that it is not linked to.
+"""Long chains, found and split by keys alone: in a large cluster a survivor is linked to the documents it replaces.
 
-Two documents are linked if they share a band. A document of a large cluster that is not linked to the survivor, and by
-the estimate far from being like it, goes for the first such document before it that stays and is linked to it; it stays
-if there is none.
+Two documents are linked if they share a band. A document of a large cluster that is not linked to the survivor, and is
+estimated to be far less like it, is replaced by the first such document before it that survives and is linked to it. If
+there is none, it survives.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 MEMBERS, FAR = "members.npy", "far.npy"
-"""Documents of large clusters that are to go; and those of them that are not linked to the survivor nor like it."""
+"""Documents of large clusters that are to be removed; those of them neither linked to the survivor nor like it."""
 MOST_STAYING = 100_000
-"""Documents of a cluster that others can go for: a constant, as results do not depend on a memory limit."""
+"""Survivors of a cluster at most: a constant, as results do not depend on a memory limit."""
 FAR_BYTES = 2500
-"""Of memory, for a document that stays: twenty keys in a dictionary."""
+"""Of memory, for a survivor: twenty keys in a dictionary."""
 _KEYS_AT_ONCE = 20_000
 
 
 @dataclass
 class ChainTask(Task[list[int]]):
-    """A range of members, or the number of a group of clusters and how many there are; what comes of it is a file."""
+    """A range of members, or a group of clusters and the number of groups. The result is a file."""
 
     data: list[int] = field(default_factory=list)
 
@@ -46,7 +46,7 @@ class ChainTask(Task[list[int]]):
 def split_chains(
     context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array, sizes: ClusterSizes
 ) -> list[str]:
-    """Keep documents of large clusters that are far from the survivor; gives what there is to report."""
+    """Keep documents of large clusters that are far from the survivor; return lines for the report."""
     is_large = np.zeros(len(labels), bool)
     is_large[sizes.large] = True
     members = np.flatnonzero(is_large[labels] & (stays != np.arange(len(labels))))
@@ -61,8 +61,8 @@ def split_chains(
         return []
     far.sort()
     write_array(context.folder, FAR, far)
-    room = max(1, context.memory // (4 * context.workers))
-    groups = max(1, -(-len(far) * FAR_BYTES // room))
+    memory = max(1, context.memory // (4 * context.workers))
+    groups = max(1, -(-len(far) * FAR_BYTES // memory))
     tasks = [ChainTask([n, groups], task_id=str(n)) for n in range(groups)]
     done = context.run("chains", SplitChains(parts, stage.bands), tasks, len(far) * FAR_BYTES)
     found = np.concatenate([read_array(context.folder, split_file(task)) for task in done], axis=1)
@@ -92,7 +92,7 @@ def split_file(task: ChainTask) -> str:
 
 
 class FindFar(ProcessingStage[ChainTask, ChainTask]):
-    """Finds documents that are neither like the survivor, by the estimate, nor linked to it."""
+    """Finds documents that are neither estimated to be like the survivor nor linked to it."""
 
     def __init__(self, parts: Parts, bands: Sequence[str], far: float) -> None:
         self.name = "chains"
@@ -112,7 +112,7 @@ class FindFar(ProcessingStage[ChainTask, ChainTask]):
 
 
 class SplitChains(ProcessingStage[ChainTask, ChainTask]):
-    """Decides for the far documents of a group of clusters, in the order of the source, which of them stay."""
+    """Decides in the order of the source which far documents of a group of clusters survive."""
 
     def __init__(self, parts: Parts, bands: Sequence[str]) -> None:
         self.name = "chains"

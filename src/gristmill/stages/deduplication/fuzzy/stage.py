@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Looked
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
-from gristmill.stages.deduplication.policy import FIRST, check_device, check_policy
+from gristmill.stages.deduplication.policy import FIRST, check_count, check_device, check_policy
 from gristmill.stages.deduplication.remove import REMOVED
 from gristmill.stages.registry import register
 from gristmill.storage import Folder
@@ -27,39 +28,56 @@ MAX_CHAINED_CLUSTER = 16
 
 
 @register
+@dataclass(eq=False, repr=False)
 class FuzzyDeduplication(BarrierStage):
     """Keeps one document of those that are nearly the same.
 
-    Documents are compared by their shingles, runs of ``char_ngrams`` characters, or of ``word_ngrams`` words if that
-    is given. Two whose shingles overlap by j (Jaccard's index) meet with probability 1 - (1 - j^r)^b in one of b
-    bands (``num_bands``) of r minima (``minhashes_per_band``): with 20 and 13, of those that overlap by 0.8 two of
-    three, by 0.9 all but one in two hundred, by 0.6 one in forty. Those that meet are in one cluster, and whoever
-    meets one of them. Case, white space, invisible characters (soft hyphens, zero-width characters) and composed or
-    decomposed accents do not matter, unless ``normalize`` is False.
+    Documents are compared by their shingles: runs of ``char_ngrams`` characters, or of ``word_ngrams`` words. Two
+    documents whose shingles overlap by j (Jaccard's index) meet with probability 1 - (1 - j^r)^b in one of b bands
+    (``num_bands``) of r minima (``minhashes_per_band``). With 20 and 13, two of three documents meet that overlap by
+    0.8, all but one in two hundred by 0.9, one in forty by 0.6. Documents that meet, directly or through others, are a
+    cluster. Unless ``normalize`` is False, case, white space, invisible characters (soft hyphens, zero-width
+    characters) and the encoding of accents do not matter.
 
-    Of a cluster the first document in the order of the source stays, the ``"longest"``, or the ``"best"`` by
-    ``score_field``. What is removed is written down in ``duplicates/`` beside the output, with the document that
-    stays, the cluster and the similarity: estimated for all, and verified for ``verify_sample`` of them. With
-    ``verify=True`` it is verified for all, and nothing is removed whose similarity to the one that stays is below
-    ``jaccard_threshold`` (by default the similarity at which the odds of meeting turn, (1/b)^(1/r)): what hangs
-    together through others only is taken apart. Without ``verify=True`` the threshold decides only what the summary
-    calls chained: which documents meet is up to ``num_bands`` and ``minhashes_per_band``. What documents have in
-    ``id_field``, if that is given, is written down beside the places where they stand.
+    Of a cluster the first document in the order of the source survives, the ``"longest"``, or the ``"best"`` by
+    ``score_field``. Each removed document has a record in ``duplicates/`` beside the output: the survivor, the
+    cluster, the similarity (estimated for all, verified for ``verify_sample`` of them), and the values of ``id_field``
+    if that is given.
 
-    Clusters of more than ``max_chained_cluster`` documents are split without ``verify``, too, by their keys: a document
-    that shares no band with the one that stays, and is estimated to be far less like it than the threshold, stays,
-    unless it shares a band with another that stays. None splits none.
+    ``verify=True`` verifies all similarities and removes no document that is less like its survivor than
+    ``jaccard_threshold`` (default (1/b)^(1/r), where the odds of meeting turn); documents linked only transitively
+    are split off. Without it the threshold only decides which documents the summary calls chained. Clusters of more
+    than ``max_chained_cluster`` documents (None: no limit) are split by their keys even then: a document stays that
+    shares no band with a survivor and is estimated to be far less like it than the threshold.
 
-    ``bands_per_iteration`` says how many bands are compared at the same time; None: as many as fit ``memory_limit``,
-    or the executor's. ``method`` is "fast" (fast similarity sketching) or "classic" (one permutation for each
-    minimum). ``seed`` changes which of the pairs around the threshold meet. Sketches are made on a GPU if this machine
-    has one that can be used, to the same bits; ``device`` "cpu" or "cuda" says so or otherwise.
+    ``bands_per_iteration`` bands are compared at the same time (None: as many as ``memory_limit`` or the executor's
+    allows). ``method`` is "fast" (fast similarity sketching) or "classic" (one permutation for each minimum). ``seed``
+    changes which pairs around the threshold meet. Sketches are made on a GPU if this machine has a usable one, to the
+    same bits; ``device`` "cpu" or "cuda" chooses.
     """
 
+    text_field: str = "text"
+    char_ngrams: int = CHAR_NGRAMS
+    num_bands: int = 20
+    minhashes_per_band: int = 13
+    bands_per_iteration: int | None = None
+    use_64_bit_hash: bool = False
+    seed: int = 42
+    word_ngrams: int | None = None
+    method: str = "fast"
+    survivor: str = FIRST
+    score_field: str | None = None
+    verify: bool = False
+    verify_sample: int = 1000
+    jaccard_threshold: float | None = None
+    memory_limit: int | str | None = None
+    device: str | None = None
+    normalize: bool = True
+    id_field: str | None = None
+    max_chained_cluster: int | None = MAX_CHAINED_CLUSTER
+
     revision = 2
-
     stays = (REMOVED,)
-
     decides_with = (
         "pyarrow.parquet",
         *(
@@ -68,82 +86,42 @@ class FuzzyDeduplication(BarrierStage):
         ),
     )
 
-    def __init__(
-        self,
-        text_field: str = "text",
-        char_ngrams: int = CHAR_NGRAMS,
-        num_bands: int = 20,
-        minhashes_per_band: int = 13,
-        bands_per_iteration: int | None = None,
-        use_64_bit_hash: bool = False,
-        seed: int = 42,
-        word_ngrams: int | None = None,
-        method: str = "fast",
-        survivor: str = FIRST,
-        score_field: str | None = None,
-        verify: bool = False,
-        verify_sample: int = 1000,
-        jaccard_threshold: float | None = None,
-        memory_limit: int | str | None = None,
-        device: str | None = None,
-        normalize: bool = True,
-        id_field: str | None = None,
-        max_chained_cluster: int | None = MAX_CHAINED_CLUSTER,
-    ) -> None:
-        check_device(device)
-        check_policy(survivor, score_field)
-        for name, value in (
-            *(("char_ngrams", char_ngrams), ("num_bands", num_bands), ("minhashes_per_band", minhashes_per_band)),
-            *(("bands_per_iteration", bands_per_iteration), ("word_ngrams", word_ngrams)),
-            ("max_chained_cluster", max_chained_cluster),
-        ):
-            if value is None and name in ("bands_per_iteration", "word_ngrams", "max_chained_cluster"):
-                continue
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name} must be a whole number above 0, not {value!r}.")
-        if bands_per_iteration is not None and bands_per_iteration > num_bands:
-            raise ValueError(f"bands_per_iteration is {bands_per_iteration}, more than the {num_bands} of num_bands.")
-        if word_ngrams is not None and char_ngrams != CHAR_NGRAMS:
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        check_policy(self.survivor, self.score_field)
+        for name in ("char_ngrams", "num_bands", "minhashes_per_band"):
+            check_count(name, getattr(self, name))
+        for name in ("bands_per_iteration", "word_ngrams", "max_chained_cluster"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        if (self.bands_per_iteration or 0) > self.num_bands:
+            raise ValueError(
+                f"bands_per_iteration is {self.bands_per_iteration}, more than the {self.num_bands} of num_bands."
+            )
+        if self.word_ngrams is not None and self.char_ngrams != CHAR_NGRAMS:
             raise ValueError("shingles are of characters or of words: give char_ngrams or word_ngrams.")
-        if method not in ("fast", "classic"):
-            raise ValueError(f"method must be 'fast' or 'classic', not {method!r}.")
-        if jaccard_threshold is not None and not 0 < jaccard_threshold <= 1:
-            raise ValueError(f"jaccard_threshold must be above 0 and at most 1, not {jaccard_threshold!r}.")
-        self.text_field = text_field
-        self.char_ngrams = char_ngrams
-        self.word_ngrams = word_ngrams
-        self.num_bands = num_bands
-        self.minhashes_per_band = minhashes_per_band
-        self.bands_per_iteration = bands_per_iteration
-        self.use_64_bit_hash = use_64_bit_hash
-        self.seed = seed
-        self.method = method
-        self.survivor = survivor
-        self.score_field = score_field
-        self.verify = verify
-        self.verify_sample = verify_sample
-        if jaccard_threshold is not None and not verify:
+        if self.method not in ("fast", "classic"):
+            raise ValueError(f"method must be 'fast' or 'classic', not {self.method!r}.")
+        if self.jaccard_threshold is not None and not 0 < self.jaccard_threshold <= 1:
+            raise ValueError(f"jaccard_threshold must be above 0 and at most 1, not {self.jaccard_threshold!r}.")
+        if type(self.verify_sample) is not int or self.verify_sample < 0:
+            raise ValueError(f"verify_sample must be a whole number, 0 for none, not {self.verify_sample!r}.")
+        if self.jaccard_threshold is not None and not self.verify:
             self.cautions = ["jaccard_threshold decides only what the report calls chained: verify=True removes by it"]
-        self.jaccard_threshold = jaccard_threshold or (1 / num_bands) ** (1 / minhashes_per_band)
-        self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
-        self.device = device
-        self.normalize = normalize
+        self.threshold: float = self.jaccard_threshold or (1 / self.num_bands) ** (1 / self.minhashes_per_band)
+        self.memory_limit = None if self.memory_limit is None else parse_size(self.memory_limit)
         self._on_gpu = False
-        if type(verify_sample) is not int or verify_sample < 0:
-            raise ValueError(f"verify_sample must be a whole number, 0 for none, not {verify_sample!r}.")
-        _ = self.sketcher  # which says what is wrong with its arguments
-        self.id_field = id_field
-        self.max_chained_cluster = max_chained_cluster
-        self.key_columns = [text_field, *(name for name in (score_field, id_field) if name)]
+        _ = self.sketcher  # raises if its arguments are wrong
+        self.key_columns = [self.text_field, *(name for name in (self.score_field, self.id_field) if name)]
 
     @property
     def far(self) -> float:
-        """The estimated similarity below which that of two documents is, by all odds, below the threshold."""
-        return max(0.0, self.jaccard_threshold - 3 * (0.25 / (self.num_bands * self.minhashes_per_band)) ** 0.5)
+        """The estimated similarity below which the true one is almost certainly below the threshold."""
+        return max(0.0, self.threshold - 3 * (0.25 / (self.num_bands * self.minhashes_per_band)) ** 0.5)
 
     @property
     def bands(self) -> list[str]:
-        """The columns of keys by which documents meet."""
+        """The columns of keys that link documents."""
         return [band_name(n) for n in range(self.num_bands)]
 
     @property
@@ -237,7 +215,7 @@ class FuzzyDeduplication(BarrierStage):
                 context.notes += verified_sample(context, parts, self, stays)
         removed = decisions.write_records(context, parts, self.id_field is not None, self.bands, self.far)
         count = sum(removed.removed.values())
-        context.notes.insert(0, decisions.told(self.name, parts, sizes, count))
+        context.notes.insert(0, decisions.outcome(self.name, parts, sizes, count))
         for number, why in (
             (removed.chained, "are chained: linked to the document that stays only through others, and less than"),
             (removed.met, "share a band with the document that stays, but are less than"),

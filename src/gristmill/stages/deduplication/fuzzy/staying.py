@@ -1,7 +1,7 @@
-"""The documents of a cluster that stay, found by the shingles that they share with another document.
+"""The survivors of a cluster, found by the shingles that they share with another document.
 
-Sets of shingles are in a file without a name, so that memory does not grow with the texts that stay. In memory there
-are a few shingles of each document: those with the smallest hashes, which are a sample of its set.
+Sets of shingles are in a file without a name, so that memory does not grow with the texts. In memory are a few shingles
+of each survivor: those with the smallest hashes, which are a sample of its set.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from gristmill.storage import Folder
 Array = np.ndarray[Any, Any]
 
 MOST_COMPARED = 16
-"""Documents of one cluster that another is compared with."""
+"""Survivors that a document is compared with."""
 MOST_SHARING = 64
-"""Documents of a cluster that are remembered for one shingle."""
+"""Survivors that are remembered for one shingle."""
 MOST_INDEXED = 1 << 14
-"""Documents of a cluster that are found by their shingles: a constant, as results do not depend on a memory limit."""
+"""Survivors that are found by their shingles: a constant, as results do not depend on a memory limit."""
 MOST_LEAST = 128
 INDEX_BYTES = 200
-"""Of memory, for each shingle of a document by which it is found."""
+"""Of memory, for each remembered shingle."""
 ODDS = 1e-10
-"""The odds that two documents as similar as the threshold share fewer of their least shingles than is asked for."""
+"""The odds that two documents as similar as the threshold share fewer of their least shingles than required."""
 
 
 class SetsOnDisk:
-    """Sets of hashes in a file without a name, each read back by its place."""
+    """Sets of hashes in a file without a name, read by their place."""
 
     def __init__(self, folder: Folder) -> None:
         self._file = tempfile.TemporaryFile(dir=folder.path() if folder.is_local else None, buffering=0)  # noqa: SIM115  # closed by `close`
         self._end = 0
 
     def add(self, values: Array) -> tuple[int, int]:
-        """Append a set; gives its place."""
+        """Append a set; return its place."""
         data = memoryview(values.tobytes())
         done = 0
         while done < len(data):
@@ -65,7 +65,7 @@ class SetsOnDisk:
 
 @cache
 def least_for(threshold: float) -> int:
-    """How many of the smallest hashes of a set are enough to find one that is as similar as the threshold."""
+    """Return how many of the smallest hashes of a set find a set that is as similar as the threshold."""
     if threshold >= 1:
         return 1
     return min(MOST_LEAST, max(4, math.ceil(math.log(1e-20) / math.log(1 - threshold))))
@@ -73,10 +73,10 @@ def least_for(threshold: float) -> int:
 
 @cache
 def least_shared(size: int, threshold: float) -> int:
-    """How many of its least shingles a document of ``size`` shingles shares with any that is as similar as this.
+    """Return how many of its least shingles a document of ``size`` shingles shares with one as similar as this.
 
-    The least shingles of two sets are a sample of their union, each shared with the odds of their similarity. In sets
-    so small that all of their shingles are looked at, it is certain.
+    The least shingles of two sets are a sample of their union, each shared with the odds of their similarity. For sets
+    so small that all of their shingles are compared the number is certain.
     """
     least = least_for(threshold)
     if size <= least * threshold:
@@ -93,17 +93,17 @@ def least_shared(size: int, threshold: float) -> int:
 
 @dataclass(frozen=True)
 class SimilarDocument:
-    """What a search among the documents that stay has given."""
+    """The result of a search among the survivors."""
 
     document: int
-    """The first one that is similar enough, -1 if there is none."""
+    """The first similar survivor, -1 if there is none."""
     similarity: float
     is_complete: bool
-    """Whether all that can be similar enough were compared."""
+    """Whether all survivors that can be similar were compared."""
 
 
 class Staying:
-    """The documents of a cluster that stay."""
+    """The survivors of a cluster."""
 
     def __init__(self, document: int, shingles: Array, sets: SetsOnDisk, threshold: float) -> None:
         self.first = document, shingles
@@ -116,9 +116,9 @@ class Staying:
         self._is_full = False
 
     def like(self, shingles: Array) -> SimilarDocument:
-        """Find a document that is like another, besides the one that stands for all.
+        """Find a survivor, other than the first, that is like a document.
 
-        Compared are those that share most of the shingles with the smallest hashes.
+        Survivors that share most of the shingles with the smallest hashes are compared.
         """
         same = self._by_all.get(_digest(shingles))
         if same is not None:
@@ -133,7 +133,7 @@ class Staying:
             near = np.flatnonzero(similar >= self._threshold)
             if len(near):
                 return SimilarDocument(self._others[most[near[0]]][0], float(similar[near[0]]), True)
-        # a list that is full lacks documents: any may share its shingle
+        # a full list lacks survivors: any of them may share its shingle
         needed = least_shared(len(shingles), self._threshold) - (len(lists) - len(whole))
         possible = sum(count >= needed for count in shared.values())
         return SimilarDocument(-1, 0.0, needed > 0 and possible <= MOST_COMPARED and not self._is_full)
@@ -141,7 +141,7 @@ class Staying:
     def add(self, document: int, shingles: Array) -> None:
         self._by_all[_digest(shingles)] = document
         if len(self._others) >= MOST_INDEXED:
-            self._is_full = True  # equal ones are found all the same
+            self._is_full = True  # equal ones are still found
             return
         for value in shingles[: self._least].tolist():
             sharing = self._by_shingle.setdefault(value, [])

@@ -1,8 +1,8 @@
-"""Similarities verified on the texts themselves: of a sample, or of all, to split clusters that are chained.
+"""Similarities verified on the texts themselves: of a sample, or of all documents, to split chained clusters.
 
-Documents of clusters are read once more and their texts put into files, by groups of whole clusters. Each group is
-then compared by itself: every document with the one that stays, and with a few others of its cluster that stay
-too (`staying`), so that a cluster of a million documents takes a million comparisons, times a small number.
+Documents of clusters are read again and their texts put into files, by groups of whole clusters. Each group is compared
+alone: every document with the survivor, and with a few other survivors of its cluster (`staying`), so that a cluster of
+a million documents takes a million comparisons, times a small number.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 WANTED = "wanted.npy"
-"""Documents whose texts are needed, in order; their clusters; the groups that these are in."""
+"""Documents whose texts are needed, in order; their clusters; the groups of these."""
 TEXTS = ".texts"
 _BYTES_PER_TEXT_BYTE = 24
-"""Of memory, to compare texts: a shingle for each character, of eight bytes, in sets and on the way there."""
+"""Of memory, to compare texts: a shingle of eight bytes for each character, in three copies."""
 _MILLION = 1_000_000
 
 
 def verified_sample(context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, stays: Array) -> list[str]:
-    """Verify some of the removed documents, the same ones each time; gives what there is to say."""
+    """Verify some removed documents, the same ones each time; return lines for the report."""
     gone = np.flatnonzero(stays != np.arange(len(stays)))
     if not len(gone):
         return []
@@ -52,22 +52,22 @@ def verified_sample(context: BarrierContext, parts: Parts, stage: FuzzyDeduplica
     wanted = np.unique(np.concatenate([chosen, stays[chosen]]))
     values = _compared_here(context, parts, stage, wanted, chosen, stays)
     if values is None:
-        # a cluster that was split has several survivors: each stands for a cluster of its own here
+        # a split cluster has several survivors, each with its own cluster here
         found = _verified(context, parts, stage, stays, wanted, is_split=False)
         values = found[2, np.isin(found[0], chosen)]
     write_array(context.folder, VERIFIED, np.stack([chosen, values]))
     values = values / _MILLION
-    below = float((values < stage.jaccard_threshold).mean()) if len(values) else 0.0
+    below = float((values < stage.threshold).mean()) if len(values) else 0.0
     return [
         f"{stage.name}: similarity verified for {len(values):,} of {len(gone):,}: median {np.median(values):.2f}, "
-        f"{below:.1%} below {stage.jaccard_threshold:.2f}"
+        f"{below:.1%} below {stage.threshold:.2f}"
     ]
 
 
 def _compared_here(
     context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, wanted: Array, chosen: Array, stays: Array
 ) -> Array | None:
-    """Similarities of a few documents with those that stay, in millionths; None if they are not at hand."""
+    """Return similarities of a few documents with survivors, in millionths; None if texts must be read again."""
     rows = parts.take(wanted, [IDENT, SIZE])
     if int(numbers_of(rows.column(SIZE)).sum()) * _BYTES_PER_TEXT_BYTE > context.memory // 4:
         return None
@@ -88,7 +88,7 @@ def unit_of(stage: FuzzyDeduplication) -> str:
 
 
 def split(context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, labels: Array, stays: Array) -> list[str]:
-    """Verify all, and keep documents that are not like one that stays."""
+    """Verify all similarities, and keep documents that are not like a survivor."""
     own = np.arange(len(labels))
     others = np.flatnonzero(labels != own)
     wanted = np.union1d(others, labels[others])
@@ -100,7 +100,7 @@ def split(context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, labe
     gone = found[:, found[0] != found[1]]
     write_array(context.folder, VERIFIED, gone[[0, 2]])
     kept = before - int((stays != own).sum())
-    threshold = f"{stage.jaccard_threshold:.2f}"
+    threshold = f"{stage.threshold:.2f}"
     notes = [
         f"{stage.name}: all similarities verified; {kept:,} documents stay that are linked to others of their cluster, "
         f"but are less than {threshold} like each document that stays"
@@ -116,16 +116,17 @@ def split(context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, labe
 def _verified(
     context: BarrierContext, parts: Parts, stage: FuzzyDeduplication, labels: Array, wanted: Array, is_split: bool
 ) -> Array:
-    """Documents, in order; the one that each goes for, or itself; their similarity in millionths; 1 where it is not
-    certain that a document that stays is like no other.
+    """Return rows: documents, in order; their survivors; similarities in millionths; 1 for an uncertain survivor.
+
+    A survivor is uncertain if not all others that may be like it were compared.
     """
     folder = context.folder
     sizes = numbers_of(parts.take(wanted, [SIZE]).column(0)) if len(wanted) else np.zeros(0, np.int64)
-    room = max(1, context.memory // (4 * context.workers))
+    memory = max(1, context.memory // (4 * context.workers))
     held = int(sizes.sum()) * _BYTES_PER_TEXT_BYTE
     if is_split:
-        held += len(wanted) * INDEX_BYTES * least_for(stage.jaccard_threshold)
-    groups = int(max(1, min(len(wanted), -(-held // room))))
+        held += len(wanted) * INDEX_BYTES * least_for(stage.threshold)
+    groups = int(max(1, min(len(wanted), -(-held // memory))))
     group = _scrambled(labels[wanted]) % np.uint64(groups)
     write_array(folder, WANTED, np.stack([wanted, labels[wanted], group.astype(np.int64)]))
     touched = np.unique(parts.place(wanted)[0])
@@ -139,7 +140,7 @@ def _verified(
 
 
 def _scrambled(numbers: Array) -> Array:
-    """Numbers in an order that has nothing to do with theirs, always the same."""
+    """Return a hash of each number."""
     with np.errstate(over="ignore"):
         mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(32)
@@ -148,7 +149,7 @@ def _scrambled(numbers: Array) -> Array:
 
 
 class Gather(ProcessingStage[DocumentBatch, FileGroupTask]):
-    """Writes the texts of the documents that are wanted, those of one group together."""
+    """Writes the texts of the wanted documents by group."""
 
     split_on_failure = False
 
@@ -190,7 +191,7 @@ class VerifyTask(Task[int]):
 
 
 class Verify(ProcessingStage[VerifyTask, VerifyTask]):
-    """Compares the documents of a group of clusters with those that stay."""
+    """Compares the documents of a group of clusters with survivors."""
 
     def __init__(self, parts: Parts, names: list[str], stage: FuzzyDeduplication, is_split: bool) -> None:
         self.name = "verify"
@@ -199,7 +200,7 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
         self.ngrams = stage.word_ngrams or stage.char_ngrams
         self.unit = unit_of(stage)
         self.normalize = stage.normalize
-        self.threshold = stage.jaccard_threshold
+        self.threshold = stage.threshold
         self.is_split = is_split
 
     def process(self, task: VerifyTask) -> VerifyTask:
@@ -212,7 +213,7 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
                 chosen = np.flatnonzero(np.asarray(stays[documents]) == documents)
                 values, edges = self._sets(table.take(int_array(chosen)))
                 for n, row in enumerate(chosen.tolist()):
-                    shingles = values[edges[n] : edges[n + 1]].copy()  # a part of an array would keep the whole one
+                    shingles = values[edges[n] : edges[n + 1]].copy()  # a view would keep the whole array
                     staying[int(labels[row])] = Staying(int(documents[row]), shingles, sets, self.threshold)
             found = [self._compared(table, stays, staying) for table in self._tables(task.data)]
         whole = np.concatenate(found, axis=1) if found else np.zeros((4, 0), np.int64)
@@ -220,7 +221,7 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
         return VerifyTask(task.data, task_id=task.task_id)
 
     def _tables(self, group: int) -> Any:
-        """The documents of the group, part by part, in the order of the source."""
+        """Yield the documents of the group, part by part, in the order of the source."""
         for name in self.names:
             table = read_arrow(self.parts.folder, name + TEXTS)
             begin, end = np.searchsorted(numbers_of(table.column("group")), [group, group + 1])
@@ -255,7 +256,7 @@ class Verify(ProcessingStage[VerifyTask, VerifyTask]):
 
 
 def _against(values: Array, edges: Array, others: list[Array], which: Array) -> Array:
-    """The similarity of each set with one of the others."""
+    """Return the similarity of each set with one of the others."""
     if not len(which):
         return np.zeros(0)
     ends = np.cumsum([len(other) for other in others]) + len(values)

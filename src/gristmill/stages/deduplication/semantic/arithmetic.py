@@ -1,7 +1,8 @@
-"""The heavy sums of semantic deduplication, by NumPy or by torch: the same bits from either (see `fixed_point`)."""
+"""The arithmetic of semantic deduplication, by NumPy or torch, with the same bits (see `fixed_point`)."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -11,58 +12,58 @@ DEVICES = (None, "cpu", "cuda")
 
 
 class Nearest(Protocol):
-    """Centroids to which points are given."""
+    """Assigns points to centroids."""
 
     block: int
-    """So many points at a time."""
+    """Points at a time."""
 
     def labels(self, points: Any) -> np.ndarray:
-        """The nearest centroid of each point; of equally near ones the first."""
+        """Return the nearest centroid of each point; of equally near ones the first."""
 
     def add(self, points: Any) -> None:
-        """Count points in for `totals`."""
+        """Add points to `totals`."""
 
     def totals(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of the points that were added: the sum, as float64, and the number for each centroid."""
+        """Return the sum, as float64, and the number of added points for each centroid."""
 
 
 class Spread(Protocol):
-    """Points, and how far each is from the nearest of those that were chosen."""
+    """Points, with the distance of each to the nearest chosen one."""
 
     def choose(self, index: int) -> int:
-        """Choose one more; gives the sum of all squared distances."""
+        """Choose one more point; return the sum of all squared distances."""
 
     def find(self, drawn: int) -> int:
-        """The first point at which the sum of the squared distances up to it exceeds a number."""
+        """Return the first point at which the sum of squared distances up to it exceeds a number."""
 
 
 class Best(Protocol):
-    """The most similar ones so far of some rows."""
+    """The most similar row of each row so far."""
 
     def compare(self, at: int, mine: Any, first: int, others: Any, only_before: bool) -> None:
-        """Look at ``others``, ranked from ``first`` on, for the rows ``mine``, which begin at the place ``at``.
+        """Compare the rows ``mine``, which begin at the place ``at``, with ``others``, ranked from ``first`` on.
 
-        ``only_before``: both are the same, and only what is before a row counts for it. Others must come in the order
-        of their rank: of equally similar ones the first that is seen stays.
+        ``only_before``: both are the same rows, and each is compared with those before it. Others must come in the
+        order of their rank: of equally similar ones the first is kept.
         """
 
     def found(self) -> np.ndarray:
-        """Their ranks; -1 for none."""
+        """Return the rank of the most similar row of each; -1 for none."""
 
 
 class Arithmetic(Protocol):
-    """What computes, and where."""
+    """Computes on one device."""
 
     name: str
 
     def free_bytes(self) -> int | None:
-        """The room for one worker's arrays on a device; None where the memory is the machine's."""
+        """Return the memory for one worker's arrays on a device; None if it is the machine's memory."""
 
     def peak_bytes(self) -> int:
-        """The most that was held on a device."""
+        """Return the most memory that was used on a device."""
 
     def hold(self, points: np.ndarray) -> Any:
-        """Points where they are computed with; slices of them are so too."""
+        """Return points on the device; so are their slices."""
 
     def nearest(self, centroids: np.ndarray) -> Nearest: ...
 
@@ -72,7 +73,7 @@ class Arithmetic(Protocol):
 
 
 def arithmetic(device: str | None) -> Arithmetic:
-    """That of a device; None: a GPU's if torch finds one, else NumPy's."""
+    """Return the arithmetic of a device; None is a GPU if torch finds one, else NumPy."""
     if device == "cpu" or (device is None and not has_torch()):
         from gristmill.stages.deduplication.semantic.arithmetic_numpy import NumpyArithmetic
 
@@ -92,7 +93,7 @@ def has_torch() -> bool:
 
 
 class OnDevice:
-    """For stages: the arithmetic of a worker, made when it is first needed."""
+    """For stages: the arithmetic of a worker, made at its first use."""
 
     device: str | None = None
 
@@ -100,9 +101,6 @@ class OnDevice:
         if self.device != "cpu" and has_torch():
             import torch  # noqa: F401  # slow to import, and shared by all workers
 
-    @property
+    @cached_property
     def arithmetic(self) -> Arithmetic:
-        found: Arithmetic | None = self.__dict__.get("_arithmetic")
-        if found is None:
-            found = self.__dict__["_arithmetic"] = arithmetic(self.device)
-        return found
+        return arithmetic(self.device)

@@ -1,4 +1,4 @@
-"""On CPUs, by NumPy: torch is no faster there, and slow to import."""
+"""Arithmetic on CPUs, by NumPy: torch is no faster there, and slow to import."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gristmill.stages.deduplication.semantic.fixed_point import EXACT, GRID, fin
 SCORE_BYTES = 64 << 20
 """For the distances of a block of points to all centroids."""
 BLOCK = EXACT // GRID // 2
-"""Points at most in a block of k-means: so many coordinates add up to no more than float32 holds."""
+"""Points at most in a block of k-means: float32 holds the sum of as many coordinates."""
 DENSE = 0.02
-"""From this share of pairs on, the rests of all are multiplied at once."""
+"""With a larger share of promising pairs the rests of all pairs are multiplied at once."""
 PAIRS = 4096
-"""Pairs whose rests are multiplied at a time, otherwise."""
+"""Otherwise, pairs whose rests are multiplied at a time."""
 
 
 class NumpyArithmetic:
@@ -59,7 +59,7 @@ class NumpyNearest:
         there, first = np.unique(labels[order], return_index=True)
         ones = np.ones(len(rows), dtype=np.float32)
         for label, a, b in zip(there.tolist(), first.tolist(), [*first[1:].tolist(), len(rows)], strict=True):
-            self.sums[label] += ones[a:b] @ rows[a:b]  # of a block a sum in float32 is exact, and this is the fastest
+            self.sums[label] += ones[a:b] @ rows[a:b]  # the float32 sum of a block is exact, and this is fastest
         self.counts += np.bincount(labels, minlength=len(self.counts))
 
     def totals(self) -> tuple[np.ndarray, np.ndarray]:
@@ -95,12 +95,12 @@ class _Parts:
 
 
 class NumpyBest:
-    """Compares coarse parts first: few pairs are left then whose rests can matter."""
+    """Compares coarse parts first: then the rests of few pairs can matter."""
 
     def __init__(self, rows: int, dim: int) -> None:
         self.steps = fine_steps(dim)
         self.top = np.full(rows, -np.inf)
-        """In fine steps: whole numbers, without the products of rests and rests, which are below a millionth."""
+        """In fine steps: whole numbers, without products of rests and rests, which are below a millionth."""
         self.where = np.full(rows, -1, dtype=np.int64)
         self._others: tuple[np.ndarray | None, _Parts | None] = (None, None)
 
@@ -121,11 +121,11 @@ class NumpyBest:
             self._some(products, left, right, places, part, first)
 
     def _promising(self, products: np.ndarray, left: _Parts, right: _Parts, top: np.ndarray) -> np.ndarray:
-        """The pairs, by their place in the table, that may be a row's best: no less than its bound on rests."""
+        """Return the places of pairs that may be a row's best, by a bound on rests."""
         bound = left.length * right.rest_length.max() + left.rest_length * right.length.max()
         bound = np.ceil(bound / self.steps) + 1
         floor = np.maximum(products.max(axis=1) - 2 * bound, np.floor(top / self.steps) - bound)
-        floor = np.maximum(floor, -2.0 * EXACT)  # below all products, but above what is no pair
+        floor = np.maximum(floor, -2.0 * EXACT)  # below all products, above -inf
         return np.flatnonzero(products >= floor.astype(np.float32)[:, None])
 
     def _all(self, products: np.ndarray, left: _Parts, right: _Parts, part: slice, first: int) -> None:

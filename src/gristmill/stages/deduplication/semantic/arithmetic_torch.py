@@ -1,4 +1,4 @@
-"""On GPUs, by torch."""
+"""Arithmetic on GPUs, by torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TorchArithmetic:
         self.device = torch.device(device)
         self.name = device
         if self.device.type == "cuda":
-            # The grid would fit the shorter factors of TF32, but nobody says how it keeps the sums.
+            # TF32 could hold the factors on the grid, but its precision of sums is not documented.
             torch.backends.cuda.matmul.allow_tf32 = False
 
     def free_bytes(self) -> int | None:

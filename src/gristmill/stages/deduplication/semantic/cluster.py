@@ -1,8 +1,10 @@
-"""K-means as stages: find centroids, give each document the nearest, put documents of a cluster side by side."""
+"""K-means as stages: find centroids, assign documents to them, sort documents by cluster."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from functools import cached_property
 
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
@@ -20,9 +22,9 @@ COARSE_BYTES = 2
 
 
 def sampled(store: EmbeddingStore, most: int, seed: int) -> tuple[np.ndarray, bool]:
-    """The coarse points to fit k-means on, and whether they are not all: ``most`` of them, or all if there are fewer.
+    """Return at most ``most`` coarse points to fit k-means on, and whether they are a sample.
 
-    Those with the smallest hashes: who is in depends on row and seed only.
+    A sample has the points with the smallest hashes: it depends on rows and seed only.
     """
     rows, dim = store.rows, store.dim
     is_sample = rows > most
@@ -39,35 +41,27 @@ def sampled(store: EmbeddingStore, most: int, seed: int) -> tuple[np.ndarray, bo
 
 
 @register_internal
+@dataclass(eq=False, repr=False)
 class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
-    """Finds the centroids of all embeddings in the store, or of as many of them, by chance, as ``room`` bytes hold.
+    """Finds the centroids of all embeddings in the store, or of a random sample that fits ``memory`` bytes.
 
-    ``fit_data_fraction`` of them are enough if that leaves k-means++ its choice; never fewer than ``n_clusters``.
+    ``fit_data_fraction`` makes the sample smaller, as long as k-means++ has enough points to choose from.
     """
 
     fan_out = False
 
-    def __init__(
-        self,
-        store_path: str,
-        n_clusters: int,
-        room: int,
-        fit_data_fraction: float | None = None,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        random_state: int = 42,
-        init: str = "k-means++",
-        device: str | None = "cpu",
-    ) -> None:
-        self.store = EmbeddingStore(store_path)
-        self.n_clusters = n_clusters
-        self.room = room
-        self.fit_data_fraction = fit_data_fraction
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.init = init
-        self.device = device
+    store_path: str
+    n_clusters: int
+    memory: int
+    fit_data_fraction: float | None = None
+    max_iter: int = 300
+    tol: float = 1e-4
+    random_state: int = 42
+    init: str = "k-means++"
+    device: str | None = "cpu"
+
+    def __post_init__(self) -> None:
+        self.store = EmbeddingStore(self.store_path)
 
     def num_workers(self) -> int | None:
         return 1
@@ -88,7 +82,7 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
         return ClusterRange(data=(0, len(fitted.centroids)), rows=self.store.rows, found=found)
 
     def _sample_size(self) -> int:
-        most = self.room // (COARSE_BYTES * self.store.dim)
+        most = self.memory // (COARSE_BYTES * self.store.dim)
         if self.fit_data_fraction is not None:
             wished = int(self.store.rows * self.fit_data_fraction)
             most = min(most, max(wished, kmeans.INIT_PER_CLUSTER * self.n_clusters))
@@ -96,39 +90,39 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
 
 
 @register_internal
+@dataclass(eq=False, repr=False)
 class AssignClustersStage(OnDevice, ProcessingStage[EmbeddingPart, EmbeddingPart]):
-    """Gives each document of a part its nearest centroid, and the distance to it ("cosine" or "l2")."""
+    """Assigns each document of a part to its nearest centroid, with the distance to it ("cosine" or "l2")."""
+
+    store_path: str
+    distance_metric: str = "cosine"
+    device: str | None = "cpu"
 
     split_on_failure = False
 
-    def __init__(self, store_path: str, distance_metric: str = "cosine", device: str | None = "cpu") -> None:
-        self.store = EmbeddingStore(store_path)
-        self.distance_metric = distance_metric
-        self.device = device
+    def __post_init__(self) -> None:
+        self.store = EmbeddingStore(self.store_path)
+
+    @cached_property
+    def centroids(self) -> np.ndarray:
+        return self.store.load("centroids.npy")
 
     def process(self, task: EmbeddingPart) -> EmbeddingPart:
         part = next(part for part in self.store.parts if part.task_id == task.data)
-        centroids = self._centroids()
-        around = self.arithmetic.nearest(centroids)
+        around = self.arithmetic.nearest(self.centroids)
         labels = np.empty(part.rows, dtype=np.int32)
         distances = np.empty(part.rows)
         for at, points in self.store.points_of(part, min(STEP, around.block)):
             nearest = around.labels(coarse(points))
             labels[at : at + len(points)] = nearest
-            distances[at : at + len(points)] = distance(points, centroids[nearest], self.distance_metric)
+            distances[at : at + len(points)] = distance(points, self.centroids[nearest], self.distance_metric)
         self.store.write(self.store.part_file(part.task_id, "labels"), labels)
         self.store.write(self.store.part_file(part.task_id, "distances"), distances)
         return task
 
-    def _centroids(self) -> np.ndarray:
-        found: np.ndarray | None = self.__dict__.get("_loaded")
-        if found is None:
-            found = self.__dict__["_loaded"] = self.store.load("centroids.npy")
-        return found
-
 
 def distance(points: np.ndarray, centroids: np.ndarray, metric: str) -> np.ndarray:
-    """The distance of each point, on the grid, to the centroid of the same row, on the coarse grid."""
+    """Return the distance of each point on the grid to the centroid of the same row on the coarse grid."""
     steps = fine_steps(points.shape[1])
     dot = np.einsum("ij,ij->i", points.astype(np.int64), centroids.astype(np.int64))
     if metric == "l2":
@@ -141,7 +135,7 @@ def distance(points: np.ndarray, centroids: np.ndarray, metric: str) -> np.ndarr
 
 
 def count_clusters(store: EmbeddingStore, clusters: int) -> np.ndarray:
-    """Settle where each cluster begins, and where each part's documents of it go: all in the order of the input."""
+    """Write where each cluster begins, and where the documents of each part go, in the order of the input."""
     totals = np.zeros(clusters, dtype=np.int64)
     counted = []
     for part in store.parts:
@@ -164,7 +158,7 @@ def count_clusters(store: EmbeddingStore, clusters: int) -> np.ndarray:
 
 @register_internal
 class SortByClusterStage(ProcessingStage[EmbeddingPart, EmbeddingPart]):
-    """Copies the documents of a part to where those of their clusters are."""
+    """Copies the documents of a part to their clusters."""
 
     split_on_failure = False
 
@@ -198,7 +192,7 @@ class SortByClusterStage(ProcessingStage[EmbeddingPart, EmbeddingPart]):
 
 
 def write_at(file: int, data: bytes, offset: int) -> None:
-    """All of ``data`` at a place of a file."""
+    """Write all of ``data`` at a place of a file."""
     while data:
         done = os.pwrite(file, data, offset)
         data, offset = data[done:], offset + done

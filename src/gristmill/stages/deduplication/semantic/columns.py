@@ -1,4 +1,4 @@
-"""Embeddings out of a column of documents, and what is wrong with those that are none."""
+"""Embeddings from a column of documents, and the errors of values that are none."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ NO_NUMBERS = "not a list of numbers"
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """The embeddings of a batch, and why the other documents have none."""
+    """The embeddings of a batch, and why other documents have none."""
 
     rows: np.ndarray
-    """The documents, by their place in the batch, that the vectors belong to."""
+    """The rows of the vectors in the batch."""
     vectors: np.ndarray
     bad: list[tuple[int, str, str]]
-    """(place in the batch, one of the reasons above, the same with particulars), in order."""
+    """(row in the batch, one of the reasons above, details), in order."""
 
 
 def embeddings_of(field: pa.Field, column: pa.ChunkedArray, dim: int) -> Embeddings:
-    """What a column says: lists of ``dim`` finite numbers, not all of them zero, are embeddings."""
+    """Return the embeddings of a column: lists of ``dim`` finite numbers, not all of them zero."""
     array = one_array(column)
     bad: dict[int, tuple[str, str]] = {}
     lists = array if _is_list(array.type) else _parsed(field, array, bad)
@@ -58,7 +58,7 @@ def embeddings_of(field: pa.Field, column: pa.ChunkedArray, dim: int) -> Embeddi
 
 
 def lengths_of(field: pa.Field, column: pa.ChunkedArray) -> list[int]:
-    """How many numbers each of the embeddings in a column has; those that are none are left out."""
+    """Return the lengths of the lists in a column; others are skipped."""
     array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     lists = array if _is_list(array.type) else _parsed(field, array, {})
     return [length for length in pc.list_value_length(lists).to_pylist() if length]
@@ -73,7 +73,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _matrix(lists: pa.Array, dim: int) -> np.ndarray | None:
-    """Lists of one length as rows, nulls in them as NaN; None if they do not hold numbers."""
+    """Return lists of one length as rows, nulls as NaN; None if they do not hold numbers."""
     flat = lists.flatten()
     if pa.types.is_float16(flat.type):
         flat = flat.cast(pa.float32())
@@ -88,7 +88,7 @@ def _matrix(lists: pa.Array, dim: int) -> np.ndarray | None:
 
 
 def _parsed(field: pa.Field, array: pa.Array, bad: dict[int, tuple[str, str]]) -> pa.Array:
-    """The lists in a column of JSON text, which is what fields of JSONL become that are not of one kind."""
+    """Return the lists in a column of JSON text: a field of JSONL whose values have several types."""
     lists: list[list[float] | None] = []
     for row, value in enumerate(array.to_pylist()):
         numbers = _numbers(value) if is_json(field) else None

@@ -1,9 +1,10 @@
-"""From documents to points on the grid in the `EmbeddingStore`."""
+"""From documents to points in the `EmbeddingStore`."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -23,48 +24,42 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SOURCE = "source_id"
-"""The column of where a document was read from: ``<file>#<position>``."""
+"""The column of the place of a document in the input: ``<file>#<position>``."""
 STEP = 256
-"""Embeddings that are put on the grid at a time: few enough for a CPU's cache."""
+"""Embeddings that are put on the grid at a time: they fit the cache of a CPU."""
 
 
 @register_internal
+@dataclass(eq=False, repr=False)
 class StoreEmbeddingsStage(ProcessingStage[DocumentBatch, EmbeddingPart]):
     """Puts the embeddings of a batch into the store; documents without a usable one are listed in ``quarantine``.
 
-    Those stay in the data: without an embedding nothing can be said of them.
+    They stay in the data: without an embedding they are duplicates of no document.
     """
 
     split_on_failure = False
     fan_out = False
     loads = ("gristmill.stages.deduplication.semantic.columns",)
 
-    def __init__(
-        self,
-        store_path: str,
-        quarantine_path: str,
-        embedding_field: str,
-        embedding_dim: int,
-        id_field: str | None = None,
-        metadata_fields: Sequence[str] = (),
-        which_to_keep: str = "hard",
-        score_field: str | None = None,
-        text_field: str = "text",
-        random_state: int = 42,
-        storage_options: dict[str, Any] | None = None,
-    ) -> None:
-        self.store = EmbeddingStore(store_path)
-        self.quarantine = Folder(quarantine_path, storage_options)
-        self.embedding_field = embedding_field
-        self.embedding_dim = embedding_dim
-        self.id_field = id_field
-        self.metadata_fields = list(metadata_fields)
-        self.which_to_keep = which_to_keep
-        self.score_field = {"longest": text_field, "best": score_field}.get(which_to_keep)
-        self.random_state = random_state
+    store_path: str
+    quarantine_path: str
+    embedding_field: str
+    embedding_dim: int
+    id_field: str | None = None
+    metadata_fields: Sequence[str] = ()
+    which_to_keep: str = "hard"
+    score_field: str | None = None
+    text_field: str = "text"
+    random_state: int = 42
+    storage_options: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.store = EmbeddingStore(self.store_path)
+        self.quarantine = Folder(self.quarantine_path, self.storage_options)
+        self.ranked_by = {"longest": self.text_field, "best": self.score_field}.get(self.which_to_keep)
 
     def inputs(self) -> tuple[list[str], list[str]]:
-        others = [name for name in (self.id_field, self.score_field) if name is not None]
+        others = [name for name in (self.id_field, self.ranked_by) if name is not None]
         return ["data"], list(dict.fromkeys([self.embedding_field, *others, *self.metadata_fields]))
 
     def outputs(self) -> tuple[list[str], list[str]]:
@@ -117,9 +112,9 @@ class StoreEmbeddingsStage(ProcessingStage[DocumentBatch, EmbeddingPart]):
 
         if self.which_to_keep not in BY_SCORE:
             return np.zeros(table.num_rows)
-        if self.score_field is None:
+        if self.ranked_by is None:
             return _hashes(ids.column("id").to_pylist(), self.random_state)
-        column = table.column(self.score_field)
+        column = table.column(self.ranked_by)
         if self.which_to_keep == "longest":
             column = pc.utf8_length(column.cast(pa.large_string()))
         numbers = pc.cast(column, pa.float64()).fill_null(float("nan"))
@@ -139,7 +134,7 @@ class StoreEmbeddingsStage(ProcessingStage[DocumentBatch, EmbeddingPart]):
 
 
 def _hashes(ids: list[Any], seed: int) -> np.ndarray:
-    """A number by chance for each id, the same for the same seed."""
+    """Return a random number for each id, the same for the same seed."""
     key = str(seed).encode()[:64]
     whole = [int.from_bytes(blake2b(str(one).encode(), digest_size=6, key=key).digest(), "big") for one in ids]
     return np.array(whole, dtype=np.float64)

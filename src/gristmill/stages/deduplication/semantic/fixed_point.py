@@ -1,9 +1,9 @@
-"""Embeddings as whole numbers, so that what is computed of them does not depend on how.
+"""Embeddings as whole numbers, so that results do not depend on the order of computation.
 
 An embedding is scaled to length one and rounded to a grid of `GRID` * ``fine`` steps. A coordinate on it is
 ``coarse * fine + rest``. Dot products of such parts are whole numbers below 2**24, which float32 holds exactly, as are
-all sums on the way, in whatever order they are taken: by Cauchy and Schwarz no partial sum exceeds the product of the
-lengths. So block sizes, threads, libraries and devices all give the same bits.
+all partial sums in any order: by Cauchy and Schwarz none exceeds the product of the lengths. So block sizes, threads,
+libraries and devices all give the same bits.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import math
 from gristmill.lazy import np
 
 GRID = 2048
-"""Coarse steps on a length of one. Three times its square is below 2**24: squared distances are exact as well."""
+"""Coarse steps on a length of one. Three times its square is below 2**24, so squared distances are exact too."""
 MAX_FINE = 256
 EXACT = 1 << 24
-"""Whole numbers up to this are float32's."""
+"""Float32 holds whole numbers up to this exactly."""
 MAX_DIM = 1 << 16
 
 
 def fine_steps(dim: int) -> int:
-    """How many fine steps a coarse one has in ``dim`` dimensions: a power of two.
+    """Return how many fine steps a coarse one has in ``dim`` dimensions: a power of two.
 
     As many as keep ``coarse . rest + rest . coarse`` exact. 256 for 384 dimensions: similarities to a millionth or so.
     """
@@ -33,10 +33,10 @@ def fine_steps(dim: int) -> int:
 
 
 def to_grid(vectors: np.ndarray) -> np.ndarray:
-    """Rows of finite numbers, none of them all zeros, as int32 on the grid."""
+    """Return rows of finite numbers, none of them all zeros, as int32 on the grid."""
     dim = vectors.shape[1]
     rows = vectors.astype(np.float64)
-    rows /= np.abs(rows).max(axis=1, keepdims=True)  # else squares of huge and tiny numbers are lost
+    rows /= np.abs(rows).max(axis=1, keepdims=True)  # squares of huge and tiny numbers would overflow or vanish
     rows /= np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     rows *= GRID * fine_steps(dim)
     points: np.ndarray = np.rint(rows).astype(np.int32)
@@ -44,20 +44,20 @@ def to_grid(vectors: np.ndarray) -> np.ndarray:
 
 
 def coarse(points: np.ndarray) -> np.ndarray:
-    """The coarse parts of points on the grid, as int16: the same vectors in half the memory."""
+    """Return the coarse parts of points on the grid, as int16: nearly the same vectors in half the memory."""
     found: np.ndarray = whole_steps(points).astype(np.int16)
     return found
 
 
 def whole_steps(points: np.ndarray) -> np.ndarray:
-    """The number of coarse steps that is nearest to each coordinate, as int32."""
+    """Return the number of coarse steps nearest to each coordinate, as int32."""
     steps = fine_steps(points.shape[1])
     found: np.ndarray = (points + steps // 2) >> (steps.bit_length() - 1)
     return found
 
 
 def cosine(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The cosine similarity of each row of one to the same row of the other; both on the grid.
+    """Return the cosine similarity of each row to the same row of the other; both on the grid.
 
     Equal rows give 1.0 and nothing gives more.
     """
@@ -69,7 +69,7 @@ def cosine(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def squares(points: np.ndarray) -> np.ndarray:
-    """The squared length of each row, as int64."""
+    """Return the squared length of each row, as int64."""
     wide = points.astype(np.int64)
     found: np.ndarray = np.einsum("ij,ij->i", wide, wide)
     return found

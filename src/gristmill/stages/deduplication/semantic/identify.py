@@ -1,7 +1,8 @@
-"""Which documents are duplicates at a threshold, and of which one that stays."""
+"""Which documents are duplicates at a threshold, and their survivors."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import np
@@ -20,9 +21,9 @@ NUMBERS = ["cluster", "rank", "max_rank", "cosine_sim_score", "row"]
 
 
 def survivors(best: np.ndarray, removed: np.ndarray) -> np.ndarray:
-    """For each row the one that stays for it: itself, or where its most similar one leads, step by step.
+    """Return the survivor of each row: itself, or the survivor of its most similar row.
 
-    ``best`` of a row that is removed is a row before it.
+    ``best`` of a removed row is a row before it.
     """
     towards = np.where(removed, best, np.arange(len(best)))
     while True:
@@ -33,28 +34,27 @@ def survivors(best: np.ndarray, removed: np.ndarray) -> np.ndarray:
 
 
 @register_internal
+@dataclass(eq=False, repr=False)
 class IdentifyDuplicatesStage(ProcessingStage[ClusterRange, ClusterRange]):
     """Lists the documents for which one of a higher rank is at least 1 - ``eps`` similar, with their records.
 
-    ``similar_id`` is the most similar one of a higher rank, which may itself be a duplicate; ``kept_id`` is the one
-    that stays, found from there. The two differ where similarity is passed on, which is counted as ``chained``.
+    ``similar_id`` is the most similar one of a higher rank, which may itself be a duplicate; ``kept_id`` is its
+    survivor. Where the two differ a duplicate is linked only transitively, which is counted as ``chained``.
     """
 
     loads = ("pyarrow.parquet",)
     fan_out = False
 
-    def __init__(
-        self,
-        store_path: str,
-        pairwise_path: str,
-        output_path: str,
-        eps: float,
-        storage_options: dict[str, Any] | None = None,
-    ) -> None:
-        self.store = EmbeddingStore(store_path)
-        self.pairwise = Folder(pairwise_path, storage_options)
-        self.output = Folder(output_path, storage_options)
-        self.eps = eps
+    store_path: str
+    pairwise_path: str
+    output_path: str
+    eps: float
+    storage_options: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.store = EmbeddingStore(self.store_path)
+        self.pairwise = Folder(self.pairwise_path, self.storage_options)
+        self.output = Folder(self.output_path, self.storage_options)
 
     def process(self, task: ClusterRange) -> ClusterRange:
         files: list[str] = []
@@ -79,7 +79,7 @@ class IdentifyDuplicatesStage(ProcessingStage[ClusterRange, ClusterRange]):
             return pq.ParquetFile(file).read(columns=columns)
 
     def _kept(self, task: ClusterRange) -> tuple[np.ndarray, int]:
-        """The row that stays for each line of the task's files, or -1 for a document that stays itself."""
+        """Return the surviving row for each line of the task's files, -1 for a survivor; and the chained duplicates."""
         import pyarrow as pa
 
         if not task.files:

@@ -11,7 +11,7 @@ from gristmill.stages.deduplication.semantic.arithmetic import Arithmetic
 from gristmill.stages.deduplication.semantic.fixed_point import GRID
 
 INIT_PER_CLUSTER = 16
-"""Points among which k-means++ chooses each centroid: all of them would cost as much as many rounds of k-means."""
+"""Points per cluster among which k-means++ chooses: all would cost as much as many rounds of k-means."""
 INITS = ("k-means++", "random")
 HASHED = 1 << 16
 """Numbers that are hashed at a time."""
@@ -19,7 +19,7 @@ HASHED = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Centroids, and how they came about."""
+    """The result of k-means."""
 
     centroids: np.ndarray
     """On the coarse grid, as int32."""
@@ -28,7 +28,7 @@ class Fitted:
 
 
 def mixed(numbers: np.ndarray, seed: int) -> np.ndarray:
-    """A hash of each whole number, as uint64 (splitmix64): those of two numbers differ."""
+    """Return a hash of each whole number, as uint64 (splitmix64): different numbers have different ones."""
     with np.errstate(over="ignore"):
         x = numbers.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) % 2**64)
         x = (x + np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
@@ -39,7 +39,7 @@ def mixed(numbers: np.ndarray, seed: int) -> np.ndarray:
 
 
 def smallest(count: int, wanted: int, seed: int) -> np.uint64:
-    """The hash that ``wanted`` of the numbers from 0 up to ``count`` do not exceed."""
+    """Return the hash that ``wanted`` of the numbers from 0 up to ``count`` do not exceed."""
 
     def hashes() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for at in range(0, count, HASHED):
@@ -59,15 +59,15 @@ def smallest(count: int, wanted: int, seed: int) -> np.uint64:
 def fit(
     points: np.ndarray, clusters: int, seed: int, max_iter: int, tol: float, init: str, compute: Arithmetic
 ) -> Fitted:
-    """Centroids of int16 points on the coarse grid, ``clusters`` of them at most.
+    """Return at most ``clusters`` centroids of int16 points on the coarse grid.
 
     Ends when the squares of the centroids' moves add up to ``tol`` (for embeddings of length one) or less, or after
     ``max_iter`` rounds. A centroid that loses all its points stays where it is.
     """
     clusters = min(clusters, len(points))
     start = plus_plus(points, clusters, seed, compute) if init == "k-means++" else _some(points, clusters, seed)
-    room = compute.free_bytes()
-    data = compute.hold(points) if room is None or points.nbytes <= room else points
+    free = compute.free_bytes()
+    data = compute.hold(points) if free is None or points.nbytes <= free else points
     centroids = start.astype(np.int32)
     for iteration in range(1, max_iter + 1):
         moved = _round(data, centroids, compute)
@@ -79,7 +79,7 @@ def fit(
 
 
 def _round(data: Any, centroids: np.ndarray, compute: Arithmetic) -> np.ndarray:
-    """Centroids in the middle of the points that are nearest to them; ``data`` is held, or sent block by block."""
+    """Move centroids to the mean of their nearest points; ``data`` is on the device, or sent block by block."""
     around = compute.nearest(centroids)
     for at in range(0, len(data), around.block):
         around.add(data[at : at + around.block])
@@ -90,21 +90,21 @@ def _round(data: Any, centroids: np.ndarray, compute: Arithmetic) -> np.ndarray:
 
 
 def _some(points: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """``count`` of the points by chance, in the order of chance."""
+    """Return ``count`` random points, in random order."""
     order = np.argsort(mixed(np.arange(len(points)), seed + 1), kind="stable")[:count]
     found: np.ndarray = points[order]
     return found
 
 
 def plus_plus(points: np.ndarray, clusters: int, seed: int, compute: Arithmetic) -> np.ndarray:
-    """K-means++: each centroid a point drawn with the odds of its squared distance to those before it."""
+    """K-means++: draw each centroid with odds of its squared distance to those before it."""
     among = _some(points, min(len(points), INIT_PER_CLUSTER * clusters), seed)
-    chance = np.random.Generator(np.random.PCG64(seed))
+    random = np.random.Generator(np.random.PCG64(seed))
     spread = compute.spread(among)
-    chosen = [int(chance.integers(len(among)))]
+    chosen = [int(random.integers(len(among)))]
     for _ in range(1, clusters):
         total = spread.choose(chosen[-1])
-        # of no distance at all: every point is a centroid already, and any will do
-        chosen.append(spread.find(int(chance.integers(total))) if total else chosen[-1])
+        # all distances are 0: every point is a centroid already
+        chosen.append(spread.find(int(random.integers(total))) if total else chosen[-1])
     found: np.ndarray = among[chosen]
     return found

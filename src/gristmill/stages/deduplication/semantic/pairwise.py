@@ -1,4 +1,4 @@
-"""For each document of a cluster, the most similar one that is ranked before it."""
+"""The most similar document of a higher rank, for each document of a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gristmill.stages.deduplication.semantic.fixed_point import cosine
 from gristmill.stages.deduplication.semantic.store import POINT_BYTES
 
 COMPARED = 4096
-"""Pairs whose similarity is computed to the last digit at a time."""
+"""Pairs whose exact similarity is computed at a time."""
 
 
 class Rows(Protocol):
@@ -35,7 +35,7 @@ class RowsInMemory:
 
 
 class RowsOnDisk:
-    """The same in a file, for clusters that do not fit the memory they may take."""
+    """The same in a file, for clusters that do not fit in memory."""
 
     def __init__(self, path: str, dim: int) -> None:
         self.path = path
@@ -57,16 +57,16 @@ class RowsOnDisk:
 
 
 def best_before(
-    rows: Rows, count: int, dim: int, batch: int, room: int, compute: Arithmetic
+    rows: Rows, count: int, dim: int, batch: int, memory: int, compute: Arithmetic
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(rank of the most similar one before, cosine similarity to it) for each of ``count`` rows.
+    """Return for each of ``count`` rows the rank of the most similar row before it, and their cosine similarity.
 
-    The first row has none: -1 and NaN. Of equally similar ones the first ranked counts. ``batch`` rows are compared
-    with as many at a time, and no more than about ``room`` bytes of them are held; neither changes the result.
+    The first row has none: -1 and NaN. Of equally similar rows the first counts. ``batch`` rows are compared with as
+    many at a time, and about ``memory`` bytes of them are held; neither changes the result.
     """
     on_device = compute.free_bytes()
-    room = room if on_device is None else min(room, on_device)
-    held = max(1, room // (POINT_BYTES * dim) // batch) * batch
+    memory = memory if on_device is None else min(memory, on_device)
+    held = max(1, memory // (POINT_BYTES * dim) // batch) * batch
     best = np.full(count, -1, dtype=np.int64)
     for start in range(0, count, held):
         stop = min(start + held, count)

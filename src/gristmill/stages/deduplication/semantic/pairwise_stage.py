@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_PER_FILE = 1 << 18
-"""Rows of a result that are held at a time; one file each."""
+"""Rows of a result file."""
 STEP = 4096
 RECORDS_NAME = re.compile(r"clusters-\d{8,}-\d{8,}\.\d{5,}\.parquet")
-"""What `file_name` gives."""
+"""The pattern of `file_name`."""
 
 
 def file_name(task: ClusterRange, number: int) -> str:
-    """The file of a result by its clusters; sorted by name, files are in the order of clusters and ranks."""
+    """Return the name of a result file: sorted by name, files are in the order of clusters and ranks."""
     first, stop = task.data
     return f"clusters-{first:08d}-{stop - 1:08d}.{number:05d}.parquet"
 
@@ -55,31 +55,27 @@ def parquet_bytes(table: pa.Table) -> Any:
 
 
 @register_internal
+@dataclass(eq=False, repr=False)
 class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
     """Writes, for each document of the clusters, the most similar one that is ranked before it in its cluster.
 
-    ``room`` bytes are for embeddings; of a cluster that takes more, parts are compared with parts.
+    ``memory`` bytes are for embeddings; a cluster that takes more is compared part by part.
     """
 
     loads = ("pyarrow.parquet",)
     fan_out = False
 
-    def __init__(
-        self,
-        store_path: str,
-        output_path: str,
-        room: int,
-        which_to_keep: str = "hard",
-        pairwise_batch_size: int = 1024,
-        device: str | None = "cpu",
-        storage_options: dict[str, Any] | None = None,
-    ) -> None:
-        self.store = EmbeddingStore(store_path)
-        self.output = Folder(output_path, storage_options)
-        self.room = room
-        self.which_to_keep = which_to_keep
-        self.pairwise_batch_size = pairwise_batch_size
-        self.device = device
+    store_path: str
+    output_path: str
+    memory: int
+    which_to_keep: str = "hard"
+    pairwise_batch_size: int = 1024
+    device: str | None = "cpu"
+    storage_options: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.store = EmbeddingStore(self.store_path)
+        self.output = Folder(self.output_path, self.storage_options)
 
     def process(self, task: ClusterRange) -> ClusterRange:
         edges = self.store.load("clusters.npy")
@@ -111,7 +107,7 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
         keys = keys[order]
         with self._ranked_points(start, stop, order) as rows:
             best, similarity = best_before(
-                rows, count, self.store.dim, self.pairwise_batch_size, self.room, self.arithmetic
+                rows, count, self.store.dim, self.pairwise_batch_size, self.memory, self.arithmetic
             )
         for a in range(0, count, ROWS_PER_FILE):
             part = slice(a, min(a + ROWS_PER_FILE, count))
@@ -131,7 +127,7 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
         from gristmill.tasks.arrow import int_array, number_array
 
         has_one = found.best_rows >= 0
-        # ids are looked up for many clusters at a time: the documents of each are in all parts
+        # ids of many clusters are looked up at a time: the documents of a cluster are in all parts
         wanted = np.unique(np.concatenate([found.rows, found.best_rows[has_one]]))
         known = self.store.names.take(wanted)
         names = known.take(int_array(np.searchsorted(wanted, found.rows)))
@@ -155,7 +151,7 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
     def _ranked_points(self, start: int, stop: int, order: np.ndarray) -> Iterator[Rows]:
         dim, path = self.store.dim, self.store.file("points.bin")
         width = POINT_BYTES * dim
-        if (stop - start) * width * 2 <= self.room:
+        if (stop - start) * width * 2 <= self.memory:
             yield RowsInMemory(read_points(path, start, stop, dim)[order])
             return
         rank = np.empty(len(order), dtype=np.int64)
@@ -174,7 +170,7 @@ class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
 
 @dataclass(frozen=True, slots=True)
 class _Ranked:
-    """Documents of clusters by rank, each with the one before it that is most like it."""
+    """Documents of clusters by rank, each with the most similar one before it."""
 
     cluster: np.ndarray
     ranks: np.ndarray

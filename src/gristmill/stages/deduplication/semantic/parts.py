@@ -1,4 +1,4 @@
-"""What there is to do: how long embeddings are, which parts they come in, which clusters make a task."""
+"""The length of embeddings, their parts, and the clusters of each task."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import HIDDEN
 
 LOOKED_AT = 1000
-"""Embeddings whose most frequent length is taken for that of all."""
+"""Embeddings whose most frequent length is taken."""
 ROWS_PER_TASK = 1 << 15
-"""Small clusters are put together up to so many documents."""
+"""Small clusters share a task up to this number of documents."""
 FIELDS = {
     "ids": "id_field=... where ids are in another, or id_field=None to take <file>#<position>",
     "texts": "text_field=... where texts are in another, or another which_to_keep than 'longest'",
     "scores": "score_field=... where scores are in another, or another which_to_keep than 'best'",
 }
-"""What to do if documents do not have a field, by what it is for."""
+"""Advice if documents lack a field, by its use."""
 
 
 def length_of_first(reader: FileReader, stage: StoreEmbeddingsStage) -> int:
-    """The most frequent length among the first embeddings that a reader gives to a stage."""
+    """Return the most frequent length of the first embeddings."""
     from gristmill.stages.deduplication.semantic.columns import lengths_of
 
     name = stage.embedding_field
@@ -47,9 +47,9 @@ def length_of_first(reader: FileReader, stage: StoreEmbeddingsStage) -> int:
 
 
 def check_fields(reader: FileReader, stage: StoreEmbeddingsStage) -> None:
-    """`PlanError` if the documents of the first batch do not have a field: that of the ids, or what ranks them."""
+    """Raise `PlanError` if the first documents lack the field of ids, or the field that ranks them."""
     ranked_by = "texts" if stage.which_to_keep == "longest" else "scores"
-    wanted = {"ids": stage.id_field, ranked_by: stage.score_field}
+    wanted = {"ids": stage.id_field, ranked_by: stage.ranked_by}
     if not any(wanted.values()):
         return
     first = next((batch for batch in _batches(reader, stage) if batch.num_items), None)
@@ -80,7 +80,7 @@ def _read(reader: FileReader, reading: FileReader) -> Iterator[DocumentBatch]:
 
 
 def settled(store: EmbeddingStore, parts: Sequence[EmbeddingPart], dim: int) -> list[EmbeddingPart]:
-    """The parts in the order of the input, which is noted in the store."""
+    """Return the parts in the order of the input, and write it to the store."""
     ordered = sorted(parts, key=lambda part: [int(number) for number in part.data.split(".")])
     starts = np.cumsum([0, *(part.rows for part in ordered)]).tolist()
     listed = [StoredPart(part.data, part.rows, start) for part, start in zip(ordered, starts, strict=False)]
@@ -93,7 +93,7 @@ def settled(store: EmbeddingStore, parts: Sequence[EmbeddingPart], dim: int) -> 
 
 
 def cluster_ranges(edges: np.ndarray) -> Iterator[ClusterRange]:
-    """Clusters in tasks of about `ROWS_PER_TASK` documents: what is in a file does not depend on who does it."""
+    """Yield clusters in tasks of about `ROWS_PER_TASK` documents: files do not depend on the number of workers."""
     first = 0
     for stop in range(1, len(edges)):
         rows = int(edges[stop] - edges[first])

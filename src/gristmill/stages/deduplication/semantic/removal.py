@@ -1,4 +1,4 @@
-"""Taking duplicates out of the documents."""
+"""Removal of semantic duplicates from the documents."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ INDEX = "removed.json"
 REASON = "semantic duplicate"
 RECORD = [("position", "<i8"), ("similarity", "<f8")]
 HELD = 1 << 18
-"""Removals that are held before they are put into files."""
+"""Removals in memory before they are written to files."""
 
 
 def split_source(source: str) -> tuple[str, int]:
-    """File and position of where a document was read."""
+    """Return the file and the position of a document."""
     path, _, position = source.rpartition("#")
     return path, int(position)
 
 
 def write_removed(store: EmbeddingStore, found: Iterable[tuple[Sequence[str], Sequence[float]]]) -> int:
-    """Note what is to be removed, by file, from pieces of (sources, similarities); gives how many there are.
+    """Write the removals by file, from pieces of (sources, similarities); return their number.
 
-    Some pieces and the removals of one file are in memory at a time: they are put together on disk.
+    Some pieces and the removals of one file are in memory at a time: they are sorted on disk.
     """
     scratch = store.file("removing")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -41,23 +41,23 @@ def write_removed(store: EmbeddingStore, found: Iterable[tuple[Sequence[str], Se
     unsorted: dict[str, str] = {}
     held: dict[str, list[tuple[int, float]]] = {}
 
-    def put_away() -> None:
+    def write_held() -> None:
         for path, removals in held.items():
             with open(unsorted.setdefault(path, os.path.join(scratch, str(len(unsorted)))), "ab") as file:
                 file.write(np.array(removals, dtype=RECORD).tobytes())
         held.clear()
 
-    total = waiting = 0
+    total = pending = 0
     for sources, similarities in found:
         for source, similarity in zip(sources, similarities, strict=True):
             path, position = split_source(source)
             held.setdefault(path, []).append((position, similarity))
         total += len(sources)
-        waiting += len(sources)
-        if waiting >= HELD:
-            put_away()
-            waiting = 0
-    put_away()
+        pending += len(sources)
+        if pending >= HELD:
+            write_held()
+            pending = 0
+    write_held()
     index: dict[str, str] = {}
     for number, path in enumerate(sorted(unsorted)):
         index[path] = f"removed-{number:06d}.npy"
@@ -72,9 +72,9 @@ def write_removed(store: EmbeddingStore, found: Iterable[tuple[Sequence[str], Se
 
 @register_internal
 class RemoveSemanticDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Drops the documents that were found to be duplicates, by where they were read; all else passes.
+    """Drops duplicates, by their places in the input; other documents pass.
 
-    ``duplicates`` is the folder of their records, ``cache`` that of what `write_removed` made of them.
+    ``duplicates`` is the folder of their records, ``cache`` the folder of `write_removed`.
     """
 
     indifferent = ("cache",)
@@ -82,6 +82,7 @@ class RemoveSemanticDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
     def __init__(self, duplicates: str, cache: str, storage_options: dict[str, Any] | None = None) -> None:
         self.records = Folder(duplicates, storage_options)
         self.store = EmbeddingStore(cache)
+        self._last: tuple[str, np.ndarray] | None = None
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], []
@@ -107,12 +108,11 @@ class RemoveSemanticDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
         return task.keep(keep, reason=REASON, scores=similarity[~keep].tolist())
 
     def _removed(self, path: str) -> np.ndarray:
-        """What is to be removed from a file; that of the last one is kept at hand."""
-        last: tuple[str, np.ndarray] | None = self.__dict__.get("_last")
-        if last is None or last[0] != path:
+        """Return the removals of a file; those of the last file are cached."""
+        if self._last is None or self._last[0] != path:
             name = self._index.get(path)
-            last = self.__dict__["_last"] = (path, self.store.load(name) if name else np.zeros(0, dtype=RECORD))
-        return last[1]
+            self._last = path, self.store.load(name) if name else np.zeros(0, dtype=RECORD)
+        return self._last[1]
 
     @cached_property
     def _index(self) -> dict[str, str]:

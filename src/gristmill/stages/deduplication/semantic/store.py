@@ -1,4 +1,4 @@
-"""What semantic deduplication keeps on disk between its steps.
+"""The files of semantic deduplication between its steps.
 
     parts/part-000012.arrow     ids of the documents of a block that have an embedding, in order
     parts/part-000012.points    their embeddings on the grid, int32
@@ -9,8 +9,8 @@
     clusters.npy                where each cluster begins in the next two
     points.bin, keys.bin        all points, and `KEY` for each, by cluster; inside one in the order of the input
 
-A *row* is the number of a document among all that have an embedding, in the order of the input. The folder must be one
-that all workers see: on this machine, or mounted on each.
+A *row* is the number of a document among those with an embedding, in the order of the input. All workers must see the
+folder: on this machine, or mounted on each node.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEY_BYTES = 24
 OPEN_PARTS = 64
 """Files of ids that a worker keeps open."""
 RANKED = ".ranked-"
-"""How the names of files begin in which a worker puts a cluster in order."""
+"""The prefix of temporary files in which a worker ranks a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class StoredPart:
     task_id: str
     rows: int
     start: int = 0
-    """The row of the first."""
+    """The row of the first document."""
 
 
 class EmbeddingStore:
@@ -68,7 +68,7 @@ class EmbeddingStore:
         return self.file(os.path.join("parts", part_name(task_id, f".{kind}")))
 
     def write(self, path: str, data: Any) -> None:
-        """Put a file in place, or replace it; ``data`` is bytes or anything like them, or an array."""
+        """Write or replace a file; ``data`` is bytes, a buffer or an array."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = f"{path}{TEMPORARY}{uuid.uuid4().hex}"
         content: Any = np.ascontiguousarray(data).reshape(-1).view(np.uint8) if hasattr(data, "dtype") else data
@@ -77,7 +77,7 @@ class EmbeddingStore:
         os.replace(temporary, path)
 
     def save(self, name: str, array: np.ndarray) -> None:
-        """Put an array in place under a name ending in .npy."""
+        """Write an array under a name ending in .npy."""
         temporary = self.file(f"{TEMPORARY}{uuid.uuid4().hex}-{name}")
         np.save(temporary, array)
         os.replace(temporary, self.file(name))
@@ -87,11 +87,11 @@ class EmbeddingStore:
         return found
 
     def own_files(self) -> list[str]:
-        """What is in it, but for the log of steps."""
+        """Return the names of its files, without the log of steps."""
         return [name for name in os.listdir(self.path) if name != "_gristmill"]
 
     def drop_unfinished(self) -> None:
-        """Remove what workers that were killed have left; none may be at work."""
+        """Remove temporary files of killed workers; no worker may be running."""
         for folder in (self.path, self.file("parts")):
             for name in os.listdir(folder) if os.path.isdir(folder) else ():
                 if TEMPORARY in name or name.startswith(RANKED):
@@ -99,14 +99,14 @@ class EmbeddingStore:
                         os.unlink(os.path.join(folder, name))
 
     def drop_unsorted(self) -> None:
-        """Remove what was of use only until all was sorted by cluster."""
+        """Remove files that are not needed once all is sorted by cluster."""
         for part in self.parts:
             for kind in ("points", "labels", "distances", "scores", "starts"):
                 with suppress(FileNotFoundError):  # an earlier run may have been stopped here
                     os.unlink(self.part_file(part.task_id, kind))
 
     def write_parts(self, parts: Sequence[StoredPart], dim: int, as_text: Sequence[str]) -> None:
-        """Settle which parts there are, in order, and which columns of the ids are not of one type in all."""
+        """Write the parts in order, and the columns of ids whose type differs between parts."""
         listed = [[part.task_id, part.rows, part.start] for part in parts]
         self.write(self.file("parts.json"), fast_json.dumps({"dim": dim, "as_text": list(as_text), "parts": listed}))
 
@@ -129,7 +129,7 @@ class EmbeddingStore:
         return sum(part.rows for part in self.parts)
 
     def points_of(self, part: StoredPart, step: int) -> Iterator[tuple[int, np.ndarray]]:
-        """(place of the first in the part, points) of a part, ``step`` at a time."""
+        """Yield the points of a part, ``step`` at a time, each with the place of its first one."""
         path = self.part_file(part.task_id, "points")
         for at in range(0, part.rows, step):
             yield at, read_points(path, at, min(at + step, part.rows), self.dim)
@@ -140,14 +140,14 @@ class EmbeddingStore:
 
 
 def read_points(path: str, start: int, stop: int, dim: int) -> np.ndarray:
-    """The points from ``start`` up to ``stop`` of a file of them."""
+    """Return the points from ``start`` up to ``stop`` of a file."""
     offset = start * dim * POINT_BYTES
     found: np.ndarray = np.fromfile(path, np.int32, (stop - start) * dim, offset=offset).reshape(-1, dim)
     return found
 
 
 class DocumentIds:
-    """The ids of documents, and the columns that were kept of them, by row."""
+    """The ids of documents, and their other columns, by row."""
 
     def __init__(self, store: EmbeddingStore, parts: Sequence[StoredPart], as_text: Sequence[str]) -> None:
         self.store = store
@@ -157,7 +157,7 @@ class DocumentIds:
         self._open: dict[int, pa.Table] = {}
 
     def take(self, rows: np.ndarray) -> pa.Table:
-        """A table with a line for each of the rows, which may come in any order and more than once."""
+        """Return a table with a line for each row. Rows may come in any order and more than once."""
         import pyarrow as pa
 
         order = np.argsort(rows, kind="stable")

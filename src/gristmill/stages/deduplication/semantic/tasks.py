@@ -1,4 +1,4 @@
-"""What flows between the steps of semantic deduplication: names of what lies in the `EmbeddingStore`."""
+"""The tasks of semantic deduplication: names of data in the `EmbeddingStore`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gristmill.tasks import Task
 
 @dataclass
 class EmbeddingPart(Task[str]):
-    """The documents of one batch; ``data`` is the id of the task that it was."""
+    """The documents of one batch; ``data`` is the id of its task."""
 
     data: str = ""
     rows: int = 0
     bad: dict[str, int] = field(default_factory=dict)
-    """How many documents have no embedding, by reason."""
+    """Numbers of documents without an embedding, by reason."""
     types: dict[str, str] = field(default_factory=dict)
-    """The type of each column that is kept."""
+    """The type of each kept column."""
 
     @property
     def num_items(self) -> int:
@@ -26,13 +26,13 @@ class EmbeddingPart(Task[str]):
 
 @dataclass
 class ClusterRange(Task[tuple[int, int]]):
-    """Clusters from the first up to, but without, the second; then the files of what was found in them."""
+    """Clusters from the first number up to, but not including, the second; then the files of their results."""
 
     data: tuple[int, int] = (0, 0)
     rows: int = 0
     files: list[str] = field(default_factory=list)
     found: dict[str, Any] = field(default_factory=dict)
-    """What was counted."""
+    """Counts."""
 
     @property
     def num_items(self) -> int:
