@@ -1,10 +1,12 @@
-"""A hash of anything that code is made of or works with: the same in every process, another one after a change.
+"""A hash of code and the objects that it uses: the same in every process, different after a change.
 
-Functions are their bytecode, defaults, closures and the globals that they name; classes their members and bases; other
-objects what pickle would take of them. Comments, docstrings, line numbers and formatting do not count.
+A function is its bytecode, defaults, closure and the globals that it names; a class its members and bases; any other
+object what pickle would store of it. Comments, docstrings, line numbers and formatting do not count. Code is followed
+through the user's own modules. Of the standard library, gristmill and installed packages only names and versions count.
 
-Code is followed through modules of the user's own. Of the standard library, gristmill and what is installed beside the
-code in question only names and versions count: those change with their version.
+A hash of source text cannot replace this. Closures, attributes and globals of notebooks have values that stand in no
+source, code may have no source at all, and a hash of a whole file would refuse to resume a run after any other edit in
+the same script, such as another number of workers.
 """
 
 from __future__ import annotations
@@ -33,23 +35,21 @@ NOT_RESULTS = frozenset(
 )
 """Attributes of stages that may be changed between runs without changing what comes out."""
 MOST_DEPTH = 60
-"""Nesting beyond which only types and names count: no code goes as deep, and Python's stack has an end."""
+"""Deeper objects count by type and name: code is not nested as deep, and Python's stack is limited."""
 SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, types.EllipsisType)
 NOT_FOLLOWED = (os.environ.__class__, inspect.Signature, types.CodeType, types.FrameType)
-"""What changes without a change of code, or is told by something else."""
+"""Objects that change without a change of code, or are hashed by other means."""
 
 
 def code_hash(code: Any) -> str:
-    """A hash of what a class, function or any other object does and holds."""
-    root = getattr(code, "__func__", code)
-    return _Walk(_module_of(root)).text(code)[:16]
+    """Return a hash of a class, a function or any other object."""
+    return code_hashes(code)[0]
 
 
-def code_parts(code: Any) -> dict[str, str]:
-    """A hash of each function and constant that code is made of, by name: says where code has changed."""
-    walk = _Walk(_module_of(getattr(code, "__func__", code)))
-    walk.text(code)
-    return dict(sorted(walk.named.items()))
+def code_hashes(code: Any) -> tuple[str, dict[str, str]]:
+    """Return a hash of an object, and one of each function and constant in it by name, to report what has changed."""
+    hasher = CodeHasher(_module_of(code.__func__ if isinstance(code, types.MethodType) else code))
+    return hasher.hash_of(code)[:16], dict(sorted(hasher.named.items()))
 
 
 def name_of(code: Any) -> str:
@@ -57,34 +57,34 @@ def name_of(code: Any) -> str:
 
 
 def attributes_of(made: Any) -> dict[str, Any]:
-    """The attributes of an object that results can depend on, in order of their names."""
+    """Return the attributes of an object that results can depend on, sorted by name."""
     state = getattr(made, "__dict__", {})
     if not isinstance(made, ProcessingStage):
         return public({key: state[key] for key in sorted(state) if key != "_arguments"})
-    # Readers keep the options of their storage under a name of their own.
+    # the storage options of readers
     names = {key: STORAGE if key == "options" and "file_paths" in state else key for key in sorted(state)}
     return public({name: state[key] for key, name in names.items() if key not in NOT_RESULTS})
 
 
 def has_own_state(cls: type) -> bool:
-    """Whether a class says itself what it is made of, or keeps that elsewhere than in its attributes."""
+    """Return whether instances of a class have other state than their attributes."""
     own = ("__reduce__", "__reduce_ex__", "__getstate__")
     return any(vars(base).get("__slots__") or any(name in vars(base) for name in own) for base in cls.__mro__[:-1])
 
 
-class _Walk:
-    """One way through a graph of objects. What is met again has its hash already; what holds itself is a name there."""
+class CodeHasher:
+    """Hashes a graph of objects. A repeated object has its hash already; in a cycle it counts by its name."""
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.open: dict[int, int] = {}
         self.done: dict[int, tuple[str, Any]] = {}
-        """Hashes by id, with the object: it must live, or its id would be another's."""
+        """Hashes by id, with the object: while it lives no other object has its id."""
         self.named: dict[str, str] = {}
-        """Hashes of functions and constants of the user's own, by name, without what these use in turn."""
+        """Hashes of the user's functions and constants by name, without the objects that these use."""
 
-    def text(self, value: Any) -> str:
-        """The hash of a value."""
+    def hash_of(self, value: Any) -> str:
+        """Return the hash of a value."""
         known = self.done.get(id(value))
         if known is not None:
             return known[0]
@@ -99,10 +99,10 @@ class _Walk:
         return found
 
     def member(self, value: Any) -> str:
-        """A value inside another: short where it is plain."""
+        """Return a plain value as text, any other as its hash."""
         if isinstance(value, SCALARS) and type(value).__module__ == "builtins":
             return repr(value)
-        return self.text(value)
+        return self.hash_of(value)
 
     def parts(self, value: Any) -> Iterable[str]:
         if isinstance(value, SCALARS) and type(value).__module__ == "builtins":
@@ -138,8 +138,8 @@ class _Walk:
         if kind in (list, tuple):
             return [kind.__name__, *map(self.member, value)]
         if kind in (set, frozenset):
-            # In no order: what is met first must not matter, so each element is walked for itself.
-            return [kind.__name__, *sorted(_Walk(self.root).member(one) for one in value)]
+            # Sets have no order, so each element is hashed alone.
+            return [kind.__name__, *sorted(CodeHasher(self.root).member(one) for one in value)]
         if kind in (dict, types.MappingProxyType):
             items = public(value).items()
             return [kind.__name__, *sorted(f"{self.member(key)}: {self.member(one)}" for key, one in items)]
@@ -157,13 +157,13 @@ class _Walk:
             return [*parts, self.member(attributes_of(value))]
         try:
             reduced = value.__reduce_ex__(4)
-        except Exception:  # locks, files and the like, and whatever an object's own method raises
+        except Exception:  # locks and files, and any error of an object's own method
             return [*parts, self.member(attributes_of(value))]
         if isinstance(reduced, str):
             return [*parts, reduced]
         made, arguments, state, items, pairs = (*reduced, *[None] * 5)[:5]
-        told = (made, arguments, state, *(None if one is None else list(one) for one in (items, pairs)))
-        return [*parts, *map(self.member, told)]
+        stored = (made, arguments, state, *(None if one is None else list(one) for one in (items, pairs)))
+        return [*parts, *map(self.member, stored)]
 
     def of_class(self, cls: type) -> Iterable[str]:
         parts = ["class", name_of(cls)]
@@ -177,7 +177,7 @@ class _Walk:
         return parts
 
     def of_function(self, function: types.FunctionType) -> Iterable[str]:
-        place = str(function.__globals__.get("__name__", "?"))  # not __module__: a decorator may have changed that
+        place = str(function.__globals__.get("__name__", "?"))  # not __module__, which a decorator may have changed
         parts = ["function", *(self.member(one) for one in (function.__defaults__, function.__kwdefaults__))]
         parts += [self.member(one) for cell in function.__closure__ or () for one in _contents(cell)]
         if not _is_own(place, self.root):
@@ -193,12 +193,12 @@ class _Walk:
         return parts
 
     def note(self, name: str, value: Any) -> None:
-        """Note the hash of a constant; functions, classes and modules are noted where they are defined."""
+        """Store the hash of a constant; functions, classes and modules have their own."""
         if not isinstance(value, types.FunctionType | types.ModuleType | type | staticmethod | classmethod | property):
             self.named[name] = _digest([self.member(value)])[:8]
 
     def of_module(self, module: Any, named: set[str], depth: int = 0) -> list[str]:
-        """What code takes of a module of the user's own, by its name: ``helpers.clean(text)``."""
+        """Return the parts of one of the user's modules that code names, as in ``helpers.clean(text)``."""
         if not isinstance(module, types.ModuleType) or not _is_own(module.__name__, self.root) or depth > 3:
             return []
         parts = []
@@ -226,7 +226,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """The globals that code loads, and all names in it: attributes too."""
+    """Return the globals that code loads, and all names in it, attributes included."""
     loaded = {one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     named = set(code.co_names)
     for constant in code.co_consts:
@@ -238,8 +238,8 @@ def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
 
 
 def _is_own(module: str, root: str) -> bool:
-    """Whether code of a module is followed, coming from ``root``."""
-    top = str(module).split(".")[0]  # some classes in C have something else there
+    """Return whether code of a module is followed, coming from ``root``."""
+    top = str(module).split(".")[0]  # some C classes have no text there
     if top == "gristmill" or (top in sys.stdlib_module_names and module != "__main__"):
         return False
     return module == root or not _is_installed(module)
@@ -251,7 +251,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _version(module: str) -> str:
-    """The version of the package of a module, where it has one."""
+    """Return the version of the package of a module, if it has one."""
     version = getattr(sys.modules.get(str(module).split(".")[0]), "__version__", None)
     return version if isinstance(version, str) else ""
 

@@ -1,4 +1,4 @@
-"""Which columns are there behind each stage, as far as the stages say."""
+"""The columns after each stage, as far as stages declare them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from gristmill.tasks import DocumentBatch
 class Columns:
     """The columns at one point of a pipeline.
 
-    They are *open* where stages may have made columns without a word, behind a reader that does not name its fields,
-    say; only where they are closed is a column known to be missing.
+    They are *open* where stages may have made columns that they do not declare, for example after a reader without
+    ``fields``. Only where they are closed is a column known to be missing.
     """
 
     made_by: dict[str, str] = field(default_factory=dict)
-    """The columns known to be there, and who made each."""
+    """The known columns, each with the stage that made it."""
     open: bool = True
     named_by: str = "no stage"
-    """Who said last what the columns are."""
+    """The last stage that declared columns."""
 
     @classmethod
     def of_table(cls, names: Iterable[str], source: str) -> Columns:
         return cls(dict.fromkeys(names, source), open=False, named_by=source)
 
     def after(self, stage: ProcessingStage[Any, Any], label: str) -> Columns:
-        """What they are when ``stage`` has run."""
+        """Return the columns after ``stage``."""
         if not stage.declares_outputs():
             return Columns(self.made_by, open=True, named_by=self.named_by)
         made = dict.fromkeys(stage.outputs()[1], label)
@@ -44,21 +44,21 @@ class Columns:
         return Columns({**passed, **made}, open=self.open, named_by=label if made else self.named_by)
 
     def missing(self, needed: Iterable[str], takes_paths: bool = False) -> list[str]:
-        """Columns that are known not to be there. A path is there if the column is that it begins with."""
+        """Return the needed columns that are known to be missing. A path is there if its first column is."""
         if self.open:
             return []
         lacking = [name for name in needed if name not in self.made_by]
         return [name for name in lacking if not (takes_paths and any(key in self.made_by for key in first_keys(name)))]
 
     def near(self, name: str) -> str | None:
-        """A column that is there and that ``name`` may have meant."""
+        """Return an existing column that ``name`` may have meant."""
         lowered = {column.lower(): column for column in self.made_by}
         close = difflib.get_close_matches(name.lower(), lowered, n=1)
         return lowered[close[0]] if close else None
 
 
 def _makes_the_table(stage: ProcessingStage[Any, Any]) -> bool:
-    """Whether the stage reads its documents from elsewhere, so that no columns pass through it."""
+    """Return whether the stage reads its documents from elsewhere, so that no columns pass through it."""
     taken = stage.input_type()
     return taken is not None and not any(_may_have_columns(kind) for kind in get_args(taken) or (taken,))
 

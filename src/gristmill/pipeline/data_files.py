@@ -1,4 +1,4 @@
-"""Stamps of the files that a stage reads: equal as long as their content is, as far as can be told at little cost."""
+"""Stamps of the files that a stage reads. They change with the content, as far as a cheap check can see."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Stamp = list[Any]
 """The name of a file, its size, and a hash of its content or the time of its last change."""
 
 MOST_FILES = 1000
-"""Files of a folder that are stamped, and texts of a list that may name one: a tokenizer has a handful of files."""
+"""Stamped files of a folder, and checked texts of a list: a tokenizer has a handful of files."""
 HASHED_BYTES = 1 << 20
-"""Up to this size the content counts; of larger files the time of the last change."""
+"""Up to this size the content is hashed; for larger files the time of the last change counts."""
 HOOK = "fingerprint_files()"
 WRITTEN = (
     *("output", "out_", "cache", "temp", "tmp", "log", "store", "save", "work", "checkpoint", "quarantine", "pairwise"),
 )
-"""How names of arguments begin that say where something is written."""
+"""Prefixes of arguments that name outputs."""
 REMOTE = ("etag", "ETag", "md5Hash", "content_md5", "mtime", "LastModified")
-"""What storages tell of a file that changes with its content."""
+"""Fields of a storage's file information that change with the content."""
 
 
 def data_files(made: Any, arguments: Mapping[str, Any]) -> dict[str, list[Stamp]]:
-    """The stamps of the files that an object reads, by the argument that names them.
+    """Return the stamps of the files that an object reads, by the argument that names them.
 
     Input and output of a pipeline do not count, nor do arguments that are ``indifferent``.
     """
@@ -49,14 +49,14 @@ def _is_read(made: Any, argument: str) -> bool:
     if argument in getattr(type(made), "indifferent", ()) or argument.startswith(WRITTEN):
         return False
     if isinstance(made, ProcessingStage):
-        # What a reader reads is compared as the input of the run.
+        # The files of a reader are compared as the input of the run.
         is_reader = type(made).source is not ProcessingStage.source
         return not (is_output(made) and argument in ("path", "folder")) and not (is_reader and argument == "file_paths")
     return True
 
 
 def _stamps(value: Any, is_path: bool) -> Iterator[Stamp]:
-    """The files that a value names. A text that is not said to be a path must look like one, and a file be there."""
+    """Yield stamps of the files that a value names. A text of another argument must look like a path and exist."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple | Set):
@@ -77,12 +77,12 @@ def _may_be_path(text: str) -> bool:
 
 
 def _named(path: str | os.PathLike[str]) -> list[Stamp]:
-    """A path that the hook gives; it counts too that a file is not there."""
+    """Return the stamps of a path from the hook; a missing file has a stamp too."""
     return list(_stamps(path, is_path=True)) or [[os.path.basename(os.fspath(path)), None, "is not there"]]
 
 
 def _of_path(value: str | os.PathLike[str]) -> list[Stamp]:
-    """A file, those in a folder, or those of a pattern."""
+    """Return the stamps of a file, of the files in a folder, or of a pattern."""
     path = os.path.expanduser(os.fspath(value))
     if not os.path.lexists(path):
         matching = sorted(glob.glob(path, recursive=True))[:MOST_FILES] if glob.has_magic(path) else []
@@ -93,7 +93,7 @@ def _of_path(value: str | os.PathLike[str]) -> list[Stamp]:
 
 
 def _below(folder: str) -> Iterator[Path]:
-    """The files below a folder in a fixed order, without outputs of runs: a folder may hold millions."""
+    """Yield the files below a folder in a fixed order, without outputs of runs: there may be millions."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
@@ -115,13 +115,13 @@ def _of_file(file: Path, name: str) -> Stamp:
 
 
 def _of_remote(url: str) -> list[Stamp]:
-    """A file on a storage, by what the storage tells of it in one request; nothing if it tells nothing."""
+    """Return the stamp of a remote file by its file information; none if there is no information."""
     try:
         with plain_errors(url, {}):
             storage, path = storage_of(url, {})
-            told = storage.info(path)
+            info = storage.info(path)
     except PlanError:  # the stage reports what is wrong when it opens the file, and may have credentials for it
         return []
-    version = next((str(told[key]) for key in REMOTE if told.get(key)), "")
+    version = next((str(info[key]) for key in REMOTE if info.get(key)), "")
     name = os.path.basename(str(path).partition("?")[0].rstrip("/"))
-    return [[name, told.get("size"), version]] if version or told.get("size") is not None else []
+    return [[name, info.get("size"), version]] if version or info.get("size") is not None else []

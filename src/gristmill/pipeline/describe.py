@@ -1,4 +1,4 @@
-"""A pipeline in words."""
+"""Descriptions of pipelines for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gristmill.stages.core import ProcessingStage, worker_count
 
 
 def describe_plan(plan: Plan) -> Iterator[str]:
-    """The steps and, within each, its stages: numbered through as in error messages."""
+    """Yield the steps with their stages, numbered as in error messages."""
     number = 0
     for position, step in enumerate(plan.steps, 1):
         fused = f": {len(step.stages)} stages fused" if len(step.stages) > 1 else ""
@@ -23,7 +23,7 @@ def describe_plan(plan: Plan) -> Iterator[str]:
 
 
 def describe_stages(stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[str]:
-    """The stages of a pipeline that cannot be planned: composites are decomposed as far as that works."""
+    """Yield the stages of a pipeline that cannot be planned, with composites decomposed if possible."""
     try:
         stages = flatten(stages)
     except PlanError:
@@ -33,7 +33,7 @@ def describe_stages(stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[str
 
 
 def _stage(number: int, stage: ProcessingStage[Any, Any]) -> Iterator[str]:
-    """What the stage is, what it asks for, and what it needs and makes."""
+    """Yield the types, the settings and the columns of a stage."""
     fans = ", may give several" if stage.fans_out() else ""
     yield f"    {number}. {stage.name}: {type_name(stage.input_type())} -> {type_name(stage.output_type())}{fans}"
     yield f"         {', '.join(_settings(stage))}"
@@ -48,7 +48,7 @@ def _columns(number: int, stage: ProcessingStage[Any, Any], side: str) -> list[s
     try:
         return column_names(number, stage, side)
     except PlanError:
-        return []  # planning says what is wrong with them
+        return []  # planning reports the error
 
 
 def _settings(stage: ProcessingStage[Any, Any]) -> Iterator[str]:

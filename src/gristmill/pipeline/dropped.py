@@ -1,4 +1,4 @@
-"""The documents that a run has dropped, from ``excluded/`` of its output: how many by reason, and examples."""
+"""The documents that a run has dropped, from ``excluded/`` of its output: counts by reason, and examples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Reasons = Counter[tuple[str, str]]
 
 @dataclass(frozen=True)
 class DroppedDocument:
-    """A document that was dropped, with where and why."""
+    """A dropped document, with the stage and the reason."""
 
     stage: str
     reason: str
@@ -37,7 +37,7 @@ class DroppedDocument:
 
 
 def output_of_run(path: str) -> Folder:
-    """The folder that a run has written to; `PlanError` if it is none."""
+    """Return the output folder of a run; raise `PlanError` for any other folder."""
     folder = Folder(path)
     if not folder.exists(RUN) and not folder.exists(f"{PHASES}/1"):
         raise PlanError(f"{path} is not the output of a run: there is no {RUN} in it")
@@ -45,10 +45,10 @@ def output_of_run(path: str) -> Folder:
 
 
 def dropped_reasons(folder: Folder) -> Reasons:
-    """Documents that were dropped, by stage and reason.
+    """Return the number of dropped documents by stage and reason.
 
-    Of a run that has ended these are the counts of its ledger. Of any other they are those of committed blocks: the
-    next run does the other blocks again.
+    The counts of a finished run are those of its ledger, otherwise those of committed blocks: the next run does the
+    other blocks again.
     """
     try:
         total = fast_json.loads(folder.read(LEDGER))["total"]["dropped"]
@@ -64,13 +64,13 @@ def dropped_reasons(folder: Folder) -> Reasons:
 
 
 def _logs(folder: Folder) -> list[CommitLog]:
-    """The log of an output and those of its phases."""
+    """Return the log of an output and the logs of its phases."""
     phases = takewhile(folder.exists, (f"{PHASES}/{n}" for n in count(1)))
     return [CommitLog(folder), *(CommitLog(folder.sub(phase), title=folder.url) for phase in phases)]
 
 
 def _files(folder: Folder) -> Iterator[tuple[Folder, str]]:
-    """The files of excluded documents of committed blocks, each with the folder that it is in."""
+    """Yield the files of excluded documents of committed blocks, each with its folder."""
     own, *phases = _logs(folder)
     for number, log in enumerate(phases, 1):
         for name in log.files():
@@ -78,7 +78,7 @@ def _files(folder: Folder) -> Iterator[tuple[Folder, str]]:
             if side != EXCLUDED or folder.exists(f"{EXCLUDED}/{phase_name(base, number)}"):
                 continue
             if log.folder.exists(name):
-                yield log.folder, name  # the run has not ended: it is not put beside the others yet
+                yield log.folder, name  # the run has not ended, so the file is still in the folder of the phase
     committed = None if folder.exists(LEDGER) else own.files()
     names = OutputNames(str(((own.run_json() or {}).get("output") or {}).get("extension", "")))
     for base in folder.names(EXCLUDED):
@@ -90,7 +90,7 @@ def _files(folder: Folder) -> Iterator[tuple[Folder, str]]:
 def dropped_documents(
     folder: Folder, stages: Iterable[str] | None = None, reasons: Iterable[str] | None = None
 ) -> Iterator[DroppedDocument]:
-    """The excluded documents in the order of their files; those of some stages or reasons only, if given."""
+    """Yield excluded documents in the order of their files, optionally of some stages or reasons only."""
     wanted_stages = None if stages is None else frozenset(stages)
     wanted_reasons = None if reasons is None else frozenset(reasons)
     for place, name in _files(folder):
@@ -133,7 +133,7 @@ def _rows(file: Any, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of a stream, without blank ones and those that are too long."""
+    """Yield the lines of a stream, without blank and overlong ones."""
     parts: list[bytes] = []
     size = 0
     for piece in pieces:

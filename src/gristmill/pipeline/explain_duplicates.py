@@ -1,4 +1,4 @@
-"""Why a document was taken for a duplicate: its record, and what it has in common with the one that stayed."""
+"""Why a document is a duplicate: its record, and what it has in common with its survivor."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from gristmill.storage import Folder
 
 MOST_WORDS = 4000
-"""Of each text that are compared: time grows with the square of it."""
+"""Compared words of each text: time grows with their square."""
 _SHOWN = 5
 _LONGEST = 200
 
 
 @dataclass(frozen=True)
 class DuplicateRecord:
-    """What the records say of a document."""
+    """The record of a document."""
 
     record: dict[str, Any] | None
-    """Its own, if it was removed."""
+    """None if the document was not removed."""
     stood_for: int
-    """Documents that were removed because this one stayed."""
+    """Removed documents whose survivor is this one."""
     pieces: Sequence[int] = ()
-    """Which pieces of it were removed, where pieces are."""
+    """The numbers of its removed pieces."""
 
 
 def look_up(records: Folder, ident: str, id_column: str = "id", survivor_column: str = "survivor") -> DuplicateRecord:
-    """The record of a document by its id."""
+    """Return the record of a document by its id."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -48,9 +48,9 @@ def look_up(records: Folder, ident: str, id_column: str = "id", survivor_column:
 
 
 def in_common(text: str, other: str, normalize: bool = False) -> Iterator[str]:
-    """What two texts share and where they differ, in lines for people.
+    """Yield lines on what two texts share and where they differ.
 
-    With ``normalize`` words are compared as fuzzy keys are, by `folding.folded`, and shown as they are.
+    With ``normalize`` words are compared after `folding.folded`, as for fuzzy keys, and shown as they are.
     """
     if text == other:
         yield "the texts are equal"

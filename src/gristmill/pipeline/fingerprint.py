@@ -1,6 +1,6 @@
-"""What a stage is, as plain values: equal for two stages that do the same, different where one was changed.
+"""Descriptions of stages as plain values: equal for stages that do the same, different after a change.
 
-A run that goes on after a crash compares them with those of the run before.
+A run that resumes compares them with those of the run before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from gristmill.config.paths import absolute
 from gristmill.ledger.differences import CODE, CODE_PARTS
 from gristmill.ledger.excluded import is_output
-from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, code_parts, has_own_state, name_of
+from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, code_hashes, has_own_state, name_of
 from gristmill.pipeline.data_files import data_files
 from gristmill.secrets import public_value
 from gristmill.stages.core import CompositeStage, ProcessingStage
@@ -30,17 +30,16 @@ from gristmill.stages.secrets import public
 from gristmill.storage import Folder
 
 MOST_DEPTH = 6
-"""Nesting beyond which a value is told by its hash."""
+"""Deeper values are described by a hash."""
 
 
 def describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
-    """A stage as plain values, in an order that is always the same: ready for JSON.
+    """Return a stage as plain values for JSON, in a fixed order.
 
-    Of a registered class these are its name and arguments, defaults included; of any other its path, its attributes and
-    a hash of its code. Beside them stand the files that they name and those of `fingerprint_files` (see `data_files`).
-    Code outside gristmill is hashed in any case: it may change without a new version. Names are included, as they are
-    written into excluded documents; resources, batch sizes, the folder that a writer writes to and the credentials of
-    storages are not.
+    A stage of a registered class is its name and arguments, defaults included; any other its path, its attributes and a
+    hash of its code. Stamps of the files that they name, and of `fingerprint_files`, are added (see `data_files`). Code
+    outside gristmill is always hashed: it may change without a new version. Names are included, as excluded documents
+    hold them; resources, batch sizes, the folder of a writer and credentials are not.
     """
     described: dict[str, Any] = {"name": stage.name}
     recipes = sys.modules.get("gristmill.stages.text.recipes.stage")  # not imported: then this is no recipe
@@ -66,7 +65,7 @@ def _described(made: Any, depth: int) -> dict[str, Any]:
         shown = {key: value for key, value in public(bound.arguments).items() if key not in left_out}
         values = {key: _value(absolute(made, key, value), depth) for key, value in shown.items()}
         described: dict[str, Any] = {"class": cls.__name__ if ours else path, "arguments": values}
-        revision = getattr(cls, "revision", 1)  # a filter need not have one
+        revision = getattr(cls, "revision", 1)  # filters may have none
         if revision > 1:
             described["revision"] = revision
         return described | _files(made, bound.arguments) | ({} if ours else _code(cls))
@@ -81,7 +80,7 @@ def _files(made: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _code(code: Any) -> dict[str, Any]:
-    return {CODE: code_hash(code), CODE_PARTS: code_parts(code)}
+    return dict(zip((CODE, CODE_PARTS), code_hashes(code), strict=True))
 
 
 def _value(value: Any, depth: int) -> Any:
@@ -124,7 +123,7 @@ def _hashed(value: Any) -> dict[str, str]:
 
 
 def _scalar(value: Any) -> Any:
-    """A plain value as one that JSON gives back as it was: what is compared with it comes from a file."""
+    """Return a plain value that JSON preserves: it is compared with one from a file."""
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):

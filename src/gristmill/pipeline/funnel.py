@@ -1,4 +1,4 @@
-"""The account of documents as text for people: what came in, what each stage let go and why, what is left."""
+"""The account of documents as text: read, dropped by each stage and why, kept."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _LEAST_BAR, _LEAST_NAME, _LEAST_WORDS = 6, 16, 16
 
 
 def funnel(ledger: RunLedger, stages: Sequence[str], columns: int | None = None) -> Iterator[str]:
-    """One row for what was read, one for each stage that changed the number of documents, one for what is left.
-
-    Within ``columns``, if they are given.
-    """
+    """Yield rows: documents read, each stage that changed their number, documents kept. They fit ``columns``."""
     whole = ledger.total()
     left = whole.documents
     most = max(left + whole.made, 1)
@@ -50,7 +47,7 @@ def funnel(ledger: RunLedger, stages: Sequence[str], columns: int | None = None)
 
 
 def _shown(reasons: Counter[str]) -> Iterator[tuple[str, int]]:
-    """The most common ones, and the rest in one."""
+    """Yield the most common reasons, then the rest as one."""
     ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
     yield from ordered[:SHOWN_REASONS]
     if rest := ordered[SHOWN_REASONS:]:
@@ -66,16 +63,16 @@ def _table(rows: Sequence[tuple[str, str, int, str]], most: int, columns: int | 
     second = max(len(change) for _, change, *_ in rows)
     third = max(len(f"{left:,}") for *_, left, _ in rows)
     bars = _BAR
-    words_room: int | None = None
+    words_width: int | None = None
     if columns is not None:
         first = min(first, max(_LEAST_NAME, columns // 3))
         left_over = max(0, columns - (first + second + third + 4 * 2))
         longest = max(fmt.width(words) for *_, words in rows)
         bars = min(_BAR, max(_LEAST_BAR, left_over - longest - 2))
         bars = bars if left_over - bars - 2 >= min(longest, _LEAST_WORDS) else 0
-        words_room = max(0, left_over - bars - 2)
+        words_width = max(0, left_over - bars - 2)
     for name, change, left, words in rows:
         bar = "█" * round(bars * left / most) if left >= 0 else ""
         number = f"{left:,}" if left >= 0 else ""
-        shown = words if words_room is None else fmt.cut(words, words_room)
+        shown = words if words_width is None else fmt.cut(words, words_width)
         yield f"  {padded(name, first)}  {change:>{second}}  {number:>{third}}  {bar:<{bars}}  {shown}".rstrip()

@@ -1,13 +1,12 @@
 """The end of a run that writes Parquet: all parts get one schema.
 
-The types of a part are those of its block. When all parts are there, their schemas are compared, and the parts that
-differ are written again, on the executor if they are many. The log then names the files as they are now. A run that is
-stopped meanwhile does the blocks again whose files do not match the log.
+The types of a part are those of its block. When all parts are written, their schemas are compared, and the parts that
+differ are written again, on the executor if they are many. The log then gets the new stamps. If a run is stopped
+meanwhile, the next one does the blocks again whose files do not match the log.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,6 +16,7 @@ from gristmill.backends.base import Executor
 from gristmill.errors import PipelineFailed
 from gristmill.ledger.commits import CommitLog
 from gristmill.ledger.excluded import EXCLUDED
+from gristmill.logs import logger
 from gristmill.pipeline.planner import PipelineInput, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.text.io.writer.parquet import ParquetWriter
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from gristmill.stages.text.io.writer.parquet_columns import Target
 
 HERE_BYTES = 64 << 20
-"""Parts of so little are written again in the driver: workers take longer to start."""
+"""Up to this size parts are written again in the driver: workers take longer to start."""
 FOOTERS_AT_ONCE = 16
 FOOTERS_HELD = 1000
 
-
 Owners = Mapping[str, tuple[CommitLog, str]]
-"""Files by their names in the output folder, each with the log that names it, and its name there."""
+"""Files by their names in the output folder, each with its log, and its name there."""
 
 
 def give_one_schema(
@@ -42,8 +41,8 @@ def give_one_schema(
 ) -> None:
     """Give all parts of an output one schema, and those of its excluded documents another.
 
-    ``has_new`` says whether the run wrote any: columns without a type in common are then reported. ``of_phases`` are
-    the files of documents that were dropped before the last phase.
+    ``has_new``: the run wrote parts, so columns without a common type are reported. ``of_phases`` are files of
+    documents that were dropped before the last phase.
     """
     if not isinstance(writer, ParquetWriter):
         return
@@ -57,14 +56,14 @@ def give_one_schema(
     for target in wanted if has_new or rewritten else ():
         if target.found and target.name not in writer.schema:
             how = "JSON text" if target.is_json else "text"
-            _warn(
+            logger.warning(
                 f"column {target.name!r} holds {' and '.join(target.found)}: it is written as {how} in all parts. "
                 f"ParquetWriter(schema={{{target.name!r}: ...}}) sets another type."
             )
 
 
 class PartsOfOutput:
-    """Files that are to have one schema."""
+    """Files that get one schema."""
 
     def __init__(
         self,
@@ -79,10 +78,10 @@ class PartsOfOutput:
         self.log = log
         self.names = names
         self.others = others or {}
-        """Those that another log names than ``log``."""
+        """Files of other logs."""
 
     def agree(self) -> tuple[list[Target], int]:
-        """Write the files again that differ. Return the columns of all files, and how many were written again."""
+        """Write files that differ again. Return the columns of all files, and the number of rewritten files."""
         from gristmill.stages.text.io.writer.one_schema import MISFIT, WRITTEN
         from gristmill.stages.text.io.writer.parquet_columns import DoesNotFit, is_conform, targets
 
@@ -93,7 +92,7 @@ class PartsOfOutput:
             try:
                 wanted = targets(schemas, as_text)
             except DoesNotFit as error:
-                _warn(f"column {str(error)!r} has types in the parts that have nothing in common: they stay.")
+                logger.warning(f"column {str(error)!r} has types in the parts that have nothing in common: they stay.")
                 return [], count
             fits = [is_conform(schema, wanted) for schema in schemas]
             results = self._rewritten([name for name, k in zip(self.names, which, strict=True) if not fits[k]], wanted)
@@ -109,7 +108,7 @@ class PartsOfOutput:
             as_text |= misfits
 
     def _restamp(self, written: Mapping[str, Written]) -> None:
-        """Note in the logs that files were written again."""
+        """Write the new stamps of files to the logs."""
         self.writer.folder.sync(written)
         by_log: dict[int, tuple[CommitLog, dict[str, Written]]] = {}
         for place, file in written.items():
@@ -119,7 +118,7 @@ class PartsOfOutput:
             log.rewrite(written=files)
 
     def _schemas(self) -> tuple[list[pa.Schema], list[int]]:
-        """The different schemas, in the order of the files, and which of them each file has."""
+        """Return the different schemas, in the order of the files, and the schema number of each file."""
         from gristmill.stages.text.io.writer.one_schema import schema_of_part
         from gristmill.stages.text.io.writer.parquet_columns import signature
 
@@ -153,7 +152,3 @@ class PartsOfOutput:
         if record.failures_total:
             raise PipelineFailed(result.failure_report(), result)
         return list(result.outputs)
-
-
-def _warn(line: str) -> None:
-    print(f"gristmill: {line}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""A run's record as text for people."""
+"""The record of a run as text."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ CHOICES = (
     (0, 5, 6, 7, 8, 9),
     (0, 5, 6, 7),
 )
-"""Which columns of the table are shown, from the widest to the narrowest."""
+"""The columns of the table, from the widest choice to the narrowest."""
 
 
 def summary(record: RunRecord, columns: int | None = None) -> str:
-    """One row per stage; what is measured per step stands in the row of the step's first stage.
+    """Return a table with a row per stage; values of a step are in the row of its first stage.
 
-    Within ``columns``, if they are given: then the least important columns are left out.
+    A table for ``columns`` has only the most important values.
     """
     rows = [row for step in record.steps for row in _rows(step)]
     lines = [line for part in _overview(record) for line in wrapped(part, columns)]
@@ -47,7 +47,7 @@ def summary(record: RunRecord, columns: int | None = None) -> str:
 
 
 def documents(ledger: RunLedger, stages: Sequence[str], columns: int | None = None) -> Iterator[str]:
-    """What became of documents, and where they are."""
+    """Yield the account of documents, and where they are."""
     yield from funnel(ledger, stages, columns)
     if ledger.resumed and ledger.resumed == len(ledger.blocks):
         yield from wrapped("nothing was left to do: earlier runs have done all blocks", columns, 2)
@@ -77,7 +77,7 @@ def documents(ledger: RunLedger, stages: Sequence[str], columns: int | None = No
 
 
 def interrupted(ledger: RunLedger, where: str = "") -> str:
-    """How much a run had done when it was interrupted, and what to do; ``where`` in a pipeline that has phases."""
+    """Describe how much an interrupted run has done, and how to resume; ``where`` is the phase."""
     if ledger.log is None:
         return "interrupted; the pipeline writes nothing, so the next run starts over"
     done, total = len(ledger.blocks), ledger.blocks_total
@@ -86,7 +86,7 @@ def interrupted(ledger: RunLedger, where: str = "") -> str:
 
 
 def kept_nothing(record: RunRecord) -> str:
-    """What to say of a run that read documents, wrote them somewhere and kept none; empty for any other."""
+    """Describe a run with a writer that read documents and kept none; empty for any other."""
     ledger = record.ledger
     if ledger is None or ledger.log is None or record.interrupted or ledger.undone:
         return ""
@@ -106,7 +106,7 @@ def kept_nothing(record: RunRecord) -> str:
 
 
 def read_nothing(record: RunRecord, reader: ProcessingStage[Any, Any] | None) -> str:
-    """What to say of a run that came to its end and read no document; empty for any other."""
+    """Describe a finished run that read no document; empty for any other."""
     ledger = record.ledger
     if ledger is None or record.interrupted or ledger.undone or ledger.total().documents:
         return ""
@@ -120,16 +120,16 @@ def read_nothing(record: RunRecord, reader: ProcessingStage[Any, Any] | None) ->
 
 
 def failures(record: RunRecord) -> str:
-    """How much failed and what happened to the first of it."""
+    """Describe what failed, and the first failures."""
     total, shown = record.failures_total, record.failures[:SHOWN_FAILURES]
     lines = [f"pipeline {record.name!r}: {_failed(record)}."]
-    told: set[tuple[str, str]] = set()
+    described: set[tuple[str, str]] = set()
     for failure in shown:
-        lines += ["", *_failure(failure, (failure.stage, failure.error) in told)]
-        told.add((failure.stage, failure.error))
+        lines += ["", *_failure(failure, (failure.stage, failure.error) in described)]
+        described.add((failure.stage, failure.error))
     if total > len(shown):
         lines += ["", f"and {total - len(shown)} more: see .result.failures of this error."]
-    from gristmill.scheduling.events import Death  # a run that goes well need not load it so early
+    from gristmill.scheduling.events import Death  # a successful run does not need it
 
     out_of_memory = [Death.OUT_OF_MEMORY.value in failure.error for failure in shown]
     if any(out_of_memory):
@@ -141,7 +141,7 @@ def failures(record: RunRecord) -> str:
 
 
 def _failed(record: RunRecord) -> str:
-    """How much failed. A task that could be narrowed down to its bad parts did not fail, only those parts did."""
+    """Describe what failed. If the bad parts of a task were found, only they failed."""
     total = record.failures_total
     stages = [stage for step in record.steps for stage in step.stages]
     whole, items = sum(stage.tasks_failed for stage in stages), sum(stage.items_failed for stage in stages)
@@ -155,7 +155,7 @@ def _failed(record: RunRecord) -> str:
 
 
 def _failure(failure: Failure, is_known: bool) -> Iterator[str]:
-    """Describe a failure. One line if the same error of the same stage was described before."""
+    """Describe a failure, in one line if the same error of the same stage came before."""
     items = f" ({failure.items} item{'s' * (failure.items != 1)})"
     yield f"stage {failure.stage!r}, task {failure.task_id}{items}: {'the same error' if is_known else failure.error}"
     if is_known:
@@ -169,7 +169,7 @@ def _failure(failure: Failure, is_known: bool) -> Iterator[str]:
 
 
 def _without_repeats(story: Sequence[str]) -> Iterator[str]:
-    """The lines of a story, with "the same error" for an error that the attempt before raised as well."""
+    """Yield the lines of a story, with "the same error" for an error that the previous attempt raised as well."""
     last = ""
     for line in story:
         attempt, is_failure, error = line.partition(": attempt ")
@@ -222,7 +222,7 @@ def _counts(stage: StageStats) -> tuple[str, ...]:
 
 
 def _workers(step: StepStats) -> str:
-    """Fewest and most, not counting the time before the first came and after the last went."""
+    """Return the fewest and most workers between the first start and the last end."""
     counts = [count for _, count in step.workers]
     while counts and counts[0] == 0:
         counts.pop(0)

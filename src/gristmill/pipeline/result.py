@@ -1,4 +1,4 @@
-"""What a run leaves behind."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class RunResult:
-    """The final tasks of a run, when they were kept, and its account.
+    """The account of a run, and its final tasks if they were kept.
 
-    It is a sequence of the final tasks in the order of their ids; `OutputsNotKept` says why they are not there.
+    It is a sequence of the final tasks in the order of their ids. If they were not kept, `OutputsNotKept` is raised.
     """
 
     def __init__(self, record: RunRecord) -> None:
@@ -46,7 +46,7 @@ class RunResult:
         return len(self.outputs)
 
     def __bool__(self) -> bool:
-        return True  # else a result without outputs would be false, and one without kept outputs an error
+        return True  # `len` would be 0, or raise
 
     @overload
     def __getitem__(self, index: int) -> Task[Any]: ...
@@ -62,26 +62,26 @@ class RunResult:
 
     @property
     def steps(self) -> dict[str, StepStats]:
-        """How each step ran, by name, in order."""
+        """The statistics of each step by name, in order."""
         return {step.name: step for step in self.record.steps}
 
     @property
     def failures(self) -> list[Failure]:
-        """The first tasks that were given up; ``record.failures_total`` counts all."""
+        """The first failed tasks; ``record.failures_total`` counts all."""
         return self.record.failures
 
     @property
     def ledger(self) -> RunLedger | None:
-        """What became of every document, by source file; None if they did not come from a reader."""
+        """The account of every document, by source file; None if they did not come from a reader."""
         return self.record.ledger
 
     @property
     def decisions(self) -> list[Decision]:
-        """What the balancer did and why."""
+        """The decisions of the balancer, with reasons."""
         return self.record.decisions
 
     def profile(self) -> Profile:
-        """What was measured of each step, for the option ``profile`` of the next run. It has ``write(path)``."""
+        """Return the measurements of each step, for the option ``profile`` of the next run. It has ``write(path)``."""
         if self.record.profile is None:
             raise PipelineError(
                 f"the executor of {self.record.name!r} measured nothing that a profile could be made of"
@@ -100,7 +100,7 @@ class RunResult:
 
     @property
     def ok(self) -> bool:
-        """Whether the run came to its end and no task failed."""
+        """Whether the run finished and no task failed."""
         return not self.record.failures_total and not self.record.interrupted
 
     def check(self) -> None:
@@ -115,14 +115,14 @@ class RunResult:
             )
 
     def summary(self, columns: int | None = None) -> str:
-        """A table for people: what went in and out of each stage, and how its workers spent their time.
+        """Return a table of each stage: tasks in and out, and how its workers spent their time.
 
-        It fits ``columns``. None is the width of the terminal, or COLUMNS; where there is neither, all is shown.
+        It fits ``columns``. None is the width of the terminal, or COLUMNS; without either, all columns are shown.
         """
         return report.summary(self.record, terminal_columns() if columns is None else columns)
 
     def failure_report(self) -> str:
-        """The first failures with their stories, for people."""
+        """Return the first failures with their stories."""
         return report.failures(self.record)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Text for people within a width: tables that leave columns out, and lines that wrap."""
+"""Text that fits a width: tables with fewer columns, and wrapped lines."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from gristmill.metrics import format as fmt
 
 LEAST_COLUMNS = 40
 LEAST_NAME = 20
-"""Columns that a name has before a table leaves a column out for it."""
+"""A table drops columns until a name has this width."""
 GAP = 2
 
 
 def terminal_columns() -> int | None:
-    """The width of the terminal that standard output is, or of COLUMNS; None where there is neither: nothing is cut."""
+    """Return the width of the terminal of standard output, or COLUMNS; None without either: nothing is shortened."""
     if os.environ.get("COLUMNS", "").isdecimal() or (sys.stdout is not None and sys.stdout.isatty()):
         return max(LEAST_COLUMNS, shutil.get_terminal_size((80, 24)).columns)
     return None
 
 
 def wrapped(text: str, columns: int | None, indent: int = 0) -> list[str]:
-    """A line in as many as it takes; those after the first are indented two columns more."""
+    """Wrap a line; lines after the first are indented two columns more."""
     begin = " " * indent
     if columns is None:
         return [begin + text]
@@ -39,7 +39,7 @@ def wrapped(text: str, columns: int | None, indent: int = 0) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]], choices: Sequence[Sequence[int]], columns: int | None = None) -> Iterator[str]:
-    """Rows of a name and numbers: the first of the ``choices`` of columns that fits, with names shortened to fit."""
+    """Yield rows of a name and numbers, with the first of the ``choices`` of columns that fits."""
     widths = [max(fmt.width(row[i]) for row in rows) for i in range(len(rows[0]))]
     least = min(widths[0], LEAST_NAME)
     chosen = choices[0]
@@ -47,19 +47,19 @@ def table(rows: Sequence[Sequence[str]], choices: Sequence[Sequence[int]], colum
         numbers = sum(widths[i] + GAP for i in chosen[1:])
         if columns is None or least + numbers <= columns:
             break
-    room = widths[0] if columns is None else max(1, min(widths[0], columns - sum(widths[i] + GAP for i in chosen[1:])))
+    first = widths[0] if columns is None else max(1, min(widths[0], columns - sum(widths[i] + GAP for i in chosen[1:])))
     for row in rows:
         cells = [row[i].rjust(widths[i]) for i in chosen[1:]]
-        yield (" " * GAP).join([padded(row[0], room), *cells]).rstrip()
+        yield (" " * GAP).join([padded(row[0], first), *cells]).rstrip()
 
 
 def padded(text: str, columns: int) -> str:
-    """A text of exactly so many columns."""
+    """Return a text of exactly this width."""
     short = fmt.shorten(text, columns)
     return short + " " * (columns - fmt.width(short))
 
 
 def near_path(path: str) -> str:
-    """A local path as seen from the current folder, if it is below that; anything else as it is."""
+    """Return a local path relative to the current folder if it is below it; others unchanged."""
     here = os.getcwd().rstrip("/") + "/"
     return path[len(here) :] if path.startswith(here) and len(path) > len(here) else path

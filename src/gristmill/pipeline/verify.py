@@ -1,4 +1,4 @@
-"""Comparing an output with its log: every file by its checksum, every count with the records in the files."""
+"""The comparison of an output with its log: checksums of all files, and counts with the records in files."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from gristmill.storage import Folder
 
 @dataclass
 class Verified:
-    """What was found in an output."""
+    """The result of `verify_output`."""
 
     url: str
     problems: list[str] = field(default_factory=list)
-    """A line for each thing that is missing, damaged or unexpected."""
+    """A line for each missing, damaged or unexpected file."""
     blocks: int = 0
     all_blocks: int = 0
     files: int = 0
     bytes: int = 0
     documents: int = 0
     unfinished: int = 0
-    """Files of blocks that an unfinished run has not done: no problem, the run that resumes replaces them."""
+    """Files of blocks that an unfinished run has not done: the next run replaces them."""
 
     def summary(self) -> str:
         state = "" if self.blocks == self.all_blocks else f" (of {self.all_blocks:,}; the run is not finished)"
@@ -51,7 +51,7 @@ def _n(number: int, what: str) -> str:
 
 
 def verify_output(output: str) -> Verified:
-    """Compare the files of an output with its log. `PlanError` if there is none, or a run is writing there."""
+    """Compare the files of an output with its log. Raise `PlanError` without a log, or while a run writes there."""
     folder = Folder(output)
     log = CommitLog(folder)
     if not folder.exists(RUN) and not folder.exists(f"{PHASES}/1"):
@@ -62,7 +62,7 @@ def verify_output(output: str) -> Verified:
     before = _state(folder)
     try:
         _Check(log, found).all()
-    except OutputDamaged as error:  # of the log: what it names cannot be known
+    except OutputDamaged as error:  # the log itself is damaged
         found.problems.append(str(error).partition("\n")[0])
     if found.problems and (is_locked(folder) or _state(folder) != before):
         raise PlanError(f"a run wrote to {output} while it was verified: verify it again when the run has ended.")
@@ -70,7 +70,7 @@ def verify_output(output: str) -> Verified:
 
 
 def _state(folder: Folder) -> tuple[object, ...]:
-    """What changes when a run writes to an output: runs do not wait for those who verify it."""
+    """Return values that change when a run writes to an output."""
     return folder.sizes("_gristmill"), folder.sizes(COMMITS), folder.exists(f"{PHASES}/1")
 
 
@@ -91,7 +91,7 @@ class _Check:
             names, self.found.all_blocks, mark = _output_of(self.log, run)
             total = self._log(names)
             self._ledger(total)
-        elif self.folder.names(COMMITS) or self.folder.exists(LEDGER):  # else a run that stopped in its first phase
+        elif self.folder.names(COMMITS) or self.folder.exists(LEDGER):  # otherwise a run stopped in its first phase
             self.found.problems.append(f"missing: {RUN}, which says what the commits are of")
         for number in takewhile(lambda n: self.folder.exists(f"{PHASES}/{n}"), count(1)):
             self._phase(number)
@@ -151,17 +151,17 @@ class _Check:
     def _ledger(self, total: Entry) -> None:
         """Check the ledger, which is written when a run has ended, against the commits."""
         if not self.folder.exists(LEDGER) or self.folder.exists(f"{PHASES}/1"):
-            return  # that of a run in phases is the sum of several logs
+            return  # the ledger of a run in phases sums several logs
         try:
-            told = Entry.of_plain({**fast_json.loads(self.folder.read(LEDGER))["total"], "files": []})
+            ledger = Entry.of_plain({**fast_json.loads(self.folder.read(LEDGER))["total"], "files": []})
         except (fast_json.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
             self.found.problems.append(f"damaged: {LEDGER} is not what a run wrote")
             return
-        if told != total and self.found.blocks == self.found.all_blocks:
+        if ledger != total and self.found.blocks == self.found.all_blocks:
             self.found.problems.append(f"damaged: {LEDGER} does not agree with the commits")
 
     def _phase(self, number: int) -> None:
-        """Check what a phase has left: its records, and what it put beside the output."""
+        """Check the files of a phase: its records, and those that it put beside the output."""
         folder, records = self.folder.sub(f"{PHASES}/{number}"), self.folder.sub(records_name(number))
         log = CommitLog(folder, title=self.folder.url)
         _output_of(log, log.run_json())
@@ -170,7 +170,7 @@ class _Check:
             stamps = [Stamp(*one) for one in decided["records"]], [Stamp(*one) for one in decided["kept"]]
             is_cleared, is_spooled = bool(decided.get("cleared")), bool(decided["spooled"])
             blocks = int(decided["ledger"]["blocks"])
-        except FileNotFoundError:  # it is not done, and the run that resumes checks it; unless a run has ended
+        except FileNotFoundError:  # the phase is not done: the next run checks it
             if self.folder.exists(LEDGER):
                 self.found.problems.append(f"missing: {PHASES}/{number}/{DECIDED}, which is written before a run ends")
             return
@@ -195,7 +195,7 @@ class _Check:
             self._files(self.folder, beside)
 
     def _unexpected(self, names: OutputNames, mark: str) -> None:
-        """Find files that look like the run's and are in no log. A run that was stopped may leave some."""
+        """Find files that have names of the run and are in no log. A stopped run may leave some."""
         is_unfinished = not self.folder.exists(LEDGER) and self.found.blocks < self.found.all_blocks
         unexpected: list[str] = []
         if names.extension:
@@ -216,7 +216,7 @@ class _Check:
 
 
 def _output_of(log: CommitLog, run: Mapping[str, Any] | None) -> tuple[OutputNames, int, str]:
-    """The names of a run's files, the number of its blocks, and its mark."""
+    """Return the names of a run's files, the number of its blocks, and its mark."""
     if run is None:
         raise log.damaged(RUN, "it is missing")
     log.check_format(run)
@@ -242,7 +242,7 @@ def _stamps(log: CommitLog, only: re.Pattern[str] | None = None) -> Iterator[tup
 
 
 def records_in(folder: Folder, name: str) -> int | None:
-    """How many records a file holds; None if its format is none that is known."""
+    """Return the number of records in a file; None for an unknown format."""
     if name.endswith(".parquet"):
         import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""What a phase leaves for later runs: what was decided at its split, with a checksum of each file."""
+"""The decision of a phase in ``decided.json``, for runs that resume, with a checksum of each file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PARTS = {"parts": list, "documents": dict, "failed": list, "notes": list, "ledg
 
 
 def stamps_of(folder: Folder, names: Iterable[str]) -> list[list[Any]]:
-    """Files that exist, as plain values: name, size, checksum. They are made durable."""
+    """Make files durable and return their stamps as plain values: name, size, checksum."""
     return [[stamp.name, stamp.size, stamp.checksum] for stamp in stamped(folder, sorted(names))]
 
 
 def read_decided(split: Split) -> dict[str, Any] | None:
-    """What an earlier run has decided; None if it has not. `OutputDamaged` if that cannot be read."""
+    """Return the decision of an earlier run, or None. Raise `OutputDamaged` if it cannot be read."""
     try:
         found = fast_json.loads(split.folder.read(DECIDED))
     except FileNotFoundError:
@@ -46,9 +46,9 @@ def _damaged(split: Split, words: str) -> OutputDamaged:
 
 
 def check_decided(split: Split, output: Folder, number: int, contents: bool) -> list[str]:
-    """What is missing or damaged of the files of a phase, in words, if they can be made again.
+    """Return descriptions of missing or damaged files of a phase that can be made again.
 
-    `OutputDamaged` if they cannot, because what they were made of was removed when the run ended.
+    Raise `OutputDamaged` if they cannot, because their inputs were removed when the run ended.
     """
     decided = read_decided(split)
     if decided is None:
@@ -75,7 +75,7 @@ def check_decided(split: Split, output: Folder, number: int, contents: bool) -> 
 
 
 def _files(split: Split, output: Folder, number: int, decided: Mapping[str, Any]) -> Iterator[tuple[Folder, Stamp]]:
-    """All files that a phase has written and that are still to be there, each with its folder."""
+    """Yield the files of a phase that must still exist, each with its folder."""
     for name, size, checksum in decided["records"]:
         yield split.records, Stamp(name, size, checksum)
     for name, size, checksum in decided["kept"]:
@@ -99,7 +99,7 @@ def _beside(name: str, number: int) -> str:
 
 
 def excluded_before(splits: Sequence[Split]) -> dict[str, tuple[CommitLog, str]]:
-    """The files of documents that were dropped before the splits, by their names in the output folder now.
+    """Return the files of documents that were dropped before the splits, by their current names in the output folder.
 
     Each comes with the log of its phase and its name there.
     """
@@ -113,15 +113,15 @@ def excluded_before(splits: Sequence[Split]) -> dict[str, tuple[CommitLog, str]]
 
 
 def put_beside(split: Split, output: Folder, number: int) -> None:
-    """When the run has ended: put what was set aside in front of a split beside the rest, and remove what is of no use.
+    """At the end of the run, copy excluded files of a phase beside the others, and remove files that are not needed.
 
-    Everything is in place before it is noted that the phase is cleared, and only then anything is removed.
+    All copies exist before the phase is marked as cleared, and only then files are removed.
     """
     folder = split.folder
     if not split.is_cleared:
         copied = []
         for name in CommitLog(folder, title=output.url).files():
-            if _is_side(name) and not split.read_again:  # else it was written once more, at the end
+            if _is_side(name) and not split.read_again:  # otherwise the last phase wrote them again
                 copied.append(_beside(name, number))
                 output.write(copied[-1], folder.read(name))
         output.sync(copied)
@@ -135,7 +135,7 @@ def put_beside(split: Split, output: Folder, number: int) -> None:
 
 
 def refuse_append(log: CommitLog, made_of: Mapping[str, Any], barrier: str) -> None:
-    """`OutputChanged` if the input is another: new documents may be duplicates of some that were kept."""
+    """Raise `OutputChanged` if the input has changed: new documents may be duplicates of kept ones."""
     try:
         log.is_of(made_of)
     except OutputDamaged:
@@ -148,9 +148,9 @@ def refuse_append(log: CommitLog, made_of: Mapping[str, Any], barrier: str) -> N
 
 
 def failed_before(log: CommitLog, stages: Sequence[Stage]) -> str:
-    """The first barrier before which documents failed in a run that has got past it; empty if there is none.
+    """Return the first decided barrier before which documents failed; empty if there is none.
 
-    What comes after it depends on all documents before it, so that these cannot be tried again alone.
+    The phases after it depend on all documents before it, so these documents cannot be tried again alone.
     """
     output = log.folder
     names = [stage.name for stage in stages if isinstance(stage, BarrierStage)]
@@ -167,7 +167,7 @@ def failed_before(log: CommitLog, stages: Sequence[Stage]) -> str:
 
 
 def _is_cleared(folder: Folder) -> bool:
-    """Whether documents that were put aside in a phase have been removed; not if none were."""
+    """Return whether the stored documents of a phase were removed; False if none were stored."""
     try:
         decided = fast_json.loads(folder.read(DECIDED))
         return bool(decided["cleared"]) and bool(decided["spooled"])

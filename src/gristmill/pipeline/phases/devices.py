@@ -1,4 +1,4 @@
-"""Which devices make the keys of a stage that needs all documents."""
+"""Which devices make the keys of a barrier stage."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from gristmill.backends.base import Executor
 from gristmill.stages.barrier import BarrierStage, Looked
 
 GPU_FROM_S = 15
-"""Seconds that the CPUs would take for keys from which on a GPU is asked: it takes some to be ready, and batches go to
-other processes for it."""
+"""A GPU is used if CPUs would take longer than this for keys: it takes time to start, and batches are sent to it."""
 CPUS_AS_GOOD = 12
-"""With more CPUs than this for each GPU, they make keys sooner than they hand texts to it: measured on an H200."""
+"""More CPUs than this for each GPU are faster than sending texts to it: measured on an H200."""
 GPU_SHARE = 0.25
-"""Of a GPU for each worker that makes keys on it: one alone would leave it waiting."""
+"""The share of a GPU for each worker: one worker alone does not keep it busy."""
 
 
 def wants_gpu(barrier: BarrierStage, executor: Executor, looked: Looked | None, workers: int) -> bool:
-    """Whether keys are made by workers that have a GPU: where that was said, or one is seen that is of use."""
+    """Return whether keys are made on a GPU: by ``device``, or because it is faster on this machine."""
     if barrier.device is not None or executor.on_cluster:
         return barrier.device == "cuda"
     if looked is None or looked.documents * looked.seconds_each < GPU_FROM_S * workers:

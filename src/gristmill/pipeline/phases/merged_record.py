@@ -1,4 +1,4 @@
-"""One record of a run that was made in several phases."""
+"""One record of a run in several phases."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gristmill.ledger.run import RunLedger
 from gristmill.scheduling.profile import Profile, StageProfile
 
 
-def together(
+def merged_record(
     records: Sequence[RunRecord], done_before: Sequence[StepStats], ledger: RunLedger | None, notes: list[str]
 ) -> RunRecord:
-    """One record of all phases.
+    """Return one record of all phases.
 
-    ``done_before`` are the steps of phases that an earlier run has done, ``ledger`` is the account of the phases before
-    the last, if it does not read the source again.
+    ``done_before`` are the steps of phases that an earlier run has done. ``ledger`` is the account of the phases before
+    the last one, unless that reads the source again.
     """
     last = records[-1]
     whole = last.ledger
@@ -42,12 +42,12 @@ def together(
 
 
 def steps_of(plan: Plan) -> list[StepStats]:
-    """The steps of a phase that did not run."""
+    """Return the steps of a phase that did not run."""
     return [StepStats(step.name, [StageStats(stage.name) for stage in step.stages]) for step in plan.steps]
 
 
 def _profile(records: Sequence[RunRecord]) -> Profile | None:
-    """What was measured of the steps of all phases; None if the executor measures nothing."""
+    """Merge the profiles of all phases; None if the executor measures nothing."""
     measured = [record.profile for record in records if record.profile is not None]
     stages: dict[str, StageProfile] = {}
     for profile in measured:

@@ -54,7 +54,7 @@ from gristmill.pipeline.phases.decision import (
 )
 from gristmill.pipeline.phases.devices import GPU_SHARE, wants_gpu
 from gristmill.pipeline.phases.forecast import forecast, limits_of, look
-from gristmill.pipeline.phases.merged_record import steps_of, together
+from gristmill.pipeline.phases.merged_record import merged_record, steps_of
 from gristmill.pipeline.phases.split import (
     Split,
     check_fields,
@@ -380,7 +380,7 @@ class PhasedRun:
             result.check()
             check_inputs(self.reader, result)
             if behind:
-                result = RunResult(together(self.records, self.done_before, self.ledger, self.notes))
+                result = RunResult(merged_record(self.records, self.done_before, self.ledger, self.notes))
             log = check_written(plan, result, self.executor.ignore_failures)
             if behind and log is not None:
                 give_one_schema(self.writer, self.executor, log, bool(tasks), excluded_before(behind))
