@@ -156,7 +156,9 @@ def test_a_batch_without_any_embedding_is_an_empty_part(tmp_path):
     assert [(row["id"], row["source_id"], row["reason"]) for row in listed] == [(0, "f#0", "null"), (1, "f#1", "null")]
 
 
-@pytest.mark.parametrize("options", [{"fit_data_fraction": 0.01}, {"memory": 0}, {"memory": 0, "fit_data_fraction": 0.5}])
+@pytest.mark.parametrize(
+    "options", [{"fit_data_fraction": 0.01}, {"memory": 0}, {"memory": 0, "fit_data_fraction": 0.5}]
+)
 def test_a_sample_is_never_too_small_for_the_clusters(tmp_path, options):
     stored(tmp_path, planted(300, DIM, copies=0))
     for seed in range(12):
