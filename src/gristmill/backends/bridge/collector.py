@@ -6,8 +6,18 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from gristmill.backends.bridge.reports import Report
+from gristmill.scheduling import failure_policy as policy
+from gristmill.scheduling.events import Death
 
-_SETUP_DEATHS = 3
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The failure policy's limits here. No cause of a death is known, so a suspect that dies alone is tried again."""
+
+    isolated_kills: int
+    """The attempts of a task."""
+    setup_attempts: int = 3
+    unexplained_losses: int = 1
 
 
 class TaskStatus(IntEnum):
@@ -88,7 +98,7 @@ class Collector:
             return False
         if worker in self._in_setup:
             self._setup_deaths[step] = deaths = self._setup_deaths.get(step, 0) + 1
-            if deaths >= _SETUP_DEATHS:
+            if policy.is_setup_hopeless(deaths, 0, _Limits(self.attempts[step])):
                 self._fatal = f"{deaths} workers died in setup() of step {step + 1}"
                 return False
         self._in_setup.add(worker)
@@ -148,7 +158,17 @@ class Collector:
             return TaskStatus.NEW
         if task.ended and not task.given_up:
             return TaskStatus.DONE
-        return TaskStatus.GIVEN_UP if task.begun_alone >= self.attempts[step] else TaskStatus.SUSPECT
+        lost = policy.LostUnit(
+            tasks=1,
+            is_named=False,
+            is_other_named=False,
+            isolated=task.begun_alone > 0,
+            solo=False,
+            losses=0,
+            kills=max(0, task.begun_alone - 1),
+        )
+        verdict = policy.after_death(lost, Death.KILLED, _Limits(self.attempts[step]))
+        return TaskStatus.GIVEN_UP if verdict.response is policy.Response.FAIL else TaskStatus.SUSPECT
 
     def report(self, report: Report) -> None:
         """Accept a report, unless its tasks have ended or its outputs were reported before."""

@@ -10,14 +10,13 @@ from gristmill.backends.bridge.collector import TaskStatus
 from gristmill.backends.bridge.reports import GivenUp, PackedTask, Report
 from gristmill.backends.engine.payload import load_task, pack
 from gristmill.backends.step_runner import StageError, StepRunner, details, one_line, overrides
+from gristmill.scheduling import failure_policy as policy
+from gristmill.scheduling.failure_policy import Response
 from gristmill.tasks import Task
 
 _CHUNK_OUTPUTS = 256
 _CHUNK_BYTES = 16 << 20
 _CHUNK_NS = 200_000_000
-_BAD_AT_ONCE = 8
-_BAD_PARTS = 64
-"""How many parts of one task may fail before the search for bad items ends: if none, and if some, succeeded."""
 
 
 class CollectorClient(Protocol):
@@ -81,9 +80,8 @@ class UnitRunner:
         except StageError as error:
             self.check_run_continues(error)
             self.runner.reset_counts()
-            middle = len(tasks) // 2
-            yield from self._run_group(tasks[:middle])
-            yield from self._run_group(tasks[middle:])
+            for half in policy.halves_of_batch(tasks):
+                yield from self._run_group(half)
             return
         self.report(tuple(task.label for task in tasks), 0, outputs, start, ended=True)
         yield from outputs
@@ -107,7 +105,7 @@ class UnitRunner:
             stage=0,
             error=error,
             detail="",
-            story=(error, "the task given up"),
+            story=(error, policy.giving_up_note(0, 0)),
             counts=[],
             payload=self.kept_payload(task),
             partly=reported > 0,
@@ -187,26 +185,26 @@ class _TaskAttempts:
         self.start = time.perf_counter_ns()
 
     def run(self) -> Iterator[PackedTask]:
-        error, story = yield from self._try(0, 0, self.unit.attempts)
+        error, story = yield from self._try(0, 0)
         if error is not None:
             yield from self._split_or_give_up(0, 0, 0, error, story)
         lost = bool(self.given_up) and not self.good_parts and not self.reported
         yield from self._pass_on(self.rest, ended=True, lost=lost)
 
-    def _try(self, start: int, stop: int, attempts: int) -> Trial:
+    def _try(self, start: int, stop: int) -> Trial:
         """Run the task, or a part of it."""
         story: list[str] = []
-        error: StageError | None = None
         base = self.passed
-        for attempt in range(1, attempts + 1):
+        allowed = policy.attempts_allowed(self.unit.attempts, stop - start, is_part=bool(stop))
+        while True:
             try:
                 yield from self._attempt(start, stop, base)
                 return None, story
-            except StageError as failure:
-                self.unit.check_run_continues(failure)
-                error = failure
-                story.append(f"attempt {attempt} failed: {failure.error}")
-        return error, story
+            except StageError as error:
+                self.unit.check_run_continues(error)
+                story.append(f"attempt {len(story) + 1} failed: {error.error}")
+                if policy.after_error(1, len(story), allowed) is Response.FAIL:
+                    return error, story
 
     def _attempt(self, start: int, stop: int, base: int) -> Iterator[PackedTask]:
         runner = self.unit.runner
@@ -256,14 +254,13 @@ class _TaskAttempts:
         """
         partly = self.passed > base
         items = 0 if partly else stop - start if stop else self._splittable_items()
-        if items <= 1 or not self._is_worth_splitting():
+        if items <= 1 or not policy.is_worth_splitting(self.good_parts, len(self.given_up)):
             self._give_up(start, stop, error, story, partly)
             return
-        story = [*story, f"its {items} items are tried in halves"]
-        middle = start + items // 2
-        for a, b in ((start, middle), (middle, start + items)):
+        story = [*story, policy.splitting_note(items)]
+        for a, b in policy.halves_of_items(start, items):
             before = self.passed
-            failure, more = yield from self._try(a, b, self.unit.attempts if b - a == 1 else 1)
+            failure, more = yield from self._try(a, b)
             if failure is None:
                 self.good_parts += 1
                 yield from self._pass_on(self.rest)
@@ -271,7 +268,6 @@ class _TaskAttempts:
                 yield from self._split_or_give_up(a, b, before, failure, [*story, *more])
 
     def _give_up(self, start: int, stop: int, error: StageError, story: list[str], partly: bool) -> None:
-        what = f"items {start} to {stop - 1}" if stop else "the task"
         self.given_up.append(
             GivenUp(
                 label=self.task.label,
@@ -281,7 +277,7 @@ class _TaskAttempts:
                 stage=error.stage,
                 error=error.error,
                 detail=error.detail,
-                story=(*story, f"{what} given up"),
+                story=(*story, policy.giving_up_note(start, stop)),
                 counts=self.unit.runner.take_counts(),
                 payload=self.unit.kept_payload(self.task),
                 partly=partly,
@@ -298,10 +294,6 @@ class _TaskAttempts:
             return int(task.num_items) if type(task).slice is not Task.slice else 0
         except Exception:  # num_items may be the user's code, and broken
             return 0
-
-    def _is_worth_splitting(self) -> bool:
-        bad = len(self.given_up)
-        return bad < _BAD_PARTS and (self.good_parts > 0 or bad < _BAD_AT_ONCE)
 
 
 def _items(task: PackedTask) -> int:
