@@ -1,4 +1,4 @@
-"""What could go wrong with accounts, and with going on."""
+"""Accounts of documents, and runs that resume, in unusual cases."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def kept(out: Path) -> list[int]:
     return [json.loads(line)["id"] for path in sorted(out.glob("part-*")) for line in path.read_bytes().splitlines()]
 
 
-def test_what_a_failed_attempt_has_written_is_gone_when_the_next_succeeds(eight, tmp_path):
+def test_files_of_a_failed_attempt_are_removed_when_the_next_succeeds(eight, tmp_path):
     trouble = tmp_path / "trouble"
     trouble.touch()
 
@@ -161,7 +161,7 @@ class Halfway(ProcessingStage[DocumentBatch, DocumentBatch]):
             yield DocumentBatch(task.data.slice(row, 1).replace_schema_metadata({"big": "x" * 100_000}))
 
 
-def test_of_a_task_that_is_given_up_halfway_what_has_gone_on_counts_once(eight, tmp_path):
+def test_documents_passed_on_before_their_task_failed_count_once(eight, tmp_path):
     stage = Halfway().with_(max_attempts=1)
     result = run(through(eight, tmp_path / "out", stage), ignore_failures=True, object_store_memory="1MB")
     whole = result.ledger.total()
@@ -240,7 +240,7 @@ def test_two_runs_do_not_write_to_one_folder_at_a_time(eight, tmp_path):
     assert run(through(eight, tmp_path / "out"), fresh=True).ok
 
 
-def test_a_field_that_is_not_there_is_told_before_anything_starts(eight, tmp_path):
+def test_a_missing_field_is_reported_before_anything_starts(eight, tmp_path):
     out = str(tmp_path / "out")
     with pytest.raises(PlanError, match="have no field 'content'; they have: id, text"):
         Pipeline("x", stages=[JsonlReader(str(eight), text_field="content"), JsonlWriter(out)]).run()

@@ -209,7 +209,7 @@ def test_a_damaged_log_is_no_traceback_on_the_command_line(corpus, tmp_path, cap
     assert "run.json is damaged" in told and "Traceback" not in told
 
 
-def test_a_damaged_ledger_does_not_stop_a_run_and_is_written_anew(kind, done, corpus):
+def test_a_damaged_ledger_does_not_stop_a_run_and_is_written_again(kind, done, corpus):
     ledger = done / "_gristmill/ledger.json"
     before = ledger.read_bytes()
     ledger.write_bytes(b"[]")
@@ -272,7 +272,7 @@ def test_a_refused_run_leaves_nothing_in_the_folder(kind, corpus, tmp_path):
     assert [path.name for path in taken.rglob("*")] == ["part-000000.jsonl"]
 
 
-def test_what_changed_is_said_in_words(kind, done, corpus):
+def test_a_change_is_described_in_words(kind, done, corpus):
     with pytest.raises(OutputChanged, match="min_words was 50, now it is 10") as error:
         execute(*stages(kind, corpus, done, min_words=10))
     assert str(error.value).startswith(f"{done} holds the output of another run:")
@@ -441,7 +441,7 @@ def test_verify_does_not_believe_counts_that_balance(corpus, tmp_path, capsys):
     assert "part-000001.jsonl is damaged: it holds" in told and "ledger.json does not agree" in told
 
 
-def test_verify_names_what_is_missing_and_unexpected_and_refuses_other_folders(corpus, tmp_path, capsys):
+def test_verify_names_missing_and_unexpected_files_and_refuses_other_folders(corpus, tmp_path, capsys):
     out = tmp_path / "out"
     execute(*stages("filter", corpus, out))
     (out / "part-000002.jsonl").rename(out / "part-000099.jsonl")
@@ -499,7 +499,7 @@ def test_verify_reports_a_lost_description_of_the_run(kind, done):
 
 @pytest.mark.parametrize("kind", ["read again", "put aside"])
 def test_lost_commits_of_a_phase_are_found_by_verify_and_by_the_next_run(kind, done, corpus):
-    """Without them nobody would notice that excluded documents of the phase are missing or damaged."""
+    """Without them it would not be noticed that excluded documents of the phase are missing or damaged."""
     next((done / "_gristmill/phases/1/_gristmill/commits").iterdir()).unlink()
     damaged = everything(done)
     assert "missing: the commits of " in verify_output(str(done)).problems[0]

@@ -1,4 +1,4 @@
-"""Whole runs: every document is accounted for, and a run that was stopped goes on."""
+"""Whole runs: every document is accounted for, and a run that was stopped resumes."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_second_run_repeats_nothing(corpus, tmp_path):
     assert second.ledger.total() == first.ledger.total() and second.ledger.resumed == len(before)
 
 
-def test_another_pipeline_or_input_is_told_and_fresh_starts_over(corpus, tmp_path):
+def test_another_pipeline_or_input_is_refused_and_fresh_starts_over(corpus, tmp_path):
     run(curate(corpus, tmp_path / "out"))
     with pytest.raises(OutputChanged, match="stage 2"):
         run(curate(corpus, tmp_path / "out", min_words=10))

@@ -133,7 +133,7 @@ def test_a_large_file_counts_by_size_and_time(table, monkeypatch):
     assert len(differences(before, described(stage))) == 1
 
 
-def test_what_a_pipeline_writes_does_not_count(table):
+def test_output_files_of_a_pipeline_do_not_count(table):
     folder = table.parent
     log, out = folder / "side.txt", folder / "out"
 
@@ -176,7 +176,7 @@ def test_columns_that_are_called_like_a_file_do_not_count(table, monkeypatch):
     assert describe_stage(stage) == before
 
 
-def test_a_file_on_another_storage_counts_by_what_the_storage_tells(tmp_path):
+def test_a_remote_file_counts_by_its_file_information(tmp_path):
     storage = fsspec.filesystem("memory")
     storage.pipe_file("/tables/a.txt", b"one")
     stage = Modify(Tagged({}))

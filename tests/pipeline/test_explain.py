@@ -42,7 +42,7 @@ def test_all_filters_speak_and_the_first_that_drops_decides(corpus):
     assert found.stages[0].features["words.count"] == 3
 
 
-def test_what_a_stage_changes_is_shown(corpus):
+def test_changes_of_a_stage_are_shown(corpus):
     found = explain(stages(corpus), "d1")
     assert found.kept and found.stages[1].verdict == "changed: text"
     assert found.stages[1].changes["text"] == (TEXTS[1], "alphabet better gammas delta\n\nepsilons zeta")
@@ -134,7 +134,7 @@ def test_code_that_an_output_folder_names_is_not_run_and_code_that_the_user_name
     assert (corpus.parent / "was_run").exists()
 
 
-def test_a_change_far_behind_the_beginning_is_shown(tmp_path, capsys):
+def test_a_change_far_from_the_beginning_is_shown(tmp_path, capsys):
     corpus = tmp_path / "in.jsonl"
     corpus.write_text(json.dumps({"id": "d", "text": "same " * 500 + "here\n\n\n\n\nit is"}) + "\n")
     reader, writer = {"JsonlReader": {"file_paths": str(corpus)}}, {"JsonlWriter": {"path": str(tmp_path / "out")}}

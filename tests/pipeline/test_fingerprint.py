@@ -91,7 +91,7 @@ def test_the_code_of_any_other_class_counts_but_not_its_looks(old, new, same):
     json.dumps(before)
 
 
-def test_docstrings_do_not_count_and_what_a_closure_holds_does():
+def test_docstrings_do_not_count_and_values_of_closures_do():
     def with_doc(limit):
         def score(text):
             """Says something."""
@@ -112,7 +112,7 @@ def test_docstrings_do_not_count_and_what_a_closure_holds_does():
     assert one != other
 
 
-def test_functions_as_stages_are_told_apart():
+def test_different_functions_as_stages_have_different_code():
     @processing_stage(name="s")
     def one(task):
         return task

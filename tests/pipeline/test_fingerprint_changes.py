@@ -131,7 +131,7 @@ def test_a_change_anywhere_in_the_code_is_seen(name, old, new):
     assert described(USER, name) != described(USER.replace(old, new), name)
 
 
-def test_what_code_does_not_use_does_not_count():
+def test_globals_that_code_does_not_use_do_not_count():
     changed = USER.replace("@times(2)", "@times(3)").replace("LIMIT = 3", "# more\nLIMIT = 3\n\nUNUSED = 1")
     assert described(USER, "plain") == described(changed, "plain")
 
@@ -147,7 +147,7 @@ def test_running_code_does_not_change_its_description():
     assert describe_stage(stage) == before
 
 
-def test_a_stage_may_hold_what_cannot_be_pickled_and_the_environment_is_not_written_down(tmp_path, monkeypatch):
+def test_a_stage_may_hold_objects_that_cannot_be_pickled_and_the_environment_is_not_stored(tmp_path, monkeypatch):
     monkeypatch.setenv("SOME_TOKEN", "hush")
 
     class Holds(ProcessingStage):
@@ -234,7 +234,7 @@ def test_a_changed_list_of_words_is_seen(tmp_path: Path):
     assert describe_stage(stage) != before
 
 
-def test_a_changed_file_is_told_by_its_name_and_not_by_its_time():
+def test_a_changed_file_is_reported_by_its_name_and_not_by_its_time():
     def described(*files: list[object]) -> dict[str, object]:
         filter_ = {"class": "BadWordsFilter", "arguments": {"files": "lists"}, "files": {"files": list(files)}}
         return {"stages": [{"name": "words", "class": "ScoreFilter", "arguments": {"filter_obj": filter_}}]}
@@ -252,7 +252,7 @@ def test_a_changed_file_is_told_by_its_name_and_not_by_its_time():
     assert len(differences(twice, described(["lists/a.txt", 4, 1]))) == 1
 
 
-def test_a_description_is_what_json_makes_of_it():
+def test_a_description_survives_json():
     import orjson
 
     for value in (float("inf"), float("nan"), 1 << 80, "\ud800"):

@@ -1,4 +1,4 @@
-"""What is said of an input before it is read: how many documents, how much text, whatever kind of files they are in."""
+"""Estimates of an input before it is read: documents and text, for all kinds of files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_rows_of_parquet_files_are_counted_where_these_are_not_alike(tmp_path, d
     assert looked.documents == pytest.approx(sum(20 if n % 2 else 20 * n for n in range(40)), rel=0.3)
 
 
-def test_nothing_is_said_of_what_cannot_be_read_or_lacks_the_field(tmp_path, documents):
+def test_an_input_that_cannot_be_read_or_lacks_the_field_has_no_forecast(tmp_path, documents):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad/a.jsonl.gz").write_bytes(gzip.compress(b"x")[:6])
     (tmp_path / "bad/b.parquet").write_bytes(b"PAR1 nothing PAR1")
@@ -99,7 +99,7 @@ def test_a_stream_that_breaks_off_counts_as_far_as_it_goes(tmp_path, documents):
     assert looked_at(JsonlReader(str(tmp_path / "in"))).documents == pytest.approx(ROWS, rel=0.2)
 
 
-def test_memory_grows_with_documents_and_stays_below_a_limit_that_leaves_room(tmp_path, documents):
+def test_memory_grows_with_documents_and_stays_below_a_limit_that_is_high_enough(tmp_path, documents):
     put(tmp_path / "in", documents, "jsonl")
     looked = looked_at(JsonlReader(str(tmp_path / "in")))
     for stage in (ExactDeduplication(), FuzzyDeduplication(), LineDeduplication()):
@@ -162,7 +162,7 @@ def test_verification_takes_more_of_all(tmp_path, documents):
     assert verified.memory_bytes < 8 * GIB
 
 
-def test_memory_follows_what_is_read_at_a_time(tmp_path, documents):
+def test_memory_follows_the_size_of_reads(tmp_path, documents):
     put(tmp_path / "plain", documents, "jsonl")
     put(tmp_path / "packed", documents, "jsonl.gz")
     small = looked_at(JsonlReader(str(tmp_path / "plain"), blocksize="100KB"))
@@ -198,7 +198,7 @@ def test_documents_that_are_put_aside_are_counted_with_all_their_fields(tmp_path
     assert expected == pytest.approx(peak, rel=0.25)
 
 
-def test_a_dry_run_prints_the_forecast_and_what_it_leaves_out(tmp_path, documents, capsys):
+def test_a_dry_run_prints_the_forecast_and_its_limits(tmp_path, documents, capsys):
     put(tmp_path / "in", documents, "jsonl.gz")
     (tmp_path / "p.yaml").write_text(
         "stages:\n"

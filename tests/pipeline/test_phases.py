@@ -49,7 +49,7 @@ def words(least: int, most: int = 10**6) -> ScoreFilter:
 
 
 def curate(corpus: Path, out: Path, *behind, blocksize=1500) -> list:
-    """Short ones go before the duplicates, long ones (those of the third file) behind them."""
+    """Short ones go before the duplicates, long ones (those of the third file) after them."""
     front = [JsonlReader(str(corpus), blocksize=blocksize), words(5), fuzzy()]
     return [*front, words(5, 42), *behind, JsonlWriter(str(out))]
 
@@ -107,7 +107,7 @@ def test_lines_that_were_no_documents_are_none_when_they_are_read_again(corpus, 
     assert len(kept) == len(set(kept)) == result.ledger.total().kept
 
 
-def test_two_barriers_each_with_records_of_its_own(corpus, tmp_path):
+def test_two_barriers_have_separate_records(corpus, tmp_path):
     stages = [ExactDeduplication(), words(5), fuzzy()]
     result = execute(JsonlReader(str(corpus), blocksize=1500), *stages, JsonlWriter(str(tmp_path / "out")))
     check_balance(result)
@@ -161,7 +161,7 @@ def only_a(task: DocumentBatch) -> DocumentBatch | None:
     return task if "a" in task.data.column("of").to_pylist() else None
 
 
-def test_what_was_dropped_with_its_whole_batch_is_still_there_after_a_second_run(corpus, tmp_path):
+def test_documents_dropped_with_their_whole_batch_are_still_listed_after_a_second_run(corpus, tmp_path):
     def run():
         front = [JsonlReader(str(corpus)), only_a, ExactDeduplication()]
         return execute(*front, JsonlWriter(str(tmp_path / "out")))
@@ -331,7 +331,7 @@ def test_a_file_of_next_to_nothing(tmp_path, barrier, content):
         assert len(lines_of(out)) == whole.kept and len(lines_of(out, "quarantine")) == whole.errored.total()
 
 
-def test_an_empty_folder_is_told_before_anything_is_done(tmp_path):
+def test_an_empty_folder_is_reported_before_anything_is_done(tmp_path):
     (tmp_path / "in").mkdir()
     with pytest.raises(PlanError, match=str(tmp_path / "in")):
         execute(JsonlReader(str(tmp_path / "in")), ExactDeduplication(), JsonlWriter(str(tmp_path / "out")))

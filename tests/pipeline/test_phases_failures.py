@@ -18,7 +18,7 @@ from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.tasks import DocumentBatch
 
 FRONTS = {"read again": [], "put aside": [ScoreFilter(WordCountFilter(min_words=5))]}
-"""What stands in front of the cut: where that is nothing but a reader, the source is read again behind it."""
+"""The stages before the barrier. If there is only a reader, the source is read again after the barrier."""
 
 
 @pytest.fixture(params=FRONTS)
@@ -90,7 +90,7 @@ NOT_NUMBERS = "keys of ExactDeduplication: TypeError: column 'score' holds"
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_only_the_documents_at_fault_are_given_up(tmp_path, front, workers):
-    """The others take part as if these were not there, though they are read together with them."""
+    """The others are treated as if these did not exist, though they are read together with them."""
     clean, source = write(tmp_path / "clean", documents()), write(tmp_path / "in", spoilt(documents(), PLACES))
     run(clean, tmp_path / "model", *front, best())
     result = run(source, tmp_path / "out", *front, best(), workers=workers, ignore_failures=True)
@@ -101,7 +101,7 @@ def test_only_the_documents_at_fault_are_given_up(tmp_path, front, workers):
     assert "column 'score' holds" in result.summary() and "phases" not in result.summary()
 
 
-def test_a_run_that_does_not_ignore_it_fails_before_the_cut_and_the_next_one_may_go_on(tmp_path, front):
+def test_a_run_that_does_not_ignore_failures_stops_before_the_barrier_and_the_next_one_may_resume(tmp_path, front):
     source, out = write(tmp_path / "in", spoilt(documents(), PLACES)), tmp_path / "out"
     with pytest.raises(PipelineFailed, match="column 'score' holds") as failed:
         run(source, out, *front, best())
@@ -113,7 +113,7 @@ def test_a_run_that_does_not_ignore_it_fails_before_the_cut_and_the_next_one_may
     assert written(out) == written(tmp_path / "once")
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_end(tmp_path, front, monkeypatch):
+def test_a_run_that_was_stopped_resumes_to_the_same_end(tmp_path, front, monkeypatch):
     source, out = write(tmp_path / "in", spoilt(documents(), PLACES)), tmp_path / "out"
     run(source, tmp_path / "once", *front, best(), ignore_failures=True)
     for stop in ("decide", "after_barrier"):
@@ -172,7 +172,7 @@ def test_similarities_are_verified_where_a_stream_was_given_up_in_its_middle(tmp
 
     def run_out(self, batch):
         if batch.task_id.startswith("1") and odd in batch.data.column("text").to_pylist():
-            raise MemoryError("no room")
+            raise MemoryError("no memory")
         return keys(self, batch)
 
     monkeypatch.setattr(FuzzyDeduplication, "keys", run_out)
@@ -180,7 +180,7 @@ def test_similarities_are_verified_where_a_stream_was_given_up_in_its_middle(tmp
     result = run(source, out, barrier, blocksize=400_000, ignore_failures=True)
     bad = lines_of(out, "quarantine")
     check_balance(result, 60, len(bad))
-    assert 0 < len(bad) < 20 and all("no room" in one["reason"] for one in bad)
+    assert 0 < len(bad) < 20 and all("no memory" in one["reason"] for one in bad)
     assert {one["file"] for one in bad} == {str(source / "b.jsonl.gz")}
     assert None not in {row["jaccard_verified"] for row in records_of(out)}
 
@@ -250,7 +250,7 @@ def test_a_document_that_was_given_up_is_explained(tmp_path):
     assert not found.kept
 
 
-def test_a_file_of_which_nothing_is_left_behind_the_cut_is_told(tmp_path, monkeypatch):
+def test_a_file_that_lost_all_documents_is_reported_after_the_barrier(tmp_path, monkeypatch):
     source = write(tmp_path / "in", documents())
     decide = ExactDeduplication.decide
 

@@ -143,7 +143,7 @@ def test_a_list_reaches_the_executor_with_its_length(executor):
 
 
 class Once:
-    """Tasks behind a length that come once, and a length that counts what is left."""
+    """Tasks with a length that can be taken once, and a length that counts the remaining tasks."""
 
     def __init__(self, tasks):
         self.left = list(tasks)
@@ -210,7 +210,7 @@ def test_initial_tasks_that_are_no_tasks_are_refused(wrong, words, executor):
     ("wrong", "words"),
     [(Watched, r"Watched is a class: .*Watched\(\.\.\.\)"), (len, "@processing_stage"), (3, "3 is not a stage")],
 )
-def test_what_is_not_a_stage_is_refused(wrong, words):
+def test_an_object_that_is_no_stage_is_refused(wrong, words):
     with pytest.raises(PlanError, match=words):
         Pipeline("p").add_stage(wrong)
     with pytest.raises(PlanError, match=words):
@@ -259,7 +259,7 @@ def test_a_run_that_loses_a_task_fails(make_executor):
         Pipeline("p", stages=[odd]).run(Lossy(), tasks(1, 2))
 
 
-def test_describe_says_what_stages_need_make_and_ask_for():
+def test_describe_shows_columns_and_settings_of_stages():
     class Score(ProcessingStage[DocumentBatch, DocumentBatch]):
         name = "score"
         resources = Resources(gpus=0.5)
@@ -281,7 +281,7 @@ def test_describe_says_what_stages_need_make_and_ask_for():
     assert "step 2" in text and "step 3" not in text
 
 
-def test_describe_says_what_is_wrong():
+def test_describe_shows_errors():
     text = Pipeline("p", stages=[Watched(), source]).describe()
     assert "1. Watched" in text and "cannot run: stage 2 'source' takes EmptyTask" in text
     assert "no stages" in Pipeline("p").describe()

@@ -30,7 +30,7 @@ class Reader(ProcessingStage[FileGroupTask, DocumentBatch]):
 
 
 class Documents(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Needs and makes what it is told to."""
+    """Needs and makes given columns."""
 
     def __init__(self, name, needs=(), makes=(), only=False):
         self.name, self.needs, self.makes, self.only_outputs = name, list(needs), list(makes), only
@@ -88,7 +88,7 @@ def batch(**columns):
 # types
 
 
-def test_a_stage_that_takes_what_the_one_before_does_not_give_is_an_error(executor):
+def test_task_types_of_neighbouring_stages_must_fit(executor):
     words = error_of(Source(), Documents("lower"), executor=executor)
     assert "stage 2 'lower' takes DocumentBatch, but stage 1 'files' gives FileGroupTask" in words
 
@@ -98,7 +98,7 @@ def test_the_first_stage_must_take_an_empty_task_when_there_are_no_initial_tasks
     assert "stage 1 'lower' takes DocumentBatch" in words and "initial_tasks" in words
 
 
-def test_initial_tasks_must_be_what_the_first_stage_takes(executor):
+def test_initial_tasks_must_fit_the_first_stage(executor):
     words = error_of(Documents("lower"), initial_tasks=[FileGroupTask(["a"])], executor=executor)
     assert "stage 1 'lower' takes DocumentBatch, but the first of initial_tasks is a FileGroupTask" in words
 
@@ -175,7 +175,7 @@ def test_all_missing_columns_are_named_and_all_makers(executor):
     ],
     ids=["open reader", "made on the way", "silent class", "silent function", "open stays open", "declared function"],
 )
-def test_what_may_be_there_is_no_error(stages):
+def test_columns_that_may_exist_are_no_error(stages):
     assert steps(Source(), *stages)
 
 
@@ -312,7 +312,7 @@ def test_a_stage_that_asks_for_something_stays_alone(setting):
     assert steps(Documents("a"), first, second, Documents("b"), initial=True) == [["a"], ["first"], ["second"], ["b"]]
 
 
-def test_a_stage_with_a_process_batch_of_its_own_stays_alone():
+def test_a_stage_with_its_own_process_batch_is_not_fused():
     class Batches(Documents):
         def process_batch(self, tasks):
             return tasks

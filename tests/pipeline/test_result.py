@@ -137,7 +137,7 @@ def test_parts_of_tasks_that_failed_are_not_called_tasks(failures, tasks_failed,
     assert f"pipeline 'p': {words}." in result.failure_report()
 
 
-def test_who_runs_out_of_memory_is_told_to_give_more_not_to_go_on_without():
+def test_a_run_out_of_memory_advises_more_memory_instead_of_ignoring_failures():
     def report(*errors: str) -> str:
         failures = [Failure(str(n), "s", error, "", (), 1) for n, error in enumerate(errors)]
         return RunResult(record(failures=failures, failures_total=len(failures))).failure_report()

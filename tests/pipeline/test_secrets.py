@@ -39,7 +39,7 @@ def test_credentials_stay_out_of_the_output_and_may_change(tmp_path, reader, wri
     assert pipeline(tmp_path, "hush-1", reader, writer).run().ok
     text = (tmp_path / "out" / "_gristmill" / "run.json").read_text()
     assert "hush" not in text and "http://here" in text
-    assert pipeline(tmp_path, "hush-2", reader, writer).run().ok  # goes on, rather than refusing
+    assert pipeline(tmp_path, "hush-2", reader, writer).run().ok  # resumes, rather than refusing
 
 
 def test_the_address_of_a_storage_counts():

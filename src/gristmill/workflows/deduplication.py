@@ -1,4 +1,4 @@
-"""What the workflows of exact and fuzzy deduplication share: files in, files out."""
+"""The base of the workflows of exact and fuzzy deduplication: files in, files out."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ FORMATS = ("jsonl", "parquet")
 
 @dataclass(frozen=True)
 class DeduplicationResult:
-    """What a workflow has done."""
+    """The result of a workflow."""
 
     documents: int
     duplicates: int
-    """Documents that are removed, or would be."""
+    """Documents that are removed, or would be with ``perform_removal``."""
     records: str
     """The folder of Parquet files with a row for each duplicate: its id, the survivor's, the cluster, similarities."""
     output: str | None
-    """The folder of the documents that are left; None if none were to be removed."""
+    """The folder of the documents that are left; None without ``perform_removal``."""
     run: RunResult
 
     def summary(self) -> str:
-        """A table for people."""
+        """Return a table of the run."""
         return self.run.summary()
 
 

@@ -62,7 +62,7 @@ DECISIVE = (
     "perform_removal",
     "memory_limit",
 )
-"""Arguments that results depend on: on the last by the size of a sample."""
+"""Arguments that results depend on; on ``memory_limit`` by the size of a sample."""
 
 
 @dataclass(eq=False, repr=False)
@@ -159,23 +159,23 @@ class SemanticDeduplicationWorkflow:
             yield f"metadata_fields may not hold 'id' and {SOURCE!r}: records have columns of these names"
 
     def run(self, executor: Executor | None = None, *, fresh: bool = False) -> SemanticDeduplicationResult:
-        """Do all of it on an executor; None is this machine.
+        """Run on an executor; None is this machine.
 
-        A run that was stopped goes on behind the last step that it had done, one that had finished is left as it is;
-        ``fresh`` removes what is there and starts over. `OutputChanged` if the output is of other arguments or input.
+        A run that was stopped resumes after its last done step, and a finished run changes nothing; ``fresh`` removes
+        its files and starts over. Raise `OutputChanged` if the output is of other arguments or input.
         """
         from gristmill.workflows.semantic_run import SemanticRun
 
-        return SemanticRun(self, executor).all(fresh)
+        return SemanticRun(self, executor).run(fresh)
 
     def decisive(self) -> dict[str, Any]:
-        """The arguments that results depend on, and the output."""
+        """Return the arguments that results depend on, and the output."""
         values = {name: getattr(self, name) for name in DECISIVE}
         output = public_url(self.output.full_path())
         return values | {"output_path": output, "write_kwargs": public(self.write_kwargs or {})}
 
     def own_files(self) -> Iterator[str]:
-        """What a run has written to the output, by name."""
+        """Yield the names of files that a run has written to the output."""
         for place in OWN:
             for name in self.output.names(place, unfinished=True):
                 if _OWN_NAME.fullmatch(name):
@@ -184,7 +184,7 @@ class SemanticDeduplicationWorkflow:
             yield "deduplicated/_gristmill"
 
     def reader(self) -> FileReader:
-        """What reads the input: the same blocks whenever it is called."""
+        """Return the reader of the input: the same blocks in each call."""
         kind = JsonlReader if self.input_filetype == "jsonl" else ParquetReader
         return kind(self.input_path, blocksize=self.blocksize, read_kwargs=self.read_kwargs, text_field=None)
 
@@ -193,7 +193,7 @@ class SemanticDeduplicationWorkflow:
         return kind(path, write_kwargs=self.write_kwargs)
 
     def place(self, name: str) -> str:
-        """The folder of a result."""
+        """Return the folder of a result."""
         return self.output.full_path(name)
 
 

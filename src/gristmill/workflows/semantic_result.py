@@ -1,4 +1,4 @@
-"""What a semantic deduplication leaves behind."""
+"""The result of a semantic deduplication."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class SemanticDeduplicationResult:
     documents: int
     """Documents that were read."""
     embedded: int
-    """Those with an embedding that can be used."""
+    """Documents with a usable embedding."""
     quarantined: dict[str, int]
     """The others by reason; they are kept, and listed in ``paths["quarantine"]``."""
     unreadable: int
-    """Records that could not be read at all; a written output has them in its own quarantine."""
+    """Records that could not be read; a written output has them in its own quarantine."""
     dim: int
     clusters: int
     """Clusters that have a document."""
@@ -26,25 +26,25 @@ class SemanticDeduplicationResult:
     fit_rows: int
     """Documents that k-means was fitted on."""
     fit_is_sample: bool
-    """Whether those were not all: they did not fit the memory limit, or a fraction was asked for."""
+    """Whether k-means was fitted on a sample: because of ``memory_limit`` or ``fit_data_fraction``."""
     iterations: int
     converged: bool
     duplicates: int | None
     """None if no ``eps`` was given."""
     chained: int | None
-    """Duplicates whose most similar document is a duplicate itself: they stand for one that may be less similar."""
+    """Duplicates whose most similar document is a duplicate too: their survivor may be less similar."""
     kept: int | None
-    """Documents in the written output; None if none was asked for."""
+    """Documents in the written output; None without ``perform_removal``."""
     device: str
     gpu_peak_bytes: int
-    """The most that a worker's tensors took on a GPU."""
+    """The most memory that a worker's tensors used on a GPU."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """By step; those that an earlier run had done are left out."""
+    """By step, without the steps of earlier runs."""
     paths: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, done: Mapping[str, Any], seconds: dict[str, float], paths: dict[str, str]) -> Self:
-        """Put together what the steps have found, each by its name."""
+        """Return the result of steps by name."""
         read, fitted, assigned, found = (done.get(name, {}) for name in ("read", "kmeans", "assign", "pairwise"))
         identified = "duplicates" in paths
         return cls(
@@ -69,7 +69,7 @@ class SemanticDeduplicationResult:
         )
 
     def summary(self) -> str:
-        """A few lines for people."""
+        """Return a few lines of text."""
         lines = [f"{self.documents:,} documents, {self.embedded:,} with embeddings of {self.dim} numbers"]
         if self.quarantined:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.quarantined.items()))

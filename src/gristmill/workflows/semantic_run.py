@@ -1,4 +1,4 @@
-"""One run of a semantic deduplication: its steps, on an executor, and which of them an earlier run has done."""
+"""One run of a semantic deduplication: its steps on an executor, without the steps of earlier runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
+
+from gristmill.backends.engine import machine
+from gristmill.backends.local.executor import LocalExecutor
 from gristmill.errors import InputChanged, PipelineFailed, PlanError
 from gristmill.lazy import np
 from gristmill.logs import logger
+from gristmill.pipeline import Pipeline, RunResult
+from gristmill.pipeline.documents import Segment, check_apart, fingerprint_of
 from gristmill.sizes import parse_size
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.semantic.arithmetic import has_torch
@@ -34,35 +40,31 @@ from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.storage import Folder
 from gristmill.tasks import EmptyTask, FileBlock
 from gristmill.workflows.semantic_result import SemanticDeduplicationResult
+from gristmill.workflows.step_log import StepLog
 
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
-    from gristmill.pipeline.result import RunResult
     from gristmill.workflows.semantic import SemanticDeduplicationWorkflow
-    from gristmill.workflows.step_log import StepLog
 
 GPU_SHARE = 0.25
-"""Of a GPU, for a worker that compares: some read while others compute."""
+"""The share of a GPU for a worker that compares: some workers read while others compute."""
 PAIRS = ("pairwise_results", "duplicates")
 NAME = "semantic deduplication"
 FEW = 10
-"""Documents in a cluster, on average, below which it is said that duplicates may be missed."""
+"""With fewer documents per cluster, a message says that duplicates may be missed."""
 
 
 class SemanticRun:
     """Does the steps that are not done yet."""
 
     def __init__(self, flow: SemanticDeduplicationWorkflow, executor: Executor | None) -> None:
-        from gristmill.backends.engine import machine
-        from gristmill.backends.local.executor import LocalExecutor
-
         self.flow = flow
         self.store = EmbeddingStore(flow.store_path)
         self.executor = executor if executor is not None else LocalExecutor()
         config = getattr(self.executor, "config", None)
         cpus: float | None = getattr(config, "cpus", None)
         self.fit_cpus = max(1.0, float(int(cpus or 1)))
-        """All of them where it is known how many there are: nothing else runs beside it."""
+        """All CPUs if their number is known: nothing else runs at the same time."""
         limit = parse_size(flow.memory_limit) if flow.memory_limit else machine.memory_bytes() // 2
         self.fit_memory = limit // 2
         self.pair_memory = limit // 2 // max(1, int(cpus or machine.cpu_count()))
@@ -70,10 +72,7 @@ class SemanticRun:
         self.device = "cuda" if self.on_gpu else "cpu"
         self.seconds: dict[str, float] = {}
 
-    def all(self, fresh: bool) -> SemanticDeduplicationResult:
-        from gristmill.pipeline.documents import check_apart
-        from gristmill.workflows.step_log import StepLog
-
+    def run(self, fresh: bool) -> SemanticDeduplicationResult:
         flow = self.flow
         reader = flow.reader()
         blocks = reader.source() or []
@@ -104,10 +103,7 @@ class SemanticRun:
             return SemanticDeduplicationResult.of(log.done, self.seconds, self._paths(log))
 
     def _made_of(self, reader: FileReader, blocks: Sequence[FileBlock]) -> dict[str, Any]:
-        """What the output is a function of, and the pipeline by which its documents are explained."""
-        from gristmill.pipeline import Pipeline
-        from gristmill.pipeline.documents import Segment, fingerprint_of
-
+        """Return the fingerprint, and the pipeline that explains documents of the output."""
         flow = self.flow
         stages: list[ProcessingStage[Any, Any]] = [reader]
         if flow.eps is not None:
@@ -120,7 +116,7 @@ class SemanticRun:
         return ("removal" if self.flow.perform_removal else "pairwise") in log.done
 
     def _steps(self, log: StepLog, cache: StepLog) -> None:
-        """Do what is not done: up to pairwise it lies in the cache, from there on in the output."""
+        """Do the missing steps: results up to "pairwise" are in the cache, later ones in the output."""
         flow = self.flow
         is_compared = "pairwise" in log.done
         done = log.done if is_compared else cache.done
@@ -140,7 +136,7 @@ class SemanticRun:
             with self._timed("pairwise"):
                 found = self._compare() if done["read"]["rows"] else {}
             if flow.eps is not None and flow.output.is_local:
-                os.makedirs(flow.place("duplicates"), exist_ok=True)  # be it empty: that there are none is a result too
+                os.makedirs(flow.place("duplicates"), exist_ok=True)  # an empty folder is a result too
             log.done = dict(done)
             log.add("pairwise", found, *PAIRS)
         if flow.perform_removal and "removal" not in log.done:
@@ -201,8 +197,6 @@ class SemanticRun:
         return paths | ({"kmeans_results": self.store.path} if self.flow.keep_cache else {})
 
     def _pipeline(self, name: str, stages: Sequence[ProcessingStage[Any, Any]], tasks: Any = None) -> RunResult:
-        from gristmill.pipeline import Pipeline
-
         pipeline = Pipeline(f"semantic deduplication: {name}", stages=stages)
         result = pipeline.run(self.executor, tasks, keep_outputs=True)
         if not result.ok:  # the executor ignores failures, but what comes next needs all of it
@@ -226,7 +220,7 @@ class SemanticRun:
         )
 
     def _look(self) -> int:
-        """Check the fields of the first documents; gives how long embeddings are."""
+        """Check the fields of the first documents; return the length of embeddings."""
         check_fields(self.flow.reader(), self._stage(1))
         return self.flow.embedding_dim or length_of_first(self.flow.reader(), self._stage(1))
 
@@ -261,7 +255,7 @@ class SemanticRun:
         return {**task.found, "centroids": task.data[1]}
 
     def _each(self) -> Resources:
-        """What a worker needs that compares."""
+        """Return the resources of a worker that compares."""
         share = Resources(cpus=1, gpus=GPU_SHARE) if self.on_gpu else Resources(cpus=1)
         return self.flow.pairwise_resources or share
 
@@ -302,9 +296,7 @@ class SemanticRun:
         return RemoveSemanticDuplicates(self.flow.place("duplicates"), self.store.path, self.flow.storage_options)
 
     def _remove(self, fresh: bool) -> int:
-        """``fresh``: the records are new, so that what was removed by others does not count."""
-        import pyarrow.parquet as pq
-
+        """Write the documents that are no duplicates; ``fresh``: records are new, so earlier removals do not count."""
         folder = Folder(self.flow.place("duplicates"), self.flow.storage_options)
 
         def pieces() -> Iterator[tuple[list[str], list[float]]]:
@@ -316,15 +308,13 @@ class SemanticRun:
                 yield table.column(SOURCE).to_pylist(), table.column("similarity").to_pylist()
 
         write_removed(self.store, pieces())
-        from gristmill.pipeline import Pipeline
-
         stages: list[ProcessingStage[Any, Any]] = [
             self.flow.reader(),
             self._remover(),
             self.flow.writer(self.flow.place("deduplicated")),
         ]
         result = Pipeline("semantic deduplication: removal", stages=stages).run(self.executor, fresh=fresh)
-        if not result.ok:  # with failures ignored: it would count as done, with documents missing
+        if not result.ok:  # with failures ignored it would count as done, with documents missing
             raise PipelineFailed(result.failure_report(), result)
         assert result.ledger is not None
         return result.ledger.total().kept

@@ -1,4 +1,4 @@
-"""Work in steps that is no pipeline: which of them are done is noted in the folder that they write to."""
+"""The log of done steps of a workflow, in the folder that they write to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS = "_gristmill/steps.json"
 
 
 class StepLog:
-    """The steps that are done, in their order, each with what it found. The folder is locked while this is open.
+    """The done steps in order, each with its result. The folder is locked while this is open.
 
         with StepLog(folder, own) as log:
             log.check(made_of)
@@ -23,7 +23,7 @@ class StepLog:
             if "read" not in log.done:
                 log.add("read", {"documents": read()})
 
-    ``own`` gives the names of all that the steps have written to the folder.
+    ``own`` returns the names of all files that the steps have written to the folder.
     """
 
     def __init__(self, folder: Folder, own: Callable[[], Iterable[str]]) -> None:
@@ -50,9 +50,9 @@ class StepLog:
             self._log.close()
 
     def check(self, made_of: Mapping[str, Any]) -> None:
-        """Look what is there, and touch nothing: `OutputChanged` if it was made by something else.
+        """Read the done steps, and change nothing. Raise `OutputChanged` if another run made them.
 
-        A step whose files have gone or changed their size counts as not done, and so do those behind it.
+        A step whose files are missing or have another size counts as not done, and so do the steps after it.
         """
         self._made_of = made_of
         self.done = {}
@@ -66,20 +66,20 @@ class StepLog:
                 raise self._log.damaged(STEPS, "it is not what a run wrote") from None
 
     def _intact(self) -> Iterator[tuple[str, Any]]:
-        """The steps that are done, up to the first whose files have gone or changed their size."""
+        """Yield the done steps, up to the first whose files are missing or have another size."""
         for name, found in fast_json.loads(self.folder.read(STEPS)).items():
             if any(not sizes.items() <= self.folder.sizes(place).items() for place, sizes in found["files"].items()):
                 return
             yield name, found
 
     def begin(self) -> None:
-        """Note what the output is a function of, before anything is written."""
+        """Write the fingerprint, before anything else is written."""
         if not self.is_resumed:
             self.folder.remove(STEPS)
             self._log.write_run(self._made_of)
 
     def add(self, name: str, found: Mapping[str, Any], *places: str) -> None:
-        """A step is done; ``places`` are the folders in this one that it has filled."""
+        """Log a done step; ``places`` are the folders in this one that it has filled."""
         own = set(self._own())
         files = {
             place: {file: size for file, size in self.folder.sizes(place).items() if f"{place}/{file}" in own}
@@ -89,7 +89,7 @@ class StepLog:
         self.folder.write(STEPS, fast_json.dumps(self.done), durable=True)
 
     def clear(self) -> None:
-        """Remove what an earlier run has written, and nothing else."""
+        """Remove the files of an earlier run, and nothing else."""
         if self.folder.exists(RUN):
             for name in list(self._own()):
                 self.folder.remove(name)

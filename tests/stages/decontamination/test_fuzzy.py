@@ -169,7 +169,7 @@ def test_a_copy_of_one_of_many_entries_that_are_alike_is_found_as_such(threshold
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_entry_is_found_behind_many_that_seem_as_similar(seed):
+def test_an_entry_is_found_among_many_that_seem_as_similar(seed):
     rng = random.Random(8)
     template = prose(rng, 80)
     versions = [f"{template} {prose(rng, 20)}" for _ in range(200)]
@@ -180,7 +180,7 @@ def test_an_entry_is_found_behind_many_that_seem_as_similar(seed):
     assert list(left.account.dropped[0].reasons) == ["overlaps text#150"]
 
 
-def test_what_is_found_does_not_depend_on_the_other_documents():
+def test_results_do_not_depend_on_other_documents():
     rng = random.Random(9)
     template = prose(rng, 80)
     versions = [f"{template} {prose(rng, 8)}" for _ in range(1000)]

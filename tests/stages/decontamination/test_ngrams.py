@@ -47,7 +47,7 @@ def questions(tmp_path: Path) -> Path:
     return jsonl(tmp_path / "bench.jsonl", {"text": QUESTION}, {"text": SHORT}, {"text": "Yes."})
 
 
-def test_a_document_with_a_question_of_the_reference_goes_and_is_told_which(questions):
+def test_a_document_with_a_question_of_the_reference_is_dropped_with_its_name(questions):
     text = PADDING + QUESTION.upper().replace(" ", "\n ") + " " + PADDING
     given = batch("clean", text, SHORT, "Yes.")
     left = NgramDecontamination(str(questions)).process(given)
@@ -124,7 +124,7 @@ def test_a_cut_takes_a_window_with_it_and_leaves_the_rest():
     assert left.account.counters["documents cut"] == 1
 
 
-def test_what_a_cut_leaves_nothing_of_or_too_many_pieces_is_dropped():
+def test_a_document_cut_into_no_piece_or_too_many_is_dropped():
     many = PADDING + (QUESTION + PADDING) * 3
     stage = NgramDecontamination(reference_texts=[QUESTION], action="cut", cut_window=10, max_pieces=3)
     left = stage.process(batch(QUESTION + " and little more", many, PADDING + QUESTION + PADDING))
@@ -173,7 +173,7 @@ def test_any_file_that_readers_read_can_be_the_reference(tmp_path):
         ("", "the reference {path} has no text"),
     ],
 )
-def test_what_is_wrong_with_a_reference_is_said_before_anything_starts(content, words, tmp_path):
+def test_a_damaged_reference_is_reported_before_anything_starts(content, words, tmp_path):
     path = tmp_path / "bench.jsonl"
     path.write_text(content)
     source = jsonl(tmp_path / "in.jsonl", {"text": "a"})
@@ -184,7 +184,7 @@ def test_what_is_wrong_with_a_reference_is_said_before_anything_starts(content, 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_reference_that_is_not_there_is_said_before_anything_starts(tmp_path):
+def test_a_missing_reference_is_reported_before_anything_starts(tmp_path):
     stage = NgramDecontamination(str(tmp_path / "nowhere.jsonl"))
     with pytest.raises(PlanError, match=r"nowhere\.jsonl' does not exist"):
         stage.linked([], [])
@@ -217,7 +217,7 @@ def test_a_stage_travels_without_its_reference(questions):
     assert kept(pickle.loads(sent), QUESTION, "clean") == ["clean"]
 
 
-def test_a_pipeline_in_yaml_runs_and_goes_on_only_with_the_same_reference(questions, tmp_path):
+def test_a_pipeline_in_yaml_runs_and_resumes_only_with_the_same_reference(questions, tmp_path):
     source = jsonl(tmp_path / "in.jsonl", *({"id": i, "text": t} for i, t in enumerate(["clean", QUESTION, SHORT])))
     out = tmp_path / "out"
     pipeline = Pipeline.from_yaml(
@@ -249,7 +249,7 @@ def test_it_is_known_by_name():
 
 
 @pytest.mark.parametrize("stage", [NgramDecontamination, FuzzyDecontamination])
-def test_what_would_find_nothing_does_not_start_and_entries_that_are_too_short_are_told(tmp_path, capsys, stage):
+def test_a_reference_without_usable_entries_does_not_start_and_short_entries_are_reported(tmp_path, capsys, stage):
     source = jsonl(tmp_path / "in.jsonl", {"text": PADDING})
     bench = jsonl(tmp_path / "bench.jsonl", {"question": QUESTION * 2, "choices": ["a", "b"]}, {"question": "Yes."})
 
@@ -270,7 +270,7 @@ def test_what_would_find_nothing_does_not_start_and_entries_that_are_too_short_a
 
 @pytest.mark.parametrize("action", ["cut", "drop"])
 @pytest.mark.parametrize("other", [42, {"a": QUESTION}, None])
-def test_what_is_no_text_in_some_documents_stays_and_the_others_are_looked_at_as_texts(tmp_path, action, other):
+def test_values_that_are_no_text_stay_and_others_are_compared_as_text(tmp_path, action, other):
     bodies = [PADDING + "\n\n" + QUESTION.replace(" ", "\n") + PADDING, other, 'clean, "quoted"']
     source = jsonl(tmp_path / "in.jsonl", *({"body": body} for body in bodies))
     stage = NgramDecontamination(reference_texts=[QUESTION], text_field="body", action=action, min_piece=50)

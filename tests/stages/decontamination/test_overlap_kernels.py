@@ -11,7 +11,7 @@ from tests.stages.decontamination.ngram_model import Model
 from gristmill.kernels.overlap import NgramIndex
 from gristmill.kernels.texts import Texts
 
-# Few different words and characters, so that n-grams meet by chance and in every mixture of scripts.
+# Few different words and characters, so that n-grams meet at random and in every mixture of scripts.
 PIECES = [
     *(
         "a",
@@ -71,7 +71,7 @@ def index_of(entries: list[list[str]], ngram: int, **options: object) -> NgramIn
     min_matches=st.integers(1, 3),
     min_share=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
 )
-def test_what_is_found_is_what_a_plain_search_finds(
+def test_results_agree_with_a_plain_search(
     entries, docs, ngram, min_words, max_frequency, normalize, min_matches, min_share
 ):
     docs = [*docs, *(text for texts in entries for text in texts), "".join(entries[0]) * 2]
@@ -82,7 +82,7 @@ def test_what_is_found_is_what_a_plain_search_finds(
     assert found(index, docs, min_matches, min_share) == [model.find(doc, min_matches, min_share) for doc in docs]
 
 
-def test_many_spans_find_room():
+def test_many_spans_fit():
     phrase = "one two three"
     doc = " x ".join([phrase] * 3000)
     texts = Texts.of(["nothing", doc, doc])

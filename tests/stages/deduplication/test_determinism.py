@@ -51,7 +51,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def stages(barrier, spooled: bool):
-    """A pipeline that reads the source again behind the cut, and one that puts documents aside."""
+    """A pipeline that reads the source again after the barrier, and one that stores documents."""
     return [ScoreFilter(WordCountFilter(min_words=8)), barrier] if spooled else [barrier]
 
 
@@ -136,7 +136,7 @@ source, out = Path(sys.argv[1]), Path(sys.argv[2])
 fuzzy = FuzzyDeduplication(verify=True, num_bands=10)
 execute(
     *(JsonlReader(str(source), blocksize=2000), ExactDeduplication(), slowly("between"), fuzzy),
-    *(slowly("behind"), JsonlWriter(str(out))),
+    *(slowly("after"), JsonlWriter(str(out))),
     workers=2,
 )
 """
@@ -178,7 +178,7 @@ class Stopped(Interrupt):
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("spooled", [False, True])
-def test_a_run_that_ends_behind_any_file_is_finished_by_the_next(corpus, tmp_path, monkeypatch, spooled):
+def test_a_run_that_stops_after_any_file_is_finished_by_the_next(corpus, tmp_path, monkeypatch, spooled):
     """Whatever is written or removed is once the last thing that is done."""
     left = [0]
     changes = {name: getattr(Folder, name) for name in ("write", "remove")}
@@ -273,7 +273,7 @@ def test_fresh_without_duplicates_to_remove_takes_the_records_away(corpus, tmp_p
 
 
 @pytest.mark.parametrize("spooled", [False, True])
-def test_a_part_that_is_lost_after_the_end_is_made_again_or_the_loss_is_told(corpus, tmp_path, spooled):
+def test_a_part_that_is_lost_after_the_end_is_made_again_or_the_loss_is_reported(corpus, tmp_path, spooled):
     def run(**options):
         reader = JsonlReader(str(corpus), blocksize=4000)
         return execute(reader, *stages(ExactDeduplication(), spooled), JsonlWriter(str(tmp_path / "out")), **options)

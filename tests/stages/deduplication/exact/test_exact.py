@@ -92,7 +92,7 @@ def test_a_field_that_is_text_in_some_documents_only_is_refused_however_they_are
     write_jsonl(tmp_path / "in/a.jsonl", [{"text": "x", "body": body} for body in bodies])
     with pytest.raises(PipelineError, match=r"column 'body' holds \{\"a\": 1\}, which is not text"):
         deduplicate(tmp_path / "in", tmp_path / "out", stage(text_field="body"), blocksize=blocksize)
-    # without that document in front of the stage, the others are what they say
+    # without that document the others are as expected
     few = ScoreFilter(WordCountFilter(min_words=5), text_field="body")
     reader = JsonlReader(str(tmp_path / "in"), blocksize=blocksize)
     execute(reader, few, stage(text_field="body"), JsonlWriter(str(tmp_path / "left")))
@@ -128,7 +128,7 @@ def test_without_a_field_for_ids_records_have_none_and_one_that_is_not_there_is_
         deduplicate(tmp_path / "in", tmp_path / "third", ExactDeduplication(id_field="uri"))
 
 
-def test_what_stays_is_what_a_dict_of_texts_says_however_odd_the_texts(tmp_path):
+def test_survivors_agree_with_a_dict_for_unusual_texts(tmp_path):
     documents = [{"n": n, "text": text} for n, text in enumerate(ADVERSARIAL)]
     write_jsonl(tmp_path / "in/a.jsonl", documents[:60])
     write_jsonl(tmp_path / "in/b.jsonl", documents[60:])
@@ -185,7 +185,7 @@ def test_every_removed_document_has_one_record_and_its_survivor_is_in_the_output
 
 
 SCORED = [
-    # text, score; which stays of each text is said below
+    # text, score; the survivor of each text is below
     ("ties", 2), ("ties", 2), ("ties", 1),
     ("later is best", 1), ("later is best", 1.5), ("later is best", -3),
     ("nulls lose", None), ("nulls lose", -1e300), ("nulls lose", None),
@@ -232,7 +232,7 @@ def test_integers_of_any_kind_are_scores(tmp_path):
     assert {row["survivor"].rpartition("#")[2] for row in records_of(tmp_path / "out")} == {"1"}
 
 
-def test_a_score_that_is_no_number_is_told_by_its_column(tmp_path):
+def test_a_score_that_is_no_number_is_reported_with_its_column(tmp_path):
     write_jsonl(tmp_path / "in/a.jsonl", [{"text": "a", "score": "high"}, {"text": "a", "score": "low"}])
     with pytest.raises(Exception, match="'score' holds large_string, not numbers"):
         deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(survivor="best", score_field="score"))
@@ -363,7 +363,7 @@ def test_no_documents_at_all_are_no_error(tmp_path):
     assert lines_of(tmp_path / "out") == []
 
 
-def test_keys_that_an_attempt_has_left_and_nobody_committed_count_for_nothing(tmp_path, monkeypatch):
+def test_keys_that_a_failed_attempt_left_uncommitted_do_not_count(tmp_path, monkeypatch):
     write_jsonl(tmp_path / "in" / "a.jsonl", [{"text": f"{n % 7}"} for n in range(20)])
     process = Spool.process
 
@@ -425,7 +425,7 @@ def test_pandas_is_not_imported_where_there_is_one(tmp_path):
     assert not (tmp_path / "imported").exists()
 
 
-def test_explain_says_of_a_survivor_that_was_removed_behind_it_what_it_was_removed_for(tmp_path):
+def test_explain_names_the_survivor_of_a_survivor_that_a_later_barrier_removed(tmp_path):
     text = "one text of a few words that is long enough for shingles of twenty-four characters"
     bodies = [text + " and some more of it, so that this one is the longest", text, text]
     write_jsonl(tmp_path / "in/a.jsonl", [{"id": f"d{n}", "text": body} for n, body in enumerate(bodies)])

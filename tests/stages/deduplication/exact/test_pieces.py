@@ -43,7 +43,7 @@ def lines(text: str) -> list[str]:
 
 
 def paragraphs(text: str) -> list[str]:
-    """Runs of lines that are not blank, each with the blank ones behind it; those at the beginning by themselves."""
+    """Runs of lines that are not blank, each with the blank lines after it; those at the beginning alone."""
     found = [""]
     blank = True
     for line in lines(text):
@@ -73,7 +73,7 @@ def without_known(texts: list[str], pieces: Callable[[str], list[str]], min_leng
 
 @pytest.mark.parametrize(("stage", "pieces"), [(LineDeduplication, lines), (ParagraphDeduplication, paragraphs)])
 @pytest.mark.parametrize(("blocksize", "min_length"), [(None, 1), ("1KB", 3)])
-def test_a_piece_goes_with_what_ends_it_and_the_rest_is_as_it_was(tmp_path, stage, pieces, blocksize, min_length):
+def test_a_piece_is_removed_with_its_end_and_the_rest_is_unchanged(tmp_path, stage, pieces, blocksize, min_length):
     rng = random.Random(1)
     pool = [
         "a",
@@ -99,7 +99,7 @@ def test_a_piece_goes_with_what_ends_it_and_the_rest_is_as_it_was(tmp_path, stag
     assert 0 < len(left) < len(texts) and left != texts[: len(left)]
 
 
-def test_the_blank_line_behind_a_line_that_goes_stays(tmp_path):
+def test_the_blank_line_after_a_removed_line_stays(tmp_path):
     texts = ["A one\nB two", "X1\n\nP q\nB two\n\nY1", "A one\r\nZ\r\nB two\r\n", "new\nB two"]
     assert run(tmp_path, texts, LineDeduplication()) == [texts[0], "X1\n\nP q\n\nY1", "Z\r\n", "new\n"]
 
@@ -109,13 +109,13 @@ def test_blank_and_short_lines_are_left_alone(tmp_path: Path) -> None:
     assert run(tmp_path, texts, LineDeduplication(min_length=4)) == [texts[0], "}\n\nother"]
 
 
-def test_paragraphs_go_whole_with_the_blank_lines_behind_them(tmp_path: Path) -> None:
+def test_paragraphs_are_removed_whole_with_the_blank_lines_after_them(tmp_path: Path) -> None:
     texts = ["a b\nc\n\nd e", "x\n\n \na b\nc\n\n\ny", "a b\n\nc"]
     assert run(tmp_path, texts, ParagraphDeduplication()) == [texts[0], "x\n\n \ny", texts[2]]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_document_of_which_nothing_is_left_is_dropped_as_it_was(tmp_path: Path, workers: int) -> None:
+def test_a_document_without_any_line_left_is_dropped_as_it_was(tmp_path: Path, workers: int) -> None:
     texts = ["same\nold", "new", "old\n\nsame", "old\nfresh"]
     write_jsonl(tmp_path / "in/a.jsonl", [{"id": n, "text": text, "x": [n]} for n, text in enumerate(texts)])
     execute(*stages(tmp_path, LineDeduplication()), workers=workers)
@@ -128,7 +128,7 @@ def test_a_document_of_which_nothing_is_left_is_dropped_as_it_was(tmp_path: Path
     assert [(record["row"], record["piece"]) for record in records] == [(2, 0), (2, 1), (3, 0)]
 
 
-def test_explain_says_what_became_of_a_document_and_what_was_left_of_it(tmp_path: Path) -> None:
+def test_explain_shows_the_outcome_and_the_rest_of_a_document(tmp_path: Path) -> None:
     texts = ["same\nold", "new", "old\n\nsame", "x\nold\nfresh\nsame", "old\nshort"]
     write_jsonl(tmp_path / "in/a.jsonl", [{"id": f"d{n}", "text": text} for n, text in enumerate(texts)])
     reader, stage, writer = stages(tmp_path, LineDeduplication())

@@ -24,7 +24,7 @@ from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 
 
 def clusters_of(documents: list[str], **sketcher) -> list[int]:
-    """For each text the first one that hangs together with it by bands that are equal."""
+    """For each text the first one that is transitively linked with it by equal bands."""
     bands = Sketcher(**sketcher).sketch(Texts.of(documents)).bands.tolist()
     parent = list(range(len(documents)))
 
@@ -125,7 +125,7 @@ def test_clusters_survivors_and_records_are_those_of_a_slow_model(tmp_path, argu
         assert row["jaccard_estimated"] == pytest.approx(true, abs=0.35)
 
 
-def test_the_sample_that_is_verified_is_the_same_each_time_and_as_large_as_it_is_said(tmp_path):
+def test_the_sample_that_is_verified_is_the_same_each_time_and_has_the_size_of_verify_sample(tmp_path):
     documents = [edited(text, 50 + n, 1) for text in texts(8, 6) for n in range(10)]
     put(tmp_path / "in", documents)
     samples = []
@@ -242,14 +242,14 @@ def test_arguments_that_make_no_sense_are_refused_by_name(arguments):
         FuzzyDeduplication(**arguments)
 
 
-def test_no_near_duplicates_is_said_and_leaves_no_records(tmp_path):
+def test_an_input_without_near_duplicates_is_reported_and_leaves_no_records(tmp_path):
     put(tmp_path / "in", texts(4, 9))
     result = deduplicate(tmp_path / "in", tmp_path / "out", FuzzyDeduplication())
     assert "no duplicates among 9 documents" in result.summary()
     assert all(name.startswith("part-") for name in written(tmp_path / "out"))
 
 
-def test_a_threshold_that_decides_nothing_is_said_before_the_start(tmp_path, capsys):
+def test_a_threshold_without_effect_is_reported_before_the_start(tmp_path, capsys):
     put(tmp_path / "in", texts(4, 9))
     for n, (arguments, said) in enumerate(
         [({"jaccard_threshold": 0.9}, True), ({"jaccard_threshold": 0.9, "verify": True}, False), ({}, False)]

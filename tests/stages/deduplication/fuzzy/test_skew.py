@@ -165,8 +165,8 @@ def test_documents_that_stay_are_like_no_other_however_many_bytes_of_shingles_st
     assert "all similarities verified" in between.notes[1] and sum(map(int, unsure)) < 20
 
 
-def test_what_was_not_compared_is_counted_and_all_else_is_true(tmp_path, monkeypatch):
-    """Many documents share half of their text: it is said of how many it is not known whether another is like them."""
+def test_uncertain_survivors_are_counted_and_all_others_are_correct(tmp_path, monkeypatch):
+    """Many documents share half of their text: the number of uncertain survivors is reported."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -203,7 +203,7 @@ def test_as_many_least_shingles_are_shared_as_is_asked_for(threshold):
         assert shared >= asked and (asked >= 1 or least * threshold < len(mine) < least)
 
 
-def test_the_file_for_sets_has_no_name_and_gives_back_what_was_put_there(tmp_path):
+def test_the_file_for_sets_has_no_name_and_returns_its_sets(tmp_path):
     sets = staying.SetsOnDisk(Folder(str(tmp_path)))
     arrays = [np.arange(n, dtype=np.uint64) * np.uint64(7) for n in (0, 1, 5000, 3)]
     places = [sets.add(one) for one in arrays]

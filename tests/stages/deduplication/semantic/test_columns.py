@@ -36,7 +36,7 @@ def test_a_slice_of_a_column_is_read_from_where_it_begins():
     assert found.vectors.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
-def test_what_cannot_be_used_is_told_with_a_reason():
+def test_values_that_cannot_be_used_are_reported_with_a_reason():
     nan, inf = float("nan"), float("inf")
     rows = [[1.0, 2, 3], [nan, 1, 1], [0, 0, inf], [0, 0, 0], [1, 2], [], None, [None, 1, 2], [1, 2, 3, 4]]
     found = read(pa.array(rows, pa.list_(pa.float64())))
@@ -71,6 +71,6 @@ def test_a_column_of_something_else_is_no_crash(array):
     assert [kind for _, kind, _ in found.bad] == ["not a list of numbers", "null"]
 
 
-def test_the_lengths_of_those_that_are_there_are_told():
+def test_the_lengths_of_existing_embeddings_are_returned():
     column = pa.chunked_array([pa.array([[1.0, 2], None, [], [1, 2, 3]])])
     assert lengths_of(pa.field("embeddings", column.type), column) == [2, 3]

@@ -92,13 +92,13 @@ def test_the_smallest_hashes_are_as_many_as_are_wanted(hashed, monkeypatch):
         assert all(smallest(1000, wanted, seed) == hashes[wanted - 1] for wanted in (1, 2, 500, 999, 1000))
 
 
-def test_many_hashes_that_begin_alike_are_told_apart():
+def test_many_hashes_with_the_same_beginning_are_ordered():
     hashes = np.sort(mixed(np.arange(300_000), 3))
     assert all(smallest(300_000, wanted, 3) == hashes[wanted - 1] for wanted in (1, 1000, 1001, 1002, 299_999))
 
 
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
-def test_distances_to_centroids_are_what_they_are_called(metric):
+def test_distances_to_centroids_follow_their_definition(metric):
     vectors = planted(300, 48, copies=0)
     points = to_grid(vectors)
     centroids = fitted(points, NumpyArithmetic()).centroids

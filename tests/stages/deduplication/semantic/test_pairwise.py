@@ -12,7 +12,7 @@ from gristmill.stages.deduplication.semantic.pairwise import RowsInMemory, RowsO
 PLENTY = 1 << 40
 
 
-def test_it_finds_what_brute_force_finds(compute):
+def test_it_agrees_with_brute_force(compute):
     vectors = planted(900, 96, copies=200)
     best, similarity = best_before(RowsInMemory(to_grid(vectors)), 900, 96, 256, PLENTY, compute)
     expected, exact = by_brute_force(vectors)
@@ -79,7 +79,7 @@ def test_a_cluster_on_disk_is_never_read_whole(tmp_path, compute):
     assert np.array_equal(found[1], expected[1], equal_nan=True)
 
 
-def test_what_is_held_of_a_cluster_fits_the_room(tmp_path, monkeypatch, compute):
+def test_the_loaded_part_of_a_cluster_fits_the_memory(tmp_path, monkeypatch, compute):
     monkeypatch.setattr("gristmill.stages.deduplication.semantic.pairwise.COMPARED", 50)
     to_grid(planted(800, 64, copies=300)).tofile(tmp_path / "ranked")
     rows = Watched(str(tmp_path / "ranked"), 64)

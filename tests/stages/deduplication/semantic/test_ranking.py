@@ -27,7 +27,7 @@ def test_policies_order_a_cluster_and_equals_keep_the_order_of_the_input(policy,
     assert ROW[turned][ranked(policy, ROW[turned], DISTANCE[turned], SCORE[turned])].tolist() == rows
 
 
-def test_who_stays_is_found_from_duplicate_to_duplicate():
+def test_a_survivor_is_found_through_a_chain_of_duplicates():
     #                0   1  2  3  4  5
     best = np.array([-1, 0, 1, 0, 3, 2])
     removed = np.array([False, True, True, False, True, True])

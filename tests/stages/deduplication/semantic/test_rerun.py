@@ -84,7 +84,7 @@ def test_another_input_is_refused_and_nothing_is_touched(source, tmp_path):
     assert files(tmp_path / "out") == before
 
 
-def test_fresh_starts_over_and_leaves_what_is_not_ours(source, tmp_path):
+def test_fresh_starts_over_and_keeps_files_of_others(source, tmp_path):
     out = tmp_path / "out"
     run(source, out, keep_cache=True)
     others = [out / "notes.txt", out / "deduplicated" / "notes.txt", out / "duplicates" / "notes.txt"]
@@ -123,7 +123,7 @@ def test_files_of_the_user_with_other_names_are_left_alone(source, tmp_path):
 
 
 class Stopped(Exception):
-    """As if somebody had stopped the driver."""
+    """As if the driver had been stopped."""
 
 
 class StopsAt(InProcess):
@@ -152,7 +152,7 @@ class StopsAt(InProcess):
         ("removal", ["removal"]),
     ],
 )
-def test_a_run_that_was_stopped_goes_on_behind_its_last_step(source, tmp_path, stopped_at, left, cache):
+def test_a_run_that_was_stopped_resumes_after_its_last_step(source, tmp_path, stopped_at, left, cache):
     whole = run(source, tmp_path / "whole")
     options = {} if cache is None else {"cache_path": str(tmp_path / cache)}
     with pytest.raises(Stopped):
@@ -165,7 +165,7 @@ def test_a_run_that_was_stopped_goes_on_behind_its_last_step(source, tmp_path, s
     assert not (tmp_path / (cache or "out") / "kmeans_results").exists()
 
 
-def test_a_run_that_was_stopped_while_parts_were_dropped_goes_on(source, tmp_path, monkeypatch):
+def test_a_run_that_was_stopped_while_parts_were_dropped_resumes(source, tmp_path, monkeypatch):
     def stop(store):
         os.unlink(store.part_file(store.parts[0].task_id, "points"))
         raise Stopped
@@ -253,7 +253,7 @@ def test_a_document_that_was_removed_is_explained(source, tmp_path, capsys, fold
     assert told.endswith("\nkept\n")
 
 
-def test_records_that_are_not_there_are_told_when_a_document_is_explained(source, tmp_path, capsys):
+def test_missing_records_are_reported_when_a_document_is_explained(source, tmp_path, capsys):
     run(source, tmp_path / "out")
     (tmp_path / "out" / "duplicates").rename(tmp_path / "moved")
     assert main(["explain", str(tmp_path / "out" / "deduplicated"), "doc-110"]) != 0
@@ -310,14 +310,14 @@ def test_more_clusters_than_embeddings_are_an_error_that_leaves_nothing(source, 
     run(source, tmp_path / "out")
 
 
-def test_clusters_of_few_documents_are_told(source, tmp_path, capsys):
+def test_clusters_of_few_documents_are_reported(source, tmp_path, capsys):
     run(source, tmp_path / "few", n_clusters=30, verbose=True)
     assert "120 embeddings in n_clusters=30 are 4.0 for each" in capsys.readouterr().err
     run(source, tmp_path / "enough", n_clusters=12, verbose=True)
     assert capsys.readouterr().err == ""
 
 
-def test_embeddings_that_are_too_equal_for_the_clusters_are_told(tmp_path, capsys):
+def test_embeddings_that_are_too_equal_for_the_clusters_are_reported(tmp_path, capsys):
     write_parquet(tmp_path / "in" / "a.parquet", planted(3, DIM, copies=0).repeat(40, axis=0))
     result = run(tmp_path / "in", tmp_path / "out", n_clusters=5, fit_data_fraction=0.1, verbose=True)
     assert "3 clusters have documents, not n_clusters=5" in capsys.readouterr().err
@@ -325,7 +325,7 @@ def test_embeddings_that_are_too_equal_for_the_clusters_are_told(tmp_path, capsy
 
 
 @pytest.mark.parametrize("stopped_at", ["sort", "removal"])
-def test_what_killed_workers_left_in_the_cache_is_removed(source, tmp_path, stopped_at):
+def test_files_of_killed_workers_in_the_cache_are_removed(source, tmp_path, stopped_at):
     with pytest.raises(Stopped):
         workflow(source, tmp_path / "out", keep_cache=True).run(StopsAt(stopped_at))
     cache = tmp_path / "out" / "kmeans_results"
@@ -342,7 +342,7 @@ def test_what_killed_workers_left_in_the_cache_is_removed(source, tmp_path, stop
     assert documents(tmp_path / "out") == documents(tmp_path / "whole")
 
 
-def test_what_workers_left_that_were_killed_on_the_way_is_not_kept_with_the_cache(source, tmp_path):
+def test_files_of_killed_workers_are_not_kept_with_the_cache(source, tmp_path):
     class LosesWorkers(InProcess):
         def execute(self, plan, initial_tasks, keep_outputs):
             (tmp_path / "out" / "kmeans_results" / ".ranked-x1").write_text("half")

@@ -24,7 +24,7 @@ from gristmill.tasks import DocumentBatch, EmptyTask
 from gristmill.tasks.document import ID
 
 DIM = 32
-ROOM = 1 << 20
+MEMORY = 1 << 20
 
 
 def stored(folder, vectors, policy="hard", seed=42, **columns):
@@ -51,12 +51,12 @@ def duplicates(folder, policy, eps=0.05, clusters=1, metric="cosine"):
     """What is found in a store: (duplicate, the one that is kept, similarity)."""
     where = str(folder)
     (folder / "pairs").mkdir()
-    count = KMeansStage(where, clusters, ROOM).process(EmptyTask()).data[1]
+    count = KMeansStage(where, clusters, MEMORY).process(EmptyTask()).data[1]
     part = EmbeddingPart(data="0")
     AssignClustersStage(where, metric).process(part)
     count_clusters(EmbeddingStore(where), count)
     SortByClusterStage(where).process(part)
-    pairs = PairwiseStage(where, f"{where}/pairs", ROOM, policy).process(ClusterRange(data=(0, count)))
+    pairs = PairwiseStage(where, f"{where}/pairs", MEMORY, policy).process(ClusterRange(data=(0, count)))
     found = IdentifyDuplicatesStage(where, f"{where}/pairs", f"{where}/duplicates", eps).process(pairs)
     rows = [row for name in found.files for row in pq.read_table(f"{where}/duplicates/{name}").to_pylist()]
     return {row["id"]: row["kept_id"] for row in rows}
@@ -143,7 +143,7 @@ def test_parts_that_are_read_bit_by_bit_give_the_same(tmp_path, monkeypatch):
     assert len(whole) >= 95
 
 
-def test_a_threshold_includes_what_is_just_as_similar(tmp_path):
+def test_a_threshold_is_inclusive(tmp_path):
     vectors = np.tile(planted(1, DIM, copies=0), (3, 1))
     stored(tmp_path, vectors, "first")
     assert duplicates(tmp_path, "first", eps=0.0) == {1: 0, 2: 0}
@@ -162,7 +162,7 @@ def test_a_batch_without_any_embedding_is_an_empty_part(tmp_path):
 def test_a_sample_is_never_too_small_for_the_clusters(tmp_path, options):
     stored(tmp_path, planted(300, DIM, copies=0))
     for seed in range(12):
-        arguments = {"memory": ROOM, "random_state": seed, **options}
+        arguments = {"memory": MEMORY, "random_state": seed, **options}
         fit = KMeansStage(str(tmp_path), 10, **arguments).process(EmptyTask())
         assert fit.data == (0, 10)
         assert fit.found["fit_rows"] == (160 if arguments["memory"] else 10)
@@ -174,7 +174,7 @@ def test_a_sample_is_never_too_small_for_the_clusters(tmp_path, options):
 
 def test_a_fraction_of_few_rows_takes_all_of_them(tmp_path):
     stored(tmp_path, planted(30, DIM, copies=0))
-    fit = KMeansStage(str(tmp_path), 10, ROOM, fit_data_fraction=0.01).process(EmptyTask())
+    fit = KMeansStage(str(tmp_path), 10, MEMORY, fit_data_fraction=0.01).process(EmptyTask())
     assert (fit.found["fit_rows"], fit.found["fit_is_sample"]) == (30, False)
 
 

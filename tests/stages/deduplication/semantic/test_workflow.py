@@ -106,7 +106,7 @@ def test_without_eps_similarities_are_all_that_is_written(tmp_path):
     assert not (tmp_path / "out" / "duplicates").exists()
 
 
-def test_similarity_that_is_passed_on_is_told(tmp_path):
+def test_transitively_linked_duplicates_are_counted(tmp_path):
     angles = np.deg2rad([0, 10, 20, 90])
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     write_parquet(tmp_path / "in.parquet", vectors)
@@ -129,7 +129,7 @@ def test_ids_of_two_kinds_become_text(tmp_path):
     }
 
 
-def test_a_folder_without_embeddings_is_told_before_anything_is_done(tmp_path):
+def test_a_folder_without_embeddings_is_reported_before_anything_is_done(tmp_path):
     write_jsonl(tmp_path / "in" / "a.jsonl", [{"id": 1, "embeddings": None}])
     with pytest.raises(PlanError, match="no document of the input has an embedding in the field 'embeddings'"):
         run(tmp_path / "in", tmp_path / "out", input_filetype="jsonl")
