@@ -11,7 +11,7 @@ from gristmill.backends.local import LocalExecutor
 from gristmill.backends.local.executor import modules_of
 from gristmill.errors import PipelineError, PlanError
 from gristmill.pipeline import Pipeline
-from gristmill.pipeline.planner import Source, plan_of
+from gristmill.pipeline.planner import PipelineInput, plan_of
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io import JsonlReader
 from gristmill.tasks import Task
@@ -84,7 +84,7 @@ def test_plans_that_follow_each_other_share_the_supervisor_and_nothing_else():
         with executor.several():
             found = []
             for leaves in (True, False):
-                plan = plan_of("p", [Report(leaves)], Source(Task()))
+                plan = plan_of("p", [Report(leaves)], PipelineInput(Task()))
                 record = executor.execute(plan, [Task(data=n, task_id=str(n)) for n in range(4)], True)
                 found += [task.data for task in record.outputs]
                 assert not executor._processes.workers and not executor._processes.arenas
@@ -98,14 +98,14 @@ def test_plans_that_follow_each_other_share_the_supervisor_and_nothing_else():
 def test_what_is_printed_in_a_run_is_shown_before_the_next_begins(capfd):
     with LocalExecutor({"num_cpus": 1, "view": "off"}).starting([]) as executor, executor.several():
         for n in range(2):
-            executor.execute(plan_of("p", [Say(f"run {n}")], Source(Task())), [Task()], None)
+            executor.execute(plan_of("p", [Say(f"run {n}")], PipelineInput(Task())), [Task()], None)
             assert capfd.readouterr().out.split("\n") == [f"run {n}", f"run {n}, torn down", ""]
 
 
 def test_a_plan_with_nothing_to_do_leaves_nothing_to_the_next():
     with LocalExecutor({"num_cpus": 1, "view": "off"}).starting([]) as executor, executor.several():
         for tasks in ([], [Task()], []):
-            record = executor.execute(plan_of("p", [Report(False)], Source(Task())), tasks, True)
+            record = executor.execute(plan_of("p", [Report(False)], PipelineInput(Task())), tasks, True)
             assert len(record.outputs) == len(tasks)
 
 
@@ -115,7 +115,7 @@ def test_a_run_that_is_told_to_end_has_ended_before_the_process_does(tmp_path):
         """
 import sys, time
 from gristmill import LocalExecutor, ProcessingStage, Task
-from gristmill.pipeline.planner import Source, plan_of
+from gristmill.pipeline.planner import PipelineInput, plan_of
 
 class Slow(ProcessingStage[Task, Task]):
     def process(self, task):
@@ -127,7 +127,7 @@ class Slow(ProcessingStage[Task, Task]):
 
 with LocalExecutor({"view": "off", "num_cpus": 1}).starting([]) as executor, executor.several():
     print(executor._processes.process.pid, flush=True)
-    executor.execute(plan_of("p", [Slow()], Source(Task())), [Task()], None)
+    executor.execute(plan_of("p", [Slow()], PipelineInput(Task())), [Task()], None)
 """
     )
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
@@ -146,9 +146,9 @@ def test_a_plan_behind_one_that_failed_has_a_supervisor_of_its_own():
     with LocalExecutor({"num_cpus": 1, "view": "off"}).starting([]) as executor, executor.several():
         first = executor._processes.process.pid
         with pytest.raises(PipelineError, match="cannot be set up"):
-            executor.execute(plan_of("p", [NoSetup()], Source(Task())), [Task()], None)
+            executor.execute(plan_of("p", [NoSetup()], PipelineInput(Task())), [Task()], None)
         assert not is_running(first)
-        record = executor.execute(plan_of("p", [Report(False)], Source(Task())), [Task()], True)
+        record = executor.execute(plan_of("p", [Report(False)], PipelineInput(Task())), [Task()], True)
         assert [pid for pid, _ in (task.data for task in record.outputs)] == [executor._processes.process.pid]
 
 
@@ -156,7 +156,7 @@ def test_a_supervisor_that_is_killed_between_two_plans_is_replaced():
     with LocalExecutor({"num_cpus": 1, "view": "off"}).starting([]) as executor, executor.several():
         pids = []
         for _ in range(2):
-            record = executor.execute(plan_of("p", [Report(False)], Source(Task())), [Task()], True)
+            record = executor.execute(plan_of("p", [Report(False)], PipelineInput(Task())), [Task()], True)
             pids += [task.data[0] for task in record.outputs]
             os.kill(executor._processes.process.pid, signal.SIGKILL)
         assert len(set(pids)) == 2

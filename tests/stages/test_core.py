@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import cloudpickle
@@ -13,8 +15,10 @@ from hypothesis import strategies as st
 
 from gristmill.errors import PlanError
 from gristmill.pipeline import Pipeline
-from gristmill.stages.core import CompositeStage, ProcessingStage, worker_count
+from gristmill.stages import registry
+from gristmill.stages.core import CompositeStage, ProcessingStage, accounts_for_all, worker_count
 from gristmill.stages.resources import Resources
+from gristmill.stages.text.tools.add_id import AddId
 from gristmill.tasks import DocumentBatch, EmptyTask, FileGroupTask, Task
 
 if TYPE_CHECKING:
@@ -376,3 +380,21 @@ def test_none_resets_what_may_be_none_and_keeps_the_rest():
     stage = stage.with_(timeout_s=None, max_attempts=None, worker_max_lifetime_m=None, worker_restart_interval_m=None)
     assert stage.timeout_s is stage.max_attempts is stage.worker_max_lifetime_m is None
     assert stage.worker_restart_interval_m is None and stage.batch_size == 8
+
+
+def test_each_module_that_registers_a_builtin_class_is_listed():
+    root = Path(registry.__file__).parents[1]
+    modules = {
+        ".".join(("gristmill", *file.relative_to(root).with_suffix("").parts))
+        for file in root.rglob("*.py")
+        if re.search(rb"^@builtin", file.read_bytes(), re.MULTILINE)
+    }
+    assert modules == set(registry.MODULES)
+
+
+def test_a_subclass_of_a_builtin_class_is_the_users():
+    class Mine(AddId):
+        pass
+
+    assert AddId("id").builtin and accounts_for_all(AddId("id"))
+    assert not Mine("id").builtin and not accounts_for_all(Mine("id"))

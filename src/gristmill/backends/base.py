@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.step_runner import Documents
-from gristmill.ledger.excluded import Output
 from gristmill.stages.core import ProcessingStage, worker_count
+from gristmill.stages.protocols import Sink
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
 
@@ -56,7 +56,7 @@ class Plan:
     steps: tuple[Step, ...]
     ledger: RunLedger | None = None
     """Where documents are accounted for; None for tasks that do not come from a reader."""
-    output: Output | None = None
+    output: Sink[Any, Any] | None = None
     """The stage that writes the documents, if there is one."""
 
     def documents(self) -> list[Documents | None]:

@@ -12,11 +12,12 @@ from functools import partial
 from typing import Any
 
 from gristmill.errors import NoRoom
-from gristmill.ledger.excluded import ExcludedFiles, Output
+from gristmill.ledger.excluded import ExcludedFiles
 from gristmill.ledger.tally import LostIdentity, StageTally, Tally
 from gristmill.secrets import without_secrets
 from gristmill.stages import core, function_definitions
-from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
+from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata, accounts_for_all
+from gristmill.stages.protocols import Sink, Source
 from gristmill.stages.text.io.dropped_columns import take_out_dropped
 from gristmill.tasks import DocumentBatch, Task
 from gristmill.tasks.document import in_parts, rejoined
@@ -60,7 +61,7 @@ class Documents:
 
     step: int
     is_last_step: bool
-    output: Output | None
+    output: Sink[Any, Any] | None
     """The stage that writes; what is dropped or bad is put beside its files."""
 
     def excluded(self) -> ExcludedFiles | None:
@@ -137,8 +138,8 @@ class StepRunner:
         self._note_progress = note_progress
         self._running = ""
         """The label of the task that is running."""
-        if note_progress is not None and documents is not None and self.stages:
-            self.stages[0].tell_reading_to(self._read_so_far)
+        if note_progress is not None and documents is not None and self.stages and isinstance(self.stages[0], Source):
+            self.stages[0].report_reading_to(self._read_so_far)
         self._is_batch = len(self.stages) == 1 and overrides(self.stages[0], "process_batch")
         self._set_up = 0
 
@@ -210,10 +211,10 @@ class StepRunner:
     def _call(self, index: int, task: Task[Any]) -> _Call:
         """Note what a stage is given, before it is called: it may change the task in place."""
         stage = self.stages[index]
-        columns = task.columns if stage.is_custom() and isinstance(task, DocumentBatch) else ()
+        columns = task.columns if not stage.builtin and isinstance(task, DocumentBatch) else ()
         if self._tally is None:
             return _Call(index, columns, None)
-        before = Tally.before(task, is_compared=not stage.is_own())
+        before = Tally.before(task, is_compared=not accounts_for_all(stage))
         return _Call(index, columns, self._tally.stage(stage, index == len(self.stages) - 1, before, self._excluded))
 
     def _batch(self, tasks: Sequence[Task[Any]]) -> list[Any]:

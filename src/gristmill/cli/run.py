@@ -115,16 +115,17 @@ def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Exe
     from gristmill.pipeline.phases.forecast import forecasts
     from gristmill.pipeline.planner import flatten
     from gristmill.pipeline.preview import preview
+    from gristmill.stages.protocols import Source
 
     print(pipeline.describe())
     try:
         plan = pipeline.plan()
         stages = flatten(pipeline.stages)
         lines = [] if tasks is not None else list(forecasts(stages, executor))
-        reader = stages[0] if tasks is None else None
+        reader = stages[0] if tasks is None and isinstance(stages[0], Source) else None
         part = "" if tasks is not None else describe_limits(stages)
-        if tasks is None and stages:
-            tasks = stages[0].source()
+        if reader is not None:
+            tasks = reader.source()
     except PlanError as error:
         return _say(error)
     print(f"input: {describe_inputs(tasks)}{part}")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any
 
-from gristmill.storage import Folder
+from gristmill.stages.protocols import Sink
 from gristmill.tasks import BadRecord, Dropped, Written
 from gristmill.tasks.document import ID
 from gristmill.tasks.names import part_name
@@ -30,29 +29,13 @@ def records_name(number: int) -> str:
     return RECORDS if number == 1 else f"{RECORDS}-{number}"
 
 
-class Output(Protocol):
-    """What is asked of the stage that writes documents."""
-
-    folder: Folder
-    excluded: bool | float
-    extension: str
-
-    def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
-        """The documents as a file's content, with ``extra`` columns whatever the fields that are wanted."""
-
-
-def is_output(stage: object) -> TypeGuard[Output]:
-    """Whether a stage writes documents. Its folder is not asked for: that may open a connection."""
-    return hasattr(stage, "render") and inspect.getattr_static(stage, "folder", None) is not None
-
-
 class ExcludedFiles:
     """Gathers what is to be written beside the output of one task, and writes it when the task has ended.
 
     Names follow the task and the step, so that an attempt that is repeated writes the same files again.
     """
 
-    def __init__(self, output: Output, step: int) -> None:
+    def __init__(self, output: Sink[Any, Any], step: int) -> None:
         self._output = output
         self._step = step
         self._dropped: dict[str, list[tuple[str, Dropped]]] = {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gristmill.errors import InputChanged
-from gristmill.ledger.excluded import QUARANTINE, Output, json_lines, quarantine_entry
+from gristmill.ledger.excluded import QUARANTINE, json_lines, quarantine_entry
 from gristmill.ledger.run import RunLedger
+from gristmill.stages.protocols import Sink
 from gristmill.tasks import BadRecord, DocumentBatch, FileBlock, Task, Written
 from gristmill.tasks.document import ID, RAW
 from gristmill.tasks.names import part_name
@@ -17,7 +18,7 @@ _INPUT_CHANGED = f"{InputChanged.__module__}.{InputChanged.__qualname__}: "
 
 def set_aside(
     ledger: RunLedger,
-    output: Output | None,
+    output: Sink[Any, Any] | None,
     label: str,
     task: Task[Any],
     start: int,

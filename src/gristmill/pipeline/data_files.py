@@ -12,9 +12,8 @@ from typing import Any
 
 from gristmill.config.paths import is_path_name, may_name_path
 from gristmill.errors import PlanError
-from gristmill.ledger.excluded import is_output
-from gristmill.stages.core import ProcessingStage
-from gristmill.stages.data_files import DataFiles
+from gristmill.stages.component import Component
+from gristmill.stages.protocols import Sink, Source
 from gristmill.storage import plain_errors, storage_of
 
 Stamp = list[Any]
@@ -40,19 +39,18 @@ def data_files(made: Any, arguments: Mapping[str, Any]) -> dict[str, list[Stamp]
     """
     read = {key: value for key, value in arguments.items() if _is_read(made, key)}
     found = {key: list(_stamps(value, is_path_name(key) or may_name_path(key))) for key, value in read.items()}
-    if isinstance(made, DataFiles):
+    if isinstance(made, Component):
         found[HOOK] = [stamp for path in made.fingerprint_files() for stamp in _named(path)]
     return {key: stamps for key, stamps in found.items() if stamps}
 
 
 def _is_read(made: Any, argument: str) -> bool:
-    if argument in getattr(type(made), "indifferent", ()) or argument.startswith(WRITTEN):
+    if (isinstance(made, Component) and argument in made.indifferent) or argument.startswith(WRITTEN):
         return False
-    if isinstance(made, ProcessingStage):
-        # The files of a reader are compared as the input of the run.
-        is_reader = type(made).source is not ProcessingStage.source
-        return not (is_output(made) and argument in ("path", "folder")) and not (is_reader and argument == "file_paths")
-    return True
+    if isinstance(made, Sink) and argument in ("path", "folder"):
+        return False
+    # The files of a reader are compared as the input of the run.
+    return not (isinstance(made, Source) and argument == "file_paths")
 
 
 def _stamps(value: Any, is_path: bool) -> Iterator[Stamp]:

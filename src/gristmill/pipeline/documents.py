@@ -17,7 +17,6 @@ from gristmill.errors import PlanError, not_writable
 from gristmill.ledger.closing import check_output, remove_temporaries
 from gristmill.ledger.commits import RUN, CommitLog
 from gristmill.ledger.differences import listed
-from gristmill.ledger.excluded import Output, is_output
 from gristmill.ledger.names import OutputNames
 from gristmill.ledger.opening import OutputState, begin, clear, look
 from gristmill.ledger.resume import ResumeOptions
@@ -27,6 +26,7 @@ from gristmill.pipeline.report import interrupted
 from gristmill.pipeline.result import RunResult
 from gristmill.secrets import without_secrets
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.protocols import Sink, Source
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.storage import Folder, local_path
 from gristmill.tasks import FileBlock, Task
@@ -34,7 +34,7 @@ from gristmill.tasks import FileBlock, Task
 
 def with_ledger(
     plan: Plan,
-    reader: ProcessingStage[Any, Any],
+    reader: Source[Any, Any],
     text: Callable[[], str | None],
     blocks: Sequence[Task[Any]],
     how: ResumeOptions,
@@ -51,7 +51,7 @@ def with_ledger(
         _note_input(ledger, reader, blocks)
         return replace(plan, ledger=ledger), list(blocks)
     part = part or PhaseOptions()
-    check_apart(output.folder, blocks, getattr(reader, "file_paths", None))
+    check_apart(output.folder, blocks, reader.file_paths)
     log = CommitLog(output.folder, OutputNames(output.extension, len(blocks)), part.title)
     ledger = RunLedger(log)
     with opened(log):
@@ -83,7 +83,7 @@ class LookedInto:
 def look_into(
     log: CommitLog,
     plan: Plan,
-    reader: ProcessingStage[Any, Any],
+    reader: Source[Any, Any],
     blocks: Sequence[Task[Any]],
     how: ResumeOptions,
     part: PhaseOptions,
@@ -98,7 +98,7 @@ def look_into(
     return LookedInto(every, made_of, found)
 
 
-def _note_input(ledger: RunLedger, reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]]) -> None:
+def _note_input(ledger: RunLedger, reader: Source[Any, Any], blocks: Sequence[Task[Any]]) -> None:
     ledger.blocks_total = len(blocks)
     ledger.sizes = reader.block_sizes(blocks)
     ledger.bytes_total = sum(ledger.sizes)
@@ -195,7 +195,7 @@ class Segment:
     """The names of its files; None: all that the reader found."""
 
 
-def segments_of(reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]], log: CommitLog) -> list[Segment]:
+def segments_of(reader: Source[Any, Any], blocks: Sequence[Task[Any]], log: CommitLog) -> list[Segment]:
     """The input in the segments in which runs have read it, and what is new as one more.
 
     Each segment is cut by itself and its numbers follow those before it, so that blocks of earlier runs keep theirs.
@@ -219,9 +219,9 @@ def segments_of(reader: ProcessingStage[Any, Any], blocks: Sequence[Task[Any]], 
     return [Segment(*pair) for pair in zip(reader.in_segments(parts), parts, strict=True)]
 
 
-def output_of(plan: Plan) -> Output | None:
+def output_of(plan: Plan) -> Sink[Any, Any] | None:
     """The stage that writes documents, if there is one."""
-    return next(filter(is_output, stages_of(plan)), None)
+    return next((stage for stage in stages_of(plan) if isinstance(stage, Sink)), None)
 
 
 def stages_of(plan: Plan) -> list[ProcessingStage[Any, Any]]:
@@ -250,16 +250,16 @@ def same_storage(one: str, other: str) -> bool:
     return protocol(one) == protocol(other)
 
 
-def fingerprint(plan: Plan, reader: ProcessingStage[Any, Any], segments: Sequence[Segment]) -> dict[str, Any]:
+def fingerprint(plan: Plan, reader: Source[Any, Any], segments: Sequence[Segment]) -> dict[str, Any]:
     """What the output is a function of: stages, input files, and how they are cut."""
     return fingerprint_of(plan.name, [describe_stage(stage) for stage in stages_of(plan)], reader, segments)
 
 
 def fingerprint_of(
-    name: str, described: list[dict[str, Any]], reader: ProcessingStage[Any, Any], segments: Sequence[Segment]
+    name: str, described: list[dict[str, Any]], reader: Source[Any, Any], segments: Sequence[Segment]
 ) -> dict[str, Any]:
     """The same of stages that are described already."""
-    versions = dict(getattr(reader, "versions", dict)())
+    versions = dict(reader.versions())
     files = [list(versions) if segment.files is None else list(segment.files) for segment in segments]
     return {
         "gristmill": __version__,

@@ -11,7 +11,6 @@ from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
 from gristmill.ledger.commits import DECIDED
-from gristmill.ledger.excluded import is_output
 from gristmill.pipeline.explain_duplicates import DuplicateRecord, in_common, look_up
 from gristmill.pipeline.phases.split import phase_folder, records_folder
 from gristmill.secrets import without_query
@@ -21,6 +20,7 @@ from gristmill.stages.deduplication.exact.pieces import NOTHING_LEFT, PieceDedup
 from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.removal import REASON, RemoveSemanticDuplicates
+from gristmill.stages.protocols import Sink, own_tasks
 from gristmill.stages.spool import OF_DOCUMENTS
 from gristmill.stages.text.filters.columns import set_column, texts_of
 from gristmill.stages.text.filters.document_filter import DocumentFilter
@@ -91,7 +91,7 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
     known: dict[str, float] = {}
     barriers = 0
     for stage in stages[1:]:
-        if is_output(stage):
+        if isinstance(stage, Sink):
             break
         if isinstance(stage, BarrierStage):
             barriers += 1
@@ -115,7 +115,7 @@ def _of_barrier(
     stage: BarrierStage, number: int, stages: Sequence[Stage], ident: str, batch: DocumentBatch
 ) -> tuple[StageReport, DocumentBatch]:
     """What was decided of the document when all were there, and what was left of it."""
-    writer = next(filter(is_output, stages), None)
+    writer = next((stage for stage in stages if isinstance(stage, Sink)), None)
     if writer is None or not phase_folder(writer.folder, number).exists(DECIDED):
         raise PipelineError(f"{stage.name!r} has not decided yet: run the pipeline first.")
     found = look_up(records_folder(writer.folder, number), ident)
@@ -202,7 +202,7 @@ def _of_records(stage: RemoveSemanticDuplicates, ident: str) -> StageReport:
 
 def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:
     """The document with this id, as the reader gives it. Raises `PipelineError` if there is none."""
-    blocks = reader.source()
+    blocks = own_tasks(reader)
     if not blocks:
         raise PlanError(f"{reader.name!r} reads nothing, so no document can be looked up in it")
     reader.preload()

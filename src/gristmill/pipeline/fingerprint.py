@@ -18,12 +18,13 @@ from typing import Any
 
 from gristmill.config.paths import absolute
 from gristmill.ledger.differences import CODE, CODE_PARTS
-from gristmill.ledger.excluded import is_output
 from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, code_hashes, has_own_state, name_of
 from gristmill.pipeline.data_files import data_files
 from gristmill.secrets import public_value
+from gristmill.stages.component import Component
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
+from gristmill.stages.protocols import Sink
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.resources import Resources
 from gristmill.stages.secrets import public
@@ -61,13 +62,13 @@ def _described(made: Any, depth: int) -> dict[str, Any]:
     if arguments is not None:
         bound = inspect.signature(cls).bind_partial(**arguments)
         bound.apply_defaults()
-        left_out = {*getattr(cls, "indifferent", ()), *(("path",) if is_output(made) else ())}
+        known = made if isinstance(made, Component) else Component()
+        left_out = {*known.indifferent, *(("path",) if isinstance(made, Sink) else ())}
         shown = {key: value for key, value in public(bound.arguments).items() if key not in left_out}
         values = {key: _value(absolute(made, key, value), depth) for key, value in shown.items()}
         described: dict[str, Any] = {"class": cls.__name__ if ours else path, "arguments": values}
-        revision = getattr(cls, "revision", 1)  # filters may have none
-        if revision > 1:
-            described["revision"] = revision
+        if known.revision > 1:
+            described["revision"] = known.revision
         return described | _files(made, bound.arguments) | ({} if ours else _code(cls))
     attributes = attributes_of(made)
     values = {key: _value(value, depth) for key, value in attributes.items()}

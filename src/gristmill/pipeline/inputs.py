@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gristmill.errors import InputChanged
+from gristmill.pipeline.planner import Reader
 from gristmill.pipeline.result import RunResult
-from gristmill.stages.core import ProcessingStage
 
 SHOWN = 5
 
 
-def check_inputs(reader: ProcessingStage[Any, Any], result: RunResult) -> None:
+def check_inputs(reader: Reader, result: RunResult) -> None:
     """Raise `InputChanged` if input files have changed since the run was planned, whatever failures are ignored."""
     found = reader.changed_inputs()
     if result.ledger is not None:

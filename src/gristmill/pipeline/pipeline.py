@@ -28,6 +28,7 @@ from gristmill.pipeline.planner import (
 )
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.protocols import Source
 from gristmill.tasks import EmptyTask, Task
 
 if TYPE_CHECKING:
@@ -198,17 +199,18 @@ class Pipeline:
             if initial_tasks is not None:
                 raise PlanError("a pipeline that removes duplicates begins with a reader: it takes no initial_tasks.")
             return run_phases(self, stages, executor, keep_outputs, fuse, how)
-        blocks = stages[0].source() if initial_tasks is None and stages else None
+        reader = next((stage for stage in stages[:1] if isinstance(stage, Source)), None)
+        blocks = reader.source() if initial_tasks is None and reader is not None else None
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = make_plan(self.name, stages, source, fuse)
-        if blocks is not None:
-            plan, tasks = with_ledger(plan, stages[0], self._as_yaml, blocks, how)
+        if reader is not None and blocks is not None:
+            plan, tasks = with_ledger(plan, reader, self._as_yaml, blocks, how)
         with closing_log(plan.ledger):
             with self.ray_client if self.ray_client is not None and executor.on_cluster else nullcontext():
                 result = RunResult(executor.execute(plan, tasks, keep_outputs))
                 result.check()
-                if blocks is not None:
-                    check_inputs(stages[0], result)
+                if reader is not None and blocks is not None:
+                    check_inputs(reader, result)
                 if (log := check_written(plan, result, executor.ignore_failures)) is not None:
                     give_one_schema(plan.output, executor, log, bool(tasks))
             finish(plan, result, executor.ignore_failures)

@@ -12,11 +12,14 @@ from gristmill.backends.step_runner import overrides
 from gristmill.errors import PlanError
 from gristmill.pipeline.columns import Columns
 from gristmill.stages.barrier import BarrierStage
-from gristmill.stages.core import CompositeStage, ProcessingStage, check_settings, worker_count
+from gristmill.stages.core import CompositeStage, ProcessingStage, accounts_for_all, check_settings, worker_count
 from gristmill.stages.hints import TaskType
+from gristmill.stages.protocols import Linked, Source
+from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import DocumentBatch, EmptyTask, FileBlock, SpoolBlock, Task
 
 Stage = ProcessingStage[Any, Any]
+Reader = Source[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,9 @@ def linked_stages(name: str, stages: Sequence[Stage], source: PipelineInput) -> 
         _check_settings(number, stage)
     _check_types(flat, source)
     _check_columns(flat, source)
-    return [stage.linked(flat[:i], flat[i + 1 :]) for i, stage in enumerate(flat)]
+    return [
+        stage.linked(flat[:i], flat[i + 1 :]) if isinstance(stage, Linked) else stage for i, stage in enumerate(flat)
+    ]
 
 
 def plan_of(name: str, flat: Sequence[Stage], source: PipelineInput, fuse: bool = True) -> Plan:
@@ -118,7 +123,7 @@ def _check_settings(number: int, stage: Stage) -> None:
 def _check_types(stages: list[Stage], source: PipelineInput) -> None:
     taken = stages[0].input_type()
     if source.first is not None and not _fits(type(source.first), taken):
-        if not source.given and getattr(stages[0], "file_paths", "") is None:
+        if not source.given and isinstance(stages[0], FileReader) and stages[0].file_paths is None:
             raise PlanError(f"{label(1, stages[0])}: file_paths is missing, which says what to read.")
         if not source.given:
             raise PlanError(
@@ -211,9 +216,9 @@ def _must_be_cut(run: Sequence[Stage], stage: Stage) -> bool:
     taken = run[0].input_type()
     kinds = get_args(taken) or (taken,)
     whole = FileBlock in kinds or SpoolBlock in kinds or not all(one.split_on_failure for one in run)
-    if not stage.split_on_failure and not all(one.is_own() for one in run):
+    if not stage.split_on_failure and not all(map(accounts_for_all, run)):
         return True
-    return whole and not stage.is_own()
+    return whole and not accounts_for_all(stage)
 
 
 def asks_for_itself(stage: Stage) -> bool:

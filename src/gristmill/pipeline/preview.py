@@ -12,7 +12,6 @@ from gristmill.backends.base import Executor, Plan
 from gristmill.errors import not_writable
 from gristmill.ledger.commits import PHASES, RUN, CommitLog
 from gristmill.ledger.differences import listed
-from gristmill.ledger.excluded import Output
 from gristmill.ledger.lock import is_locked, locked_by_another
 from gristmill.ledger.names import OutputNames
 from gristmill.ledger.opening import check_clear
@@ -21,7 +20,7 @@ from gristmill.pipeline.documents import LookedInto, PhaseOptions, check_apart, 
 from gristmill.pipeline.phases.decision import failed_before
 from gristmill.pipeline.phases.run import PhasedRun
 from gristmill.pipeline.phases.split import Split
-from gristmill.pipeline.planner import NO_INITIAL_TASKS, PipelineInput, Stage, has_barrier, plan_of
+from gristmill.pipeline.planner import NO_INITIAL_TASKS, PipelineInput, Reader, Stage, has_barrier, plan_of
 from gristmill.storage import Folder
 from gristmill.tasks import Task
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
 
 
-def preview(pipeline: Pipeline, plan: Plan, reader: Stage, executor: Executor, how: ResumeOptions) -> list[str]:
+def preview(pipeline: Pipeline, plan: Plan, reader: Reader, executor: Executor, how: ResumeOptions) -> list[str]:
     """Say what a run of a pipeline would do with its output folder, in lines; none if it has no log there.
 
     ``reader`` is the first stage, whose `source` was called. Raises `PlanError` if the run would be refused.
@@ -39,7 +38,7 @@ def preview(pipeline: Pipeline, plan: Plan, reader: Stage, executor: Executor, h
     blocks = reader.source()
     if output is None or blocks is None:
         return []
-    check_apart(output.folder, blocks, getattr(reader, "file_paths", None))
+    check_apart(output.folder, blocks, reader.file_paths)
     _check_writable(output.folder)
     if is_locked(output.folder):
         raise locked_by_another(output.folder)
@@ -79,7 +78,12 @@ def _of_phases(phases: PhasedRun, plan: Plan, log: CommitLog) -> list[str]:
     how = replace(phases.how, append=False)
 
     def look_at_phase(
-        split: Split, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: PipelineInput, number: int
+        split: Split,
+        front: list[Stage],
+        head: Reader,
+        blocks: list[Task[Any]],
+        source: PipelineInput,
+        number: int,
     ) -> None:
         _, plan, made_of = phases.keyed(split, front, head, blocks, source)
         damage = phases.damage(split, made_of, number)
@@ -103,8 +107,8 @@ def _of_phases(phases: PhasedRun, plan: Plan, log: CommitLog) -> list[str]:
     return [_words(looked), *told(log, looked.found, how)]
 
 
-def _look(plan: Plan, head: Stage, blocks: Sequence[Task[Any]], how: ResumeOptions, part: PhaseOptions) -> LookedInto:
-    output: Output | None = output_of(plan)
+def _look(plan: Plan, head: Reader, blocks: Sequence[Task[Any]], how: ResumeOptions, part: PhaseOptions) -> LookedInto:
+    output = output_of(plan)
     assert output is not None
     log = CommitLog(output.folder, OutputNames(output.extension, len(blocks)), part.title)
     return look_into(log, plan, head, blocks, how, part)

@@ -82,6 +82,7 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     read. When all are there it `decide`s. Behind the cut `after_barrier` takes its place.
     """
 
+    accounts_for_documents = True
     key_columns: Sequence[str] = ("text",)
     """What it looks at in documents."""
     indifferent = ("memory_limit", "device", "bands_per_iteration")

@@ -5,31 +5,19 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, cast
 
-from gristmill.stages import hints
-from gristmill.stages.data_files import DataFiles
-from gristmill.stages.hints import TaskType
+from gristmill.stages.component import Component
+from gristmill.stages.contracts import ColumnContract, In, Out, TaskContract, WorkerSettings
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
-
-In = TypeVar("In", bound=Task[Any])
-Out = TypeVar("Out", bound=Task[Any])
 
 Result = Task[Any] | list[Any] | Iterable[Any] | None
 """What `process` may return: a task, several (a list, or an iterator that is consumed as it goes), or nothing."""
 
-_ROOMS = (
-    "text.",
-    "decontamination.",
-    *(f"deduplication.{x}" for x in ("exact.", "fuzzy.", "remove", "identified")),
-    "spool",
-)
-OWN = tuple(f"gristmill.stages.{room}" for room in _ROOMS)
-"""Where the modules of gristmill's own stages are."""
 UNCHANGED: Any = type("Unchanged", (), {"__repr__": lambda self: "unchanged"})()
 """The default of settings in `with_` for which None is a value."""
 MAY_BE_NONE = ("num_workers", "worker_max_lifetime_m", "worker_restart_interval_m", "timeout_s", "max_attempts")
@@ -57,8 +45,8 @@ class WorkerMetadata:
     """The part of the GPU that is this worker's, when it shares one."""
 
 
-class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
-    """One thing that is done to tasks: define `process`, and what else differs from the defaults.
+class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC):
+    """One operation on tasks: define `process`, and what else differs from the defaults.
 
         class Lower(ProcessingStage[DocumentBatch, DocumentBatch]):
             resources = Resources(cpus=2)
@@ -73,6 +61,9 @@ class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
 
     A stage is pickled to its workers before `setup`; each worker has a copy. A task may be processed more than once
     (after a failure, with its input as it was), its results count once.
+
+    Its base classes hold more settings, all with defaults: columns, types of tasks and limits of workers in
+    `gristmill.stages.contracts`, and what results depend on in `gristmill.stages.component`.
     """
 
     name: str = ""
@@ -80,40 +71,8 @@ class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
     resources: Resources = Resources()
     batch_size: int = 1
     """How many tasks `process_batch` gets at most."""
-    worker_max_lifetime_m: float | None = None
-    """Replace a worker that is this many minutes old."""
-    worker_restart_interval_m: float | None = None
-    """Let at least this many minutes pass between two such replacements."""
-    timeout_s: float | None = None
-    """A task that runs longer is given up and its worker is replaced. Of a generator each chunk may take so long."""
-    max_attempts: int | None = None
-    """How often a failing task is tried; None leaves it to the executor."""
-    fan_out: bool | None = None
-    """Whether a task may become several; None: see `fans_out`."""
-    split_on_failure: bool = True
-    """Whether a task of several items that fails is run again in parts, to find the items at fault.
-
-    Set it to False where the items of a task belong together: the task is then given up as a whole.
-    """
-    row_wise: bool = False
-    """Whether a batch of documents becomes one batch, each document by itself: a large one is then given in parts."""
-    needs_all_fields: ClassVar[bool] = False
-    """Whether it is of no use without the fields of `inputs`: a run whose first records lack one does not start."""
-    takes_paths: bool = False
-    """Whether names in `inputs` may be paths into objects, as ``meta.src.crawl``."""
-    only_inputs: bool = False
-    """Whether it wants no columns but those of `inputs` and `looks_at`: readers then need not read the others.
-
-    A stage of yours gets all columns otherwise.
-    """
-    only_outputs: bool = False
-    """Whether results hold no columns but those of `outputs`."""
-    indifferent: ClassVar[tuple[str, ...]] = ()
-    """Arguments that change how it works and not what comes of it: a run that goes on may have others."""
-    revision: ClassVar[int] = 1
-    """Raised when the same arguments give other results than before. A run does not resume that of another revision."""
-    loads: ClassVar[tuple[str, ...]] = ()
-    """Modules that it imports when it runs: workers have them imported for them while a run is still planned."""
+    accounts_for_documents: ClassVar[bool] = False
+    """Whether it reports every document that it does not return, and fails on none. See `accounts_for_all`."""
 
     _named_by_class: ClassVar[bool] = True
     _settings: Mapping[str, Any] = {}
@@ -125,34 +84,6 @@ class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
             cls._named_by_class = False
         elif cls._named_by_class:
             cls.name = cls.__name__
-
-    def inputs(self) -> tuple[list[str], list[str]]:
-        """What is needed: (attributes of the task, columns of its data)."""
-        return [], []
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        """What is made: (attributes of the task, columns of its data).
-
-        Other columns pass through, unless ``only_outputs``. A stage that does not define this may do anything to the
-        columns, and planning takes them to be unknown behind it.
-        """
-        return [], []
-
-    def looks_at(self) -> list[str]:
-        """Columns that are of interest if they are there, beside those of `inputs`: a reader takes them along."""
-        return []
-
-    def removes(self) -> list[str]:
-        """Columns that it takes away: writers take them out of the documents, unless a later stage makes them anew."""
-        return []
-
-    def declares_outputs(self) -> bool:
-        """Whether `outputs` was defined, be it to say that no column is made."""
-        return type(self).outputs is not ProcessingStage.outputs
-
-    def declares_inputs(self) -> bool:
-        """Whether `inputs` was defined; a stage that does not may read any column."""
-        return type(self).inputs is not ProcessingStage.inputs
 
     @abstractmethod
     def process(self, task: In) -> Result:
@@ -179,60 +110,6 @@ class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
     def teardown(self) -> None:
         """Once for each `setup`, whenever the process still lives: at the end, on errors, recycling and Ctrl-C."""
 
-    def preload(self) -> None:
-        """Once, in the process that workers are made from: import and load what they can share.
-
-        No threads, no files kept open, no CUDA: those do not survive.
-        """
-
-    def source(self) -> Sequence[Task[Any]] | None:
-        """The initial tasks of a pipeline that begins with this stage and is given none: a reader's blocks.
-
-        Called before anything starts. What is wrong with the input is a `PlanError` here.
-        """
-        return None
-
-    def changed_inputs(self) -> list[str]:
-        """Describe the input files that are not what they were when `source` listed them, one line each.
-
-        Called at the end of a run.
-        """
-        return []
-
-    def block_sizes(self, blocks: Sequence[Task[Any]]) -> Sequence[int]:
-        """The bytes of each of the blocks that `source` gave, as they lie in files; empty if they cannot be told."""
-        return ()
-
-    def tell_reading_to(self, note: Callable[[int], None]) -> None:
-        """Take a function that `process` of a reader calls with the number of documents that it has read so far.
-
-        It counts them since the last batch that it gave. This is for views, while a large block is being read.
-        """
-
-    def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
-        """This stage, or a changed copy that makes use of knowing the others in its pipeline."""
-        return self
-
-    def made_of(self) -> Sequence[object]:
-        """What it was given to do its work with and may be the user's: filters, say."""
-        return ()
-
-    def is_own(self) -> bool:
-        """Whether all of its code is gristmill's: it then says of every document what becomes of it, and does not
-        fail on one."""
-        return all(type(x).__module__.startswith(OWN) for x in (self, *self.made_of()))
-
-    def is_custom(self) -> bool:
-        """Whether its class is the user's: it may do anything to the columns of a batch, whatever it declares."""
-        return not type(self).__module__.startswith("gristmill.")
-
-    def num_workers(self) -> int | None:
-        """How many workers the stage has; None leaves it to the balancer.
-
-        A class may set a number instead, ``num_workers = 4``: `worker_count` reads both.
-        """
-        return None
-
     def with_(
         self,
         *,
@@ -258,22 +135,6 @@ class ProcessingStage(DataFiles, ABC, Generic[In, Out]):
         _set(clone, "_settings", {**self._settings, **given})
         check_settings(clone)
         return clone
-
-    def input_type(self) -> TaskType | None:
-        """The tasks it takes, by ``ProcessingStage[In, Out]``; None when that does not say."""
-        return self._generic_type(0)
-
-    def output_type(self) -> TaskType | None:
-        """The tasks it gives, by ``ProcessingStage[In, Out]``; None when that does not say."""
-        return self._generic_type(1)
-
-    def fans_out(self) -> bool:
-        """Whether a task may become several: `fan_out`, or else what `process` is and says it returns."""
-        return hints.may_give_several(self.process) if self.fan_out is None else self.fan_out
-
-    def _generic_type(self, index: int) -> TaskType | None:
-        arguments = hints.generic_arguments(type(self), ProcessingStage)
-        return hints.task_type(arguments[index], type(self).__module__) if arguments else None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}>"
@@ -368,6 +229,12 @@ class _Fixed:
 
     def __call__(self) -> int | None:
         return self.count
+
+
+def accounts_for_all(stage: ProcessingStage[Any, Any]) -> bool:
+    """Whether a stage, with all that it is made of, is gristmill's own and reports what becomes of every document."""
+    parts = (stage, *stage.made_of())
+    return stage.accounts_for_documents and all(isinstance(part, Component) and part.builtin for part in parts)
 
 
 def worker_count(stage: ProcessingStage[Any, Any]) -> int | None:

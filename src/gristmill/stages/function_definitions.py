@@ -47,9 +47,6 @@ class FunctionStage(ProcessingStage[Task[Any], Task[Any]]):
     def declares_outputs(self) -> bool:
         return self._outputs is not None
 
-    def is_custom(self) -> bool:
-        return True
-
     def input_type(self) -> TaskType | None:
         return hints.task_type(hints.parameter_annotation(self._function))
 

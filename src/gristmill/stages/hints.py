@@ -55,8 +55,9 @@ def _task_classes(annotation: Any, module: str | None) -> list[type[Task[Any]]] 
 
 
 def generic_arguments(cls: type, base: type) -> tuple[Any, ...]:
-    """What ``cls`` gives for the type parameters of ``base``, through any depth of inheritance; () if nothing."""
-    return _arguments(cls, base, {})
+    """The types that ``cls`` gives for the parameters of ``base``, at any depth; None where it gives none."""
+    parameters = getattr(base, "__parameters__", ())
+    return tuple(None if argument in parameters else argument for argument in _arguments(cls, base, {}))
 
 
 def _arguments(cls: type, base: type, bound: dict[Any, Any]) -> tuple[Any, ...]:

@@ -5,16 +5,31 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from pathlib import Path
 from typing import Any, TypeVar
+
+from gristmill.stages.component import Component
 
 C = TypeVar("C", bound=type)
 
 REGISTERED: dict[str, type] = {}
 INTERNAL: set[str] = set()
 """Names of registered classes that are of no use in a file that a user writes."""
-OWN = ("gristmill.stages.text", "gristmill.stages.deduplication", "gristmill.stages.decontamination")
-"""Packages whose modules register gristmill's own classes."""
+MODULES = tuple(
+    f"gristmill.stages.{package}.{module}"
+    for package, modules in {
+        "text.io.reader": "documents jsonl parquet",
+        "text.io.writer": "jsonl parquet",
+        "text.filters": "c4 characters code fineweb histogram language lines phrases quality repetition score_filter "
+        "stop_words tokens words",
+        "text.modifiers": "boilerplate c4_lines markdown modify pii quotations removers unicode whitespace",
+        "text.tools": "add_id joiner splitter",
+        "decontamination": "fuzzy ngrams",
+        "deduplication": "exact.pieces exact.stage fuzzy.stage identified",
+        "deduplication.semantic": "cluster embeddings identify pairwise_stage removal",
+    }.items()
+    for module in modules.split()
+)
+"""The modules that register gristmill's own classes. They are imported to look up a name that is not known yet."""
 
 
 def register(cls: C) -> C:
@@ -49,10 +64,17 @@ def register(cls: C) -> C:
     return cls
 
 
-def register_internal(cls: C) -> C:
-    """`register` a class that only gristmill itself puts into pipelines: it is not listed for users."""
-    INTERNAL.add(cls.__name__)
+def builtin(cls: C) -> C:
+    """`register` a class of gristmill itself. Its module must be among `MODULES`."""
+    assert issubclass(cls, Component)
+    cls.builtin = True
     return register(cls)
+
+
+def builtin_internal(cls: C) -> C:
+    """The same for a class that only gristmill itself puts into pipelines: it is not listed for users."""
+    INTERNAL.add(cls.__name__)
+    return builtin(cls)
 
 
 def registered(name: str) -> type:
@@ -61,26 +83,26 @@ def registered(name: str) -> type:
 
 
 def known() -> dict[str, type]:
-    """All registered classes by name, gristmill's own included: their modules are imported for that."""
-    for package in OWN:
-        _import_all(package)
+    """All registered classes by name. The modules of gristmill's own are imported for that."""
+    _import_all()
     return dict(REGISTERED)
+
+
+def is_builtin(cls: type) -> bool:
+    """Whether a class is gristmill's own."""
+    return issubclass(cls, Component) and cls.builtin
 
 
 def _is_the_same(before: type, cls: type) -> bool:
     """Whether a class is defined once more: a module was loaded again, or as a script and as a module."""
-    own = (before.__module__.split(".")[0] == "gristmill", cls.__module__.split(".")[0] == "gristmill")
-    return before.__qualname__ == cls.__qualname__ and (own == (False, False) or before.__module__ == cls.__module__)
+    is_user_class = not (is_builtin(before) or is_builtin(cls))
+    return before.__qualname__ == cls.__qualname__ and (is_user_class or before.__module__ == cls.__module__)
 
 
 @functools.cache
-def _import_all(package: str) -> None:
-    root = Path(importlib.import_module(package).__path__[0])
-    for file in sorted(root.rglob("*.py")):
-        if b"@register" not in file.read_bytes():  # the others may be slow to import
-            continue
-        parts = [package, *file.relative_to(root).with_suffix("").parts]
-        importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+def _import_all() -> None:
+    for module in MODULES:
+        importlib.import_module(module)
 
 
 def arguments_of(made: Any) -> dict[str, Any] | None:

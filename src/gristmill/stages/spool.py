@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
 from gristmill.stages.barrier import KEYS, BarrierStage
-from gristmill.stages.core import ProcessingStage
+from gristmill.stages.core import ProcessingStage, accounts_for_all
+from gristmill.stages.protocols import Sink, Source
 from gristmill.storage import Folder
 from gristmill.tasks import BadRecord, DocumentBatch, FileGroupTask, SpoolBlock, Written
 from gristmill.tasks.document import ID, RAW, rows_of
@@ -39,36 +40,31 @@ def part_of(task: DocumentBatch) -> str:
     return part
 
 
-class Spool(ProcessingStage[DocumentBatch, FileGroupTask]):
+class Spool(Sink[DocumentBatch, FileGroupTask], builtin=True):
     """Writes the keys of each batch, and the batch itself if it is not to be read from the source again.
 
     Documents that stages in front have dropped are written as ``writer``, the one at the end of the pipeline, does.
     With ``gives_up`` a document whose keys cannot be made is a bad record, and the others of its batch go on.
     """
 
+    accounts_for_documents = True
     split_on_failure = False  # a part of a batch would be another part
 
-    def __init__(self, barrier: BarrierStage, folder: Folder, writer: Any, with_documents: bool) -> None:
+    def __init__(self, barrier: BarrierStage, folder: Folder, writer: Sink[Any, Any], with_documents: bool) -> None:
         self.name = f"keys of {barrier.name}"
         self.barrier = barrier
-        self.folder = folder
+        self._folder = folder
         self.writer = writer
+        self.excluded, self.extension = writer.excluded, writer.extension
         self.with_documents = with_documents
         self.gives_up = False
 
     @property
-    def excluded(self) -> bool | float:
-        share: bool | float = self.writer.excluded
-        return share
-
-    @property
-    def extension(self) -> str:
-        end: str = self.writer.extension
-        return end
+    def folder(self) -> Folder:
+        return self._folder
 
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
-        content: bytes = self.writer.render(table, extra)
-        return content
+        return self.writer.render(table, extra)
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return self.barrier.inputs()
@@ -93,7 +89,9 @@ class Spool(ProcessingStage[DocumentBatch, FileGroupTask]):
         try:
             keys: pa.Table | None = self._keys(task, whole)
         except OF_DOCUMENTS:
-            if not self.gives_up or not self.is_own():  # of a stage that is not ours bad records are not accounted for
+            if not self.gives_up or not accounts_for_all(
+                self
+            ):  # of a stage that is not ours bad records are not accounted for
                 raise
             reasons = self._reasons(task._with_data(whole))
             left = without(whole, reasons)
@@ -156,13 +154,14 @@ def bad_records(table: pa.Table, reasons: Mapping[int, str]) -> Iterator[BadReco
         yield BadRecord(file or str(row[ID]), where, reason, row.get(RAW) or b"", is_failure=True)
 
 
-class WithoutKeys(ProcessingStage[DocumentBatch, DocumentBatch]):
+class WithoutKeys(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
     """Behind a cut, where the source is read again: documents that were given up in front of it are bad records.
 
     Of ``parts`` it is written down which rows these are. Of ``blocks``, each with the reason, they are all but those of
     parts that are ``known``.
     """
 
+    accounts_for_documents = True
     split_on_failure = False
 
     def __init__(
@@ -203,8 +202,10 @@ def is_empty(folder: Folder, part: str, column: str) -> bool:
     return column in fast_json.loads(told)
 
 
-class SpoolReader(ProcessingStage[SpoolBlock, DocumentBatch]):
-    """Reads what was put aside."""
+class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):
+    """Reads documents that were stored before a barrier."""
+
+    accounts_for_documents = True
 
     def __init__(self, folder: Folder, parts: Sequence[tuple[str, list[str]]], version: str) -> None:
         self.name = "read again"

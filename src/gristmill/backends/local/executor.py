@@ -82,5 +82,4 @@ class LocalExecutor(Executor):
 
 def modules_of(stages: Sequence[ProcessingStage[Any, Any]]) -> list[str]:
     """Modules of gristmill's own that workers will need for stages: those of others may do anything when imported."""
-    own = [type(stage) for stage in stages if type(stage).__module__.startswith("gristmill.")]
-    return list(dict.fromkeys(name for kind in own for name in (kind.__module__, *kind.loads)))
+    return list(dict.fromkeys(n for one in stages if one.builtin for n in (type(one).__module__, *one.loads)))

@@ -15,6 +15,7 @@ from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.spool import DOCUMENTS, SpoolReader, read_arrow
 from gristmill.stages.text.io.json_columns import plain_strings
+from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, Task
 from gristmill.tasks.names import block_of_file
@@ -78,9 +79,9 @@ class PhaseContext:
 
     def again(self, name: str, stage: Stage, parts: Sequence[str]) -> None:
         wanted = set(parts)
-        if self._cut.read_again:
+        if isinstance(self._head, FileReader) and self._cut.read_again:
             numbers = {block_of_file(part) for part in parts}
-            head = self._head.reading_for([stage])  # type: ignore[attr-defined]  # it can be read again
+            head = self._head.reading_for([stage])
             without = self._cut.without()
             front = [head, *without, *([_NotEmpty()] if without else [])]  # a part of which nothing is left is unknown
             blocks = [block for block in self._blocks if int(block.task_id) in numbers]
@@ -106,7 +107,7 @@ class PhaseContext:
         return result
 
 
-class _NotEmpty(ProcessingStage[DocumentBatch, DocumentBatch]):
+class _NotEmpty(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
     """Lets batches through in which there is something."""
 
     name = "not empty"
@@ -121,7 +122,7 @@ class _NotEmpty(ProcessingStage[DocumentBatch, DocumentBatch]):
         return task if task.num_items else None
 
 
-class _Wants(ProcessingStage[DocumentBatch, DocumentBatch]):
+class _Wants(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
     """Stands for whoever looks at one column, when a reader is told what to take."""
 
     def __init__(self, column: str) -> None:

@@ -11,6 +11,7 @@ from gristmill.pipeline.planner import has_barrier
 from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierStage, Forecast, Looked
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.protocols import own_tasks
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.sample import BYTES
 from gristmill.tasks import FileBlock, Task
@@ -24,7 +25,7 @@ def forecasts(stages: Sequence[ProcessingStage[Any, Any]], executor: Executor) -
     if not has_barrier(stages):
         return
     reader = stages[0]
-    blocks = reader.source() or []
+    blocks = own_tasks(reader) or []
     for n, stage in enumerate(stages):
         if isinstance(stage, BarrierStage):
             memory, workers = limits_of(executor, stage.memory_limit)
@@ -109,7 +110,7 @@ def look(
         return None  # what is wrong is said by those who run into it
     if documents < 1:
         return None
-    share = 1.0 if reader.counted is None else reader.counted / documents
+    share = 1.0 if reader.found.counted is None else reader.found.counted / documents
     block_bytes, stream_bytes = reader.held(of_files)
     return Looked(
         documents=round(share * documents),

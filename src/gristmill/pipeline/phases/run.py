@@ -22,7 +22,7 @@ from gristmill.errors import OutputChanged, OutputDamaged, PipelineFailed, PlanE
 from gristmill.ledger.closing import remove_temporaries
 from gristmill.ledger.commits import DECIDED, PHASES, RUN, START_OVER, CommitLog
 from gristmill.ledger.differences import listed
-from gristmill.ledger.excluded import RECORDS, Output, is_output
+from gristmill.ledger.excluded import RECORDS
 from gristmill.ledger.names import OutputNames, is_record
 from gristmill.ledger.opening import check_unused, clear
 from gristmill.ledger.resume import ResumeOptions
@@ -66,12 +66,14 @@ from gristmill.pipeline.phases.split import (
     phase_folder,
     records_folder,
 )
-from gristmill.pipeline.planner import NO_INITIAL_TASKS, PipelineInput, Stage, linked_stages, plan_of
+from gristmill.pipeline.planner import NO_INITIAL_TASKS, PipelineInput, Reader, Stage, linked_stages, plan_of
 from gristmill.pipeline.report import RESUME
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.barrier import BarrierStage
+from gristmill.stages.protocols import Sink, Source, own_tasks
 from gristmill.stages.resources import Resources
 from gristmill.stages.spool import FAILED, Spool, SpoolReader
+from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
@@ -88,13 +90,13 @@ def run_phases(
 ) -> RunResult:
     """Plan and run a pipeline that has barriers; ``stages`` are its stages, composites decomposed."""
     reader = stages[0]
-    blocks = reader.source()
-    if blocks is None:
+    blocks = own_tasks(reader)
+    if blocks is None or not isinstance(reader, Source):
         first = next(stage for stage in stages if isinstance(stage, BarrierStage))
         raise PlanError(f"{first.name!r} needs all documents: begin the pipeline with a reader, without initial tasks.")
     source = PipelineInput(blocks[0]) if blocks else NO_INITIAL_TASKS
     whole = linked_stages(pipeline.name, stages, source)
-    writer: Any = next(filter(is_output, whole), None)
+    writer = next((stage for stage in whole if isinstance(stage, Sink)), None)
     if writer is None:
         raise PlanError(
             f"pipeline {pipeline.name!r} needs a writer: what is removed is written down beside its output."
@@ -111,9 +113,9 @@ class PhasedRun:
         self,
         pipeline: Pipeline,
         executor: Executor,
-        reader: Stage,
+        reader: Reader,
         blocks: list[Task[Any]],
-        writer: Output,
+        writer: Sink[Any, Any],
         fuse: bool,
         how: ResumeOptions,
     ) -> None:
@@ -138,7 +140,7 @@ class PhasedRun:
     def run(self, whole: list[Stage], source: PipelineInput, keep_outputs: bool | None) -> RunResult:
         self.whole = whole
         output = self.writer.folder
-        check_apart(output, self.blocks, getattr(self.reader, "file_paths", None))
+        check_apart(output, self.blocks, self.reader.file_paths)
         log = CommitLog(output, OutputNames(self.writer.extension, len(self.blocks)))
         with opened(log):
             log.lock()
@@ -192,7 +194,13 @@ class PhasedRun:
         log.is_of(fingerprint(plan_of(self.pipeline.name, stages, source, self.fuse), head, [Segment(blocks)]))
 
     def _check_phase(
-        self, split: Split, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: PipelineInput, number: int
+        self,
+        split: Split,
+        front: list[Stage],
+        head: Reader,
+        blocks: list[Task[Any]],
+        source: PipelineInput,
+        number: int,
     ) -> None:
         """Compare a phase with what an earlier run has done up to its split; `NotDecided` if none has."""
         _, _, made_of = self.keyed(split, front, head, blocks, source)
@@ -210,7 +218,8 @@ class PhasedRun:
         output = self.writer.folder
         splits: list[Split] = []
         front: list[Stage] = []
-        head, blocks = self.reader, self.blocks
+        head: Reader = self.reader
+        blocks = self.blocks
         for stage in whole:
             if not isinstance(stage, BarrierStage):
                 front.append(stage)
@@ -274,19 +283,27 @@ class PhasedRun:
         return damage
 
     def keyed(
-        self, split: Split, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: PipelineInput
+        self, split: Split, front: list[Stage], head: Reader, blocks: list[Task[Any]], source: PipelineInput
     ) -> tuple[list[Stage], Plan, dict[str, Any]]:
         """Return the stages up to a split, the last of which makes keys, their plan, and its fingerprint."""
-        split.read_again = len(front) == 1 and hasattr(front[0], "reading_for")
+        reader = front[0] if len(front) == 1 and isinstance(front[0], FileReader) else None
+        split.read_again = reader is not None
         spool = Spool(split.barrier, split.folder, self.writer, not split.read_again)
-        stages = [front[0].reading_for([spool]), spool] if split.read_again else [*front, spool]  # type: ignore[attr-defined]  # asked above
+        before: list[Stage] = front if reader is None else [reader.reading_for([spool])]
+        stages = [*before, spool]
         plan = plan_of(self.pipeline.name, stages, source, self.fuse)
         made_of = fingerprint(plan, head, [Segment(blocks)])
         split.version = _short_hash(made_of)
         return stages, plan, made_of
 
     def _phase(
-        self, split: Split, front: list[Stage], head: Stage, blocks: list[Task[Any]], source: PipelineInput, number: int
+        self,
+        split: Split,
+        front: list[Stage],
+        head: Reader,
+        blocks: list[Task[Any]],
+        source: PipelineInput,
+        number: int,
     ) -> None:
         """All in front of a split, and what is decided there."""
         stages, plan, made_of = self.keyed(split, front, head, blocks, source)
@@ -358,7 +375,7 @@ class PhasedRun:
     def _execute(
         self,
         stages: Sequence[Stage],
-        head: Stage,
+        head: Reader,
         blocks: Sequence[Task[Any]],
         source: PipelineInput,
         keep_outputs: bool | None,
@@ -392,7 +409,7 @@ class NotDecided(Exception):
     """No run has done all up to a split."""
 
 
-Piece = tuple[list[Stage], Stage, list[Task[Any]], PipelineInput]
+Piece = tuple[list[Stage], Reader, list[Task[Any]], PipelineInput]
 """Stages, the one among them that knows what is read, the blocks of that, and the first of them."""
 
 

@@ -14,7 +14,7 @@ from gristmill.pipeline.planner import Stage
 from gristmill.stages.barrier import KEYS, BarrierStage
 from gristmill.stages.spool import DOCUMENTS, FAILED, WithoutKeys, is_empty
 from gristmill.storage import Folder
-from gristmill.tasks import FileBlock, Task
+from gristmill.tasks import FileBlock, SpoolBlock, Task
 from gristmill.tasks.names import block_of_file, part_name
 
 GIVEN_UP = ".failed-"
@@ -132,4 +132,4 @@ def files_of(part: str, blocks: Sequence[Task[Any]]) -> list[str]:
     block = blocks[number] if number is not None and number < len(blocks) else None
     if isinstance(block, FileBlock):
         return sorted({piece.path for piece in block.data})
-    return list(getattr(block, "files", []))
+    return list(block.files) if isinstance(block, SpoolBlock) else []

@@ -13,7 +13,7 @@ from gristmill.stages.decontamination.candidates import SimilarTexts
 from gristmill.stages.decontamination.checks import check_share, check_whole
 from gristmill.stages.decontamination.reference import ReferenceSource
 from gristmill.stages.decontamination.stage import Decontamination, Matches
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.listing import File
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ PIECES = ("document", "paragraph", "line")
 MEASURES = ("jaccard", "containment")
 
 
-@register
+@builtin
 @dataclass(eq=False, repr=False)
 class FuzzyDecontamination(Decontamination):
     """Drops documents that are nearly the same as an entry of a reference, or flags them.

@@ -14,7 +14,7 @@ from gristmill.stages.decontamination.checks import check_share, check_whole
 from gristmill.stages.decontamination.cutting import Remainder, in_characters, remove_spans
 from gristmill.stages.decontamination.reference import ReferenceSource
 from gristmill.stages.decontamination.stage import Decontamination, Matches
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.columns import texts_among
 from gristmill.stages.text.io.listing import File
 from gristmill.stages.text.modifiers.modify import put_column
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
 
-@register
+@builtin
 @dataclass(eq=False, repr=False)
 class NgramDecontamination(Decontamination):
     """Drops documents that have n-grams of words in common with an entry of a reference, cuts these out, or flags them.

@@ -13,6 +13,7 @@ from gristmill.lazy import np
 from gristmill.logs import logger
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.decontamination.reference import ReferenceSource
+from gristmill.stages.protocols import Linked, Stages
 from gristmill.stages.text.filters.columns import set_column, texts_among
 from gristmill.stages.text.io.listing import File
 from gristmill.tasks import DocumentBatch
@@ -29,13 +30,14 @@ class Matches:
     scores: np.ndarray[Any, Any]
 
 
-class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
+class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch], Linked):
     """Looks for a reference in each document, and drops or flags documents that overlap it.
 
     The reference is read when a pipeline is planned, so that its errors are reported then, and again by `preload` in
     the process from which workers are forked; it is not sent with the stage.
     """
 
+    accounts_for_documents = True
     row_wise = True
     needs_all_fields = True
     actions: ClassVar[tuple[str, ...]] = ("drop", "flag")
@@ -88,7 +90,7 @@ class Decontamination(ProcessingStage[DocumentBatch, DocumentBatch]):
         assert self._loaded is not None
         return self._loaded[1][entry]
 
-    def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
+    def linked(self, before: Stages, after: Stages) -> Self:
         self._loaded = self.load(tuple(self.reference.files()))
         entries, wanted = len(self._loaded[1]), len(self.wanted())
         if not wanted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gristmill.stages.registry import register_internal
+from gristmill.stages.registry import builtin_internal
 from gristmill.stages.text.io.writer.base import FileWriter
 from gristmill.tasks import DocumentBatch, FileGroupTask, Written
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@register_internal
+@builtin_internal
 class Identified(FileWriter):
     """Writes no documents: only the records of removed documents are wanted."""
 

@@ -24,6 +24,7 @@ class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Removes what the records name, by row; ids are checked."""
 
     loads = ("pyarrow.parquet",)
+    accounts_for_documents = True
     split_on_failure = False
 
     def __init__(self, name: str, folder: Folder, records: Folder) -> None:
@@ -64,7 +65,7 @@ class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
         return table
 
 
-class RemoveDuplicates(Removal):
+class RemoveDuplicates(Removal, builtin=True):
     """Removes documents."""
 
     def __init__(self, name: str, reason: str, folder: Folder, records: Folder) -> None:

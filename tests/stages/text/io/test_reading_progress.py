@@ -15,7 +15,7 @@ from gristmill.tasks import DocumentBatch
 
 def read_with_notes(reader) -> tuple[list[DocumentBatch], list[int]]:
     notes: list[int] = []
-    reader.tell_reading_to(notes.append)
+    reader.report_reading_to(notes.append)
     return [reader.process(block) for block in reader.source()], notes
 
 

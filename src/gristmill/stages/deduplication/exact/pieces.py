@@ -11,7 +11,7 @@ from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Loo
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.policy import check_count
 from gristmill.stages.deduplication.remove import REMOVED, Removal
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 
@@ -95,7 +95,7 @@ class PieceDeduplication(BarrierStage):
         return Forecast(looked.documents, looked.text_bytes, found.memory_bytes, found.disk_bytes, found.seconds)
 
 
-@register
+@builtin
 class LineDeduplication(PieceDeduplication):
     r"""Removes lines that came before, in the same document or in an earlier one.
 
@@ -108,7 +108,7 @@ class LineDeduplication(PieceDeduplication):
     unit = "line"
 
 
-@register
+@builtin
 class ParagraphDeduplication(PieceDeduplication):
     """Removes paragraphs that came before: text between blank lines, treated as in `LineDeduplication`.
 
@@ -150,7 +150,7 @@ def without(batch: DocumentBatch, text_field: str, unit: str, rows: Any, pieces:
     return left
 
 
-class RemovePieces(Removal):
+class RemovePieces(Removal, builtin=True):
     """Removes pieces from texts."""
 
     def __init__(self, name: str, text_field: str, unit: str, folder: Folder, records: Folder) -> None:

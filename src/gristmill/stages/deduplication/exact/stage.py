@@ -10,7 +10,7 @@ from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Loo
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.deduplication.policy import FIRST, check_device, check_policy
 from gristmill.stages.deduplication.remove import REMOVED
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REASON = "exact duplicate"
 
 
-@register
+@builtin
 @dataclass(eq=False, repr=False)
 class ExactDeduplication(BarrierStage):
     """Keeps one document of those whose texts are equal, byte for byte.

@@ -12,7 +12,7 @@ from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Loo
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.deduplication.policy import FIRST, check_count, check_device, check_policy
 from gristmill.stages.deduplication.remove import REMOVED
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 
@@ -27,7 +27,7 @@ CHAR_NGRAMS = 24
 MAX_CHAINED_CLUSTER = 16
 
 
-@register
+@builtin
 @dataclass(eq=False, repr=False)
 class FuzzyDeduplication(BarrierStage):
     """Keeps one document of those that are nearly the same.

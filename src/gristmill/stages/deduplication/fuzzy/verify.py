@@ -148,9 +148,10 @@ def _scrambled(numbers: Array) -> Array:
     return mixed ^ (mixed >> np.uint64(32))
 
 
-class Gather(ProcessingStage[DocumentBatch, FileGroupTask]):
+class Gather(ProcessingStage[DocumentBatch, FileGroupTask], builtin=True):
     """Writes the texts of the wanted documents by group."""
 
+    accounts_for_documents = True
     split_on_failure = False
 
     def __init__(self, parts: Parts, text_field: str) -> None:

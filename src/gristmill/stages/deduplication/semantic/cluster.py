@@ -13,7 +13,7 @@ from gristmill.stages.deduplication.semantic.arithmetic import OnDevice
 from gristmill.stages.deduplication.semantic.fixed_point import GRID, coarse, fine_steps, squares
 from gristmill.stages.deduplication.semantic.store import KEY, KEY_BYTES, POINT_BYTES, EmbeddingStore
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
-from gristmill.stages.registry import register_internal
+from gristmill.stages.registry import builtin_internal
 from gristmill.tasks import EmptyTask
 
 STEP = 4096
@@ -40,7 +40,7 @@ def sampled(store: EmbeddingStore, most: int, seed: int) -> tuple[np.ndarray, bo
     return points, is_sample
 
 
-@register_internal
+@builtin_internal
 @dataclass(eq=False, repr=False)
 class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
     """Finds the centroids of all embeddings in the store, or of a random sample that fits ``memory`` bytes.
@@ -89,7 +89,7 @@ class KMeansStage(OnDevice, ProcessingStage[EmptyTask, ClusterRange]):
         return max(most, self.n_clusters)
 
 
-@register_internal
+@builtin_internal
 @dataclass(eq=False, repr=False)
 class AssignClustersStage(OnDevice, ProcessingStage[EmbeddingPart, EmbeddingPart]):
     """Assigns each document of a part to its nearest centroid, with the distance to it ("cosine" or "l2")."""
@@ -156,7 +156,7 @@ def count_clusters(store: EmbeddingStore, clusters: int) -> np.ndarray:
     return edges
 
 
-@register_internal
+@builtin_internal
 class SortByClusterStage(ProcessingStage[EmbeddingPart, EmbeddingPart]):
     """Copies the documents of a part to their clusters."""
 

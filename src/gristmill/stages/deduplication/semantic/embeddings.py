@@ -14,7 +14,7 @@ from gristmill.stages.deduplication.semantic.fixed_point import to_grid
 from gristmill.stages.deduplication.semantic.ranking import BY_SCORE
 from gristmill.stages.deduplication.semantic.store import EmbeddingStore
 from gristmill.stages.deduplication.semantic.tasks import EmbeddingPart
-from gristmill.stages.registry import register_internal
+from gristmill.stages.registry import builtin_internal
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
@@ -29,7 +29,7 @@ STEP = 256
 """Embeddings that are put on the grid at a time: they fit the cache of a CPU."""
 
 
-@register_internal
+@builtin_internal
 @dataclass(eq=False, repr=False)
 class StoreEmbeddingsStage(ProcessingStage[DocumentBatch, EmbeddingPart]):
     """Puts the embeddings of a batch into the store; documents without a usable one are listed in ``quarantine``.

@@ -11,7 +11,7 @@ from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.pairwise_stage import file_name, parquet_bytes
 from gristmill.stages.deduplication.semantic.store import EmbeddingStore
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange
-from gristmill.stages.registry import register_internal
+from gristmill.stages.registry import builtin_internal
 from gristmill.storage import Folder
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def survivors(best: np.ndarray, removed: np.ndarray) -> np.ndarray:
         towards = further
 
 
-@register_internal
+@builtin_internal
 @dataclass(eq=False, repr=False)
 class IdentifyDuplicatesStage(ProcessingStage[ClusterRange, ClusterRange]):
     """Lists the documents for which one of a higher rank is at least 1 - ``eps`` similar, with their records.

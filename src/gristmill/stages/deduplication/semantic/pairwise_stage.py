@@ -26,7 +26,7 @@ from gristmill.stages.deduplication.semantic.store import (
     read_points,
 )
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange
-from gristmill.stages.registry import register_internal
+from gristmill.stages.registry import builtin_internal
 from gristmill.storage import Folder
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def parquet_bytes(table: pa.Table) -> Any:
     return sink.getvalue()
 
 
-@register_internal
+@builtin_internal
 @dataclass(eq=False, repr=False)
 class PairwiseStage(OnDevice, ProcessingStage[ClusterRange, ClusterRange]):
     """Writes, for each document of the clusters, the most similar one that is ranked before it in its cluster.

@@ -12,7 +12,7 @@ from gristmill import fast_json
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.semantic.store import EmbeddingStore
-from gristmill.stages.registry import register_internal
+from gristmill.stages.registry import builtin_internal
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
@@ -70,7 +70,7 @@ def write_removed(store: EmbeddingStore, found: Iterable[tuple[Sequence[str], Se
     return total
 
 
-@register_internal
+@builtin_internal
 class RemoveSemanticDuplicates(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Drops duplicates, by their places in the input; other documents pass.
 

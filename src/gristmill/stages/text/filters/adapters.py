@@ -20,7 +20,7 @@ def _name_of(function: Any) -> str:
     return f"lambda at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
 
 
-class ByFunction(DocumentFilter):
+class ByFunction(DocumentFilter, builtin=True):
     """A function of the text or of the score in a filter's clothes."""
 
     def __init__(self, score: Callable[[str], Any] | None = None, keep: Callable[[Any], bool] | None = None) -> None:
@@ -39,7 +39,7 @@ class ByFunction(DocumentFilter):
         return self._keep is None or self._keep(score)
 
 
-class ByMethods(DocumentFilter):
+class ByMethods(DocumentFilter, builtin=True):
     """An object with ``score_document`` and ``keep_document`` that is no `DocumentFilter`: another library's filter."""
 
     def __init__(self, given: Any) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost
 
 _SENTENCE_END = re.compile(r"[.?!]+[\"')\]\u201d\u2019]*(?=\s|$)")
 
 
-@register
+@builtin
 class PhraseFilter(AtMost):
     """Keep documents that hold none of some phrases; upper and lower case are the same. The score counts them."""
 
@@ -35,7 +35,7 @@ class PhraseFilter(AtMost):
         return f"none of: {', '.join(self.phrases)}"
 
 
-@register
+@builtin
 class BadWordsFilter(AtMost):
     """Keep documents without a word or phrase of a list: given here, or in a file with one in each line.
 
@@ -63,7 +63,7 @@ class BadWordsFilter(AtMost):
         return f"none of {len(self.words)} words"
 
 
-@register
+@builtin
 class SentenceCountFilter(AtLeast):
     """Keep documents with at least ``min_sentences`` sentences.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.thresholds import Array, AtMost, percent, ratio
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
 
-@register
+@builtin
 class NonAlphaNumericFilter(AtMost):
     """Drops documents in which too many characters are none of prose.
 
@@ -34,7 +34,7 @@ class NonAlphaNumericFilter(AtMost):
         return f"at most {percent(self.most)} of the characters are neither alphanumeric nor newlines nor any of ?!,."
 
 
-@register
+@builtin
 class NumbersFilter(AtMost):
     """Drops documents in which too many characters are decimal digits, of any script.
 
@@ -54,7 +54,7 @@ class NumbersFilter(AtMost):
         return f"at most {percent(self.most)} of the characters are digits"
 
 
-@register
+@builtin
 class WhiteSpaceFilter(AtMost):
     """Drops documents in which too many characters are white space, as `str.isspace` has it.
 
@@ -75,7 +75,7 @@ class WhiteSpaceFilter(AtMost):
         return f"at most {percent(self.most)} of the characters are white space"
 
 
-@register
+@builtin
 class ParenthesesFilter(AtMost):
     """Drops documents in which too many characters are brackets: round, square, curly, angle, CJK and all others.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gristmill.kernels import code_points
 from gristmill.kernels.code_points import alphabetic, count_in, newline, table_of
 from gristmill.lazy import Array, np
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.code_comments import comment_length
 from gristmill.stages.text.filters.code_html import text_length
 from gristmill.stages.text.filters.code_languages import syntax_of
@@ -50,7 +50,7 @@ class _CommentRatio(DocumentFilter):
         return f"{self.minimum:.3g} to {self.maximum:.3g} of the characters are comments"
 
 
-@register
+@builtin
 class PythonCommentToCodeFilter(_CommentRatio):
     """Keep Python of which a share between the bounds is comments (with their ``#``) and docstrings (without quotes).
 
@@ -67,7 +67,7 @@ class PythonCommentToCodeFilter(_CommentRatio):
         return natural_length(source)
 
 
-@register
+@builtin
 class GeneralCommentToCodeFilter(_CommentRatio):
     """Keep code of which a share between the bounds is comments, without the signs that mark them, joined by spaces.
 
@@ -89,7 +89,7 @@ class GeneralCommentToCodeFilter(_CommentRatio):
         return comment_length(source, self.syntax)
 
 
-@register
+@builtin
 class NumberOfLinesOfCodeFilter(DocumentFilter):
     """Keep files of ``min_lines`` to ``max_lines`` lines. An empty file has one line; so has one without a newline."""
 
@@ -116,7 +116,7 @@ class NumberOfLinesOfCodeFilter(DocumentFilter):
         return f"{self.min_lines} to {self.max_lines} lines"
 
 
-@register
+@builtin
 class AlphaFilter(DocumentFilter):
     """Keep files of which at least ``min_alpha_ratio`` is letters: others hold tables and tensors.
 
@@ -145,7 +145,7 @@ class AlphaFilter(DocumentFilter):
         return f"at least {self.min_alpha_ratio:.3g} of the characters are letters"
 
 
-@register
+@builtin
 class XMLHeaderFilter(DocumentFilter):
     """Drop files with an XML header in their first characters: their extension says that they are something else."""
 
@@ -174,7 +174,7 @@ class XMLHeaderFilter(DocumentFilter):
         return f"no XML header in the first {self.char_prefix_search_length} characters"
 
 
-@register
+@builtin
 class HTMLBoilerplateFilter(DocumentFilter):
     """Keep HTML of which at least ``min_lang_content_ratio``, and ``min_lang_content_num_chars`` characters, is text.
 
@@ -214,7 +214,7 @@ class ExtensionRule:
     alphabetic: float | None = None
 
 
-@register
+@builtin
 class PerExtensionFilter(DocumentFilter):
     """Keep files by thresholds that a table has for their language and extension.
 

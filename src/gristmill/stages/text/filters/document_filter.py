@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import Array, np
-from gristmill.stages.data_files import DataFiles
+from gristmill.stages.component import Component
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
 
-class DocumentFilter(DataFiles):
+class DocumentFilter(Component):
     """Scores documents and says which to keep. Define one of each pair; the other follows.
 
         class Short(DocumentFilter):
@@ -77,16 +77,6 @@ class DocumentFilter(DataFiles):
     def rule(self) -> str:
         """The rule with its thresholds, in words for people; empty where that is not known."""
         return ""
-
-    def made_of(self) -> Sequence[object]:
-        """What it was given that may be the user's code."""
-        return ()
-
-    def preload(self) -> None:
-        """Load what is slow to load and can be shared by all workers: models, tables. No threads, no CUDA.
-
-        The kernels that it `needs` are loaded without this.
-        """
 
     def setup(self) -> None:
         """In each worker, before the first document: open what cannot be shared."""

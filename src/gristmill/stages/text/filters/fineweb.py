@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.sentence_marks import SENTENCE_MARKS
 from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost
 from gristmill.stages.text.lines import lines_in
@@ -26,7 +26,7 @@ def _score_each(texts: Texts, score: Callable[[str], float]) -> Array:
     return np.fromiter((score(text) for text in texts.strings()), dtype=np.float64, count=len(texts))
 
 
-@register
+@builtin
 class LinePunctuationFilter(AtLeast):
     """Keep documents of whose lines at least ``min_ratio`` end in a mark that ends sentences.
 
@@ -65,7 +65,7 @@ class LinePunctuationFilter(AtLeast):
         return f"at least {self.least:g} of the lines end in punctuation"
 
 
-@register
+@builtin
 class ShortLinesFilter(AtMost):
     """Keep documents of whose lines at most ``max_ratio`` have at most ``length`` characters."""
 
@@ -90,7 +90,7 @@ class ShortLinesFilter(AtMost):
         return f"at most {self.most:g} of the lines have {self.length} characters or fewer"
 
 
-@register
+@builtin
 class DuplicateLineCharsFilter(AtMost):
     """Keep documents of whose characters, newlines aside, at most ``max_ratio`` stand in lines that came before."""
 
@@ -116,7 +116,7 @@ def _repeated(text: str) -> float:
     return repeated / (len(text) - text.count("\n") - text.count("\r\n"))
 
 
-@register
+@builtin
 class NewlinesToWordsFilter(AtMost):
     """Keep documents with at most ``max_ratio`` newlines for each word; words are what white space separates."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.kernels import code_points
 from gristmill.kernels.code_points import count_in, space, table_of
 from gristmill.lazy import Array, np
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ALIASES = {"in": "id", "iw": "he", "mo": "ro", "ns": "nso", "sh": "sr-Latn", "tl
 PEERS_FOLDER = "histograms/checkpoint/edunov/cc60_multilingual/clean_hists"
 
 
-@register
+@builtin
 class HistogramFilter(DocumentFilter):
     """Keep documents of which more than ``threshold`` of the characters are among those of the language ``lang``.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import Array, np
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters import fasttext_model
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import texts_of, with_column
@@ -53,7 +53,7 @@ class LanguageModel:
         return [self.identify(data[a:b].tobytes().decode("utf-8", "ignore")) for a, b in starts]
 
 
-@register
+@builtin
 class FastTextLangId(DocumentFilter):
     """Keeps documents whose language is clear: whose likeliest language has at least ``min_langid_score``.
 
@@ -117,7 +117,7 @@ def parse_score(score: Any) -> tuple[float, str]:
     raise ValueError(f"a score of FastTextLangId looks like \"[0.97, 'en']\", not {score!r}.")
 
 
-@register
+@builtin
 class LanguageIdentification(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Writes the language of each document ("en") and how sure that is (0 to 1) into two fields.
 
@@ -126,6 +126,7 @@ class LanguageIdentification(ProcessingStage[DocumentBatch, DocumentBatch]):
     The model is as in `FastTextLangId`.
     """
 
+    accounts_for_documents = True
     takes_paths = True
 
     def __init__(

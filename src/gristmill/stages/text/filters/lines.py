@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.thresholds import Array, AtMost, percent, ratio
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
 
-@register
+@builtin
 class BulletsFilter(AtMost):
     """Drops documents in which too many lines begin with a bullet (Gopher: 90%).
 
@@ -32,7 +32,7 @@ class BulletsFilter(AtMost):
         return f"at most {percent(self.most)} of the lines begin with a bullet"
 
 
-@register
+@builtin
 class PunctuationFilter(AtMost):
     """Drops documents in which too many lines do not end as a sentence does (after C4).
 
@@ -54,7 +54,7 @@ class PunctuationFilter(AtMost):
         return f"at most {percent(self.most)} of the lines end without an end mark"
 
 
-@register
+@builtin
 class EllipsisFilter(AtMost):
     """Drops documents in which too many lines end with an ellipsis (Gopher: 30%).
 

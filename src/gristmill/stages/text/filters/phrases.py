@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gristmill.kernels.features import contains
 from gristmill.lazy import np
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.thresholds import Array, AtMost, percent, ratio
 
@@ -35,7 +35,7 @@ def _addresses(url_regex: re.Pattern[str] | str, text: str) -> list[str]:
     return [found.group() for found in re.finditer(url_regex, text)]
 
 
-@register
+@builtin
 class UrlsFilter(AtMost):
     """Drops documents in which too many characters belong to addresses.
 
@@ -62,7 +62,7 @@ class UrlsFilter(AtMost):
         return f"at most {percent(self.most)} of the characters belong to addresses"
 
 
-@register
+@builtin
 class PornographicUrlsFilter(AtMost):
     """Drops documents with an address that has "porn" in it, in either case: those score 1, all others 0.
 
@@ -85,7 +85,7 @@ class PornographicUrlsFilter(AtMost):
         return 'no address has "porn" in it'
 
 
-@register
+@builtin
 class BoilerPlateStringFilter(AtMost):
     """Drops documents in which too many paragraphs have a phrase such as "terms of use" or "uses cookies" (after C4).
 
@@ -114,7 +114,7 @@ class BoilerPlateStringFilter(AtMost):
         return f'at most {percent(self.most)} of the paragraphs are boilerplate{where}, and none has "{DUMMY_TEXT}"'
 
 
-@register
+@builtin
 class SubstringFilter(DocumentFilter):
     """Keeps documents that have a string at their beginning, at their end, or anywhere: those score 1, others 0.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from gristmill.lazy import Array, np
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters import fasttext_model
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 
@@ -14,7 +14,7 @@ SCORE_BITS = 24
 """Of a float's 52 bits behind the point: those of the model's single-precision score, and behind them the lot."""
 
 
-@register
+@builtin
 class FastTextQualityFilter(DocumentFilter):
     """Keeps good documents, and some of the others: the better, the likelier (as for GPT-3).
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.segmentation import words_in
 from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost, percent, ratio
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
 
-@register
+@builtin
 class RepeatedLinesFilter(AtLeast):
     """Keeps documents of whose lines enough are different (Gopher: at most 30% repeat one before).
 
@@ -36,7 +36,7 @@ class RepeatedLinesFilter(AtLeast):
         return f"at least {percent(self.least)} of the lines are different"
 
 
-@register
+@builtin
 class RepeatedParagraphsFilter(AtLeast):
     """Keeps documents of whose paragraphs enough are different (Gopher: at most 30% repeat one before).
 
@@ -57,7 +57,7 @@ class RepeatedParagraphsFilter(AtLeast):
         return f"at least {percent(self.least)} of the paragraphs are different"
 
 
-@register
+@builtin
 class RepeatedLinesByCharFilter(AtLeast):
     """Keeps documents in whose different lines there are enough of the characters in all lines (Gopher: 80%).
 
@@ -77,7 +77,7 @@ class RepeatedLinesByCharFilter(AtLeast):
         return f"at least {percent(self.least)} of the characters of lines are in different ones"
 
 
-@register
+@builtin
 class RepeatedParagraphsByCharFilter(AtLeast):
     """Keeps documents in whose different paragraphs there are enough of the characters in all (Gopher: 80%).
 
@@ -97,7 +97,7 @@ class RepeatedParagraphsByCharFilter(AtLeast):
         return f"at least {percent(self.least)} of the characters of paragraphs are in different ones"
 
 
-@register
+@builtin
 class RepeatingTopNGramsFilter(AtMost):
     """Drops documents of whose characters too many are in the most frequent n-gram of words.
 
@@ -128,7 +128,7 @@ class RepeatingTopNGramsFilter(AtMost):
         return f"at most {percent(self.most)} of the characters are in the most frequent {self.n}-gram"
 
 
-@register
+@builtin
 class RepeatingDuplicateNGramsFilter(AtMost):
     """Drops documents of whose characters too many are in n-grams of words that stood before.
 

@@ -9,7 +9,7 @@ from gristmill.kernels import features
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.adapters import Filters, as_filters
 from gristmill.stages.text.filters.columns import column_scores, numbers, texts_of, with_column
 from gristmill.stages.text.filters.document_filter import DocumentFilter
@@ -17,8 +17,10 @@ from gristmill.tasks import DocumentBatch
 
 
 class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+    accounts_for_documents = True
     row_wise = True
     takes_paths = True
+    needs_all_fields = True
     filters: list[DocumentFilter]
 
     def made_of(self) -> Sequence[object]:
@@ -35,7 +37,7 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             one.setup()
 
 
-@register
+@builtin
 class ScoreFilter(_FilterStage):
     """Scores documents by one filter or several, one after the other, and drops those that a filter does not keep.
 
@@ -115,7 +117,7 @@ class ScoreFilter(_FilterStage):
         return task.keep(~keep_all, f"kept by all of {names}")
 
 
-@register
+@builtin
 class Score(_FilterStage):
     """Scores documents by one filter or several, or by functions of the text, and drops none.
 
@@ -146,7 +148,7 @@ class Score(_FilterStage):
         return task
 
 
-@register
+@builtin
 class Filter(_FilterStage):
     """Drops documents by a score that is there already: by a filter's thresholds, or by a function of the score.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gristmill.kernels.texts import Texts
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.thresholds import Array, AtLeast
 from gristmill.stages.text.filters.words import COMMON_ENGLISH_WORDS
 
 
-@register
+@builtin
 class StopWordsFilter(AtLeast):
     """Keep documents in which at least ``min_words`` different words of a list stand, as they are written there.
 

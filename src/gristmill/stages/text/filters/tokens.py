@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import Array, np
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.token_counter import TokenCounter
 
@@ -27,7 +27,7 @@ class _Tokens(DocumentFilter):
         self.counter.load()
 
 
-@register
+@builtin
 class TokenCountFilter(_Tokens):
     """Keep documents of ``min_tokens`` to ``max_tokens`` tokens.
 
@@ -60,7 +60,7 @@ class TokenCountFilter(_Tokens):
         return f"{self.min_tokens} to {self.max_tokens} tokens"
 
 
-@register
+@builtin
 class TokenizerFertilityFilter(_Tokens):
     """Keep documents whose tokens stand for at least ``min_char_to_token_ratio`` characters on average.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gristmill.lazy import np
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.segmentation import words_in
 from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost, Between, percent, ratio
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COMMON_ENGLISH_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
 
-@register
+@builtin
 class WordCountFilter(Between):
     """Keeps documents of so many words (Gopher: 50 to 100,000). One without words scores 0."""
 
@@ -39,7 +39,7 @@ class WordCountFilter(Between):
         return f"{self.least:,} to {self.most:,} words"
 
 
-@register
+@builtin
 class MeanWordLengthFilter(Between):
     """Keeps documents whose words are so many characters long on average (Gopher: 3 to 10).
 
@@ -64,7 +64,7 @@ class MeanWordLengthFilter(Between):
         return f"words of {self.least:g} to {self.most:g} characters on average"
 
 
-@register
+@builtin
 class LongWordFilter(AtMost):
     """Drops documents with a word of more characters than this. One without words scores 0 and is kept."""
 
@@ -82,7 +82,7 @@ class LongWordFilter(AtMost):
         return f"no word of more than {self.most:,} characters"
 
 
-@register
+@builtin
 class SymbolsToWordsFilter(AtMost):
     """Drops documents with too many hash signs, or too many ellipses, for their words (Gopher: 0.1 of either).
 
@@ -106,7 +106,7 @@ class SymbolsToWordsFilter(AtMost):
         return f"at most {self.most:g} hash signs per word, and at most {self.most:g} ellipses"
 
 
-@register
+@builtin
 class CommonEnglishWordsFilter(AtLeast):
     """Keeps documents with at least two of: the, be, to, of, and, that, have, with (Gopher). Upper case is not theirs.
 
@@ -133,7 +133,7 @@ class CommonEnglishWordsFilter(AtLeast):
         return f"at least {self.least} {kind} ({', '.join(COMMON_ENGLISH_WORDS)})"
 
 
-@register
+@builtin
 class WordsWithoutAlphabetsFilter(AtLeast):
     """Keeps documents of whose words enough have a letter, of any script (Gopher: 80%).
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gristmill.lazy import Array, np
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier, raw
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SIGNS = (b"cookie", b"privacy", b"terms of use", PLACEHOLDER.encode())
 """One of these is in all of the above."""
 
 
-@register
+@builtin
 class BoilerPlateStringModifier(DocumentModifier):
     """Takes away paragraphs about cookies, privacy policies and terms of use at the top and bottom of a text (C4).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.lines import lines_in
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
@@ -13,7 +13,7 @@ POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "
 _CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 
 
-@register
+@builtin
 class C4Lines(DocumentModifier):
     """Keeps the lines which C4 would: of enough words, with an end, and not about the page itself.
 

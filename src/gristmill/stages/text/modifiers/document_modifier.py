@@ -9,13 +9,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import Array, np
-from gristmill.stages.data_files import DataFiles
+from gristmill.stages.component import Component
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
 
 
-class DocumentModifier(DataFiles):
+class DocumentModifier(Component):
     """Changes texts. Define one of the two methods; the other follows.
 
         class Shout(DocumentModifier):
@@ -76,9 +76,6 @@ class DocumentModifier(DataFiles):
         """The counters, which begin anew."""
         taken: Counter[str] = self.__dict__.pop("_counters", Counter())
         return taken
-
-    def preload(self) -> None:
-        """Load what is slow to load and can be shared by all workers. No threads, no CUDA."""
 
     def setup(self) -> None:
         """In each worker, before the first document: open what cannot be shared."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
 # What is between marks may not hold the mark itself: so no text is looked through twice, however hostile.
@@ -17,7 +17,7 @@ IMAGE = re.compile("!" + LINK.pattern)
 HEADING = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
 
 
-@register
+@builtin
 class MarkdownRemover(DocumentModifier):
     """Takes away the marks of bold, italic and underlined text and of links, and of headings if ``headings``.
 

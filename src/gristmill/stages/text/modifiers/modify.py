@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import Array, np
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.columns import set_column, texts_of
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 from gristmill.tasks import DocumentBatch
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Modifier = DocumentModifier | Callable[..., Any]
 
 
-@register
+@builtin
 class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Changes a field of documents by a modifier, a function of the value, or a list of these, one after the other.
 
@@ -37,6 +37,7 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
     field that was there has changed, and what modifiers count themselves.
     """
 
+    accounts_for_documents = True
     row_wise = True
 
     def __init__(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from gristmill.lazy import Array
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers import pii_signs
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
@@ -19,7 +19,7 @@ ENTITIES = ("email", "iban", "card", "ip", "phone")
 """What can be found; where two overlap, the first in this order counts."""
 
 
-@register
+@builtin
 class PiiRedactor(DocumentModifier):
     """Takes e-mail and IP addresses, telephone and card numbers and IBANs out of texts, and counts them.
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gristmill.lazy import Array
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ SINGLE = re.compile("[\u2018-\u201b]")
 DOUBLE = re.compile("[\u201c-\u201f]")
 
 
-@register
+@builtin
 class QuotationRemover(DocumentModifier):
     """Takes away the straight double quotes around a whole text.
 
@@ -37,7 +37,7 @@ class QuotationRemover(DocumentModifier):
         return text if newline and first.endswith('"') else text[1:-1]
 
 
-@register
+@builtin
 class QuotationNormalizer(DocumentModifier):
     """Makes curly and low quotation marks and apostrophes straight ones."""
 

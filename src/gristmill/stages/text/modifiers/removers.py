@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.lines import LINE_END, lines_in
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
 URL = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
 
 
-@register
+@builtin
 class UrlRemover(DocumentModifier):
     """Takes away what begins with http://, https:// or www., up to the next space."""
 
@@ -24,7 +24,7 @@ class UrlRemover(DocumentModifier):
         return text
 
 
-@register
+@builtin
 class LineRemover(DocumentModifier):
     """Takes away each line that is, as a whole, one of ``patterns``; they are texts, not regular expressions."""
 
@@ -45,7 +45,7 @@ class LineRemover(DocumentModifier):
         return "".join(kept[1:])
 
 
-@register
+@builtin
 class Slicer(DocumentModifier):
     """Cuts a part out of a text, from ``left`` up to ``right``.
 
@@ -83,7 +83,7 @@ class Slicer(DocumentModifier):
         return part.strip() if self.strip else part
 
 
-@register
+@builtin
 class FastTextLabelModifier(DocumentModifier):
     """Makes a text a line of training data for fastText: the label, a space, the text without newlines and labels."""
 

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import Any, Literal
 
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
@@ -19,7 +19,7 @@ ODD_LINE_BREAKS = re.compile(r"[^\t\n\f -%'-~]")
 """The same in text."""
 
 
-@register
+@builtin
 class UnicodeReformatter(DocumentModifier):
     """Repairs text that was decoded wrongly ("schÃ¶n" for "schön"), by ftfy; the arguments are ftfy's options.
 
@@ -70,7 +70,7 @@ class UnicodeReformatter(DocumentModifier):
         return "\n".join(lines)
 
 
-@register
+@builtin
 class UnicodeNormalizer(DocumentModifier):
     """Puts text into a normal form: "NFC" composes letters and accents, "NFKC" also unifies variants ("ﬁ", "①")."""
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from gristmill.lazy import Array, np
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ OTHER_BLANKS = re.compile(r"[^\S\n ]")
 SPACES = re.compile(r" {2,}")
 
 
-@register
+@builtin
 class NewlineNormalizer(DocumentModifier):
     """Leaves at most two newlines in a row, so one empty line; the same for Windows line ends."""
 
@@ -29,7 +29,7 @@ class NewlineNormalizer(DocumentModifier):
         return MANY_WINDOWS_NEWLINES.sub("\r\n\r\n", MANY_NEWLINES.sub("\n\n", text))
 
 
-@register
+@builtin
 class WhitespaceNormalizer(DocumentModifier):
     """Makes each run of spaces, tabs and other blanks one space, and takes it away at ends of lines and of the text.
 

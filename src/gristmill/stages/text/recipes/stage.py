@@ -14,13 +14,15 @@ from gristmill.stages.text.recipes.recipe import Recipe
 from gristmill.tasks import DocumentBatch
 
 
-class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
     """Runs the rules of a recipe in order: what a rule does not keep is dropped.
 
     ``keep_scores`` stores the score of each rule under ``<rule>_score``.
     """
 
+    accounts_for_documents = True
     row_wise = True
+    needs_all_fields = True
 
     def __init__(
         self,

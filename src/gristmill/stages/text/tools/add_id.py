@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers.modify import put_column
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
@@ -14,7 +14,7 @@ ID_BYTES = 12
 """Of the hash: with ten billion documents the odds that any two share an id are one to a billion."""
 
 
-@register
+@builtin
 class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Writes an id into ``id_field``: the same on every run, whatever the number of workers, and unique in the run.
 
@@ -27,6 +27,8 @@ class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     A field that is there already is an error, unless ``overwrite``.
     """
+
+    accounts_for_documents = True
 
     def __init__(
         self, id_field: str, id_prefix: str | None = None, start_index: int | None = None, overwrite: bool = False

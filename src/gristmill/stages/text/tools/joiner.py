@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.tasks import DocumentBatch
 
 
-@register
+@builtin
 class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Joins the segments of a document, those with the same ``document_id_field``, in the order of their numbers.
 
@@ -25,6 +25,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
     that fails on a batch may have it cut in parts, and segments in different parts are not joined.
     """
 
+    accounts_for_documents = True
     split_on_failure = False
 
     def __init__(

@@ -6,12 +6,12 @@ from typing import Any
 
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
 
 
-@register
+@builtin
 class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Cuts each document at a separator into segments, each of which is a document then, in the same batch.
 
@@ -22,6 +22,8 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
     document without the separator is its own only segment and keeps its identity. The ledger counts all segments but
     the first as made.
     """
+
+    accounts_for_documents = True
 
     def __init__(self, separator: str, text_field: str = "text", segment_id_field: str = "segment_id") -> None:
         if not separator:

@@ -1,21 +1,20 @@
-"""What readers share: what they are told, which files that means, what the stages behind them need."""
+"""The base of readers: their arguments, the files that these name, and the columns that later stages need."""
 
 from __future__ import annotations
 
 import copy
-import os
-import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gristmill.errors import InputChanged, PlanError
-from gristmill.secrets import without_secrets
+from gristmill.logs import logger
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.protocols import Linked, Paths, Source, Stages
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, UNPACKED, bytes_of, default_blocksize, numbered
 from gristmill.stages.text.io.compression import by_name
@@ -29,16 +28,28 @@ if TYPE_CHECKING:
 
 DEFAULT_HELD_BYTES = 16 << 20
 """How many bytes of documents a worker is taken to read at a time, where files do not tell."""
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
-class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
+@dataclass(frozen=True)
+class FoundInput:
+    """What `FileReader.source` found."""
+
+    files: Sequence[File] = ()
+    blocks: list[FileBlock] | None = None
+    """None once `FileReader.linked` has used them: files come and go."""
+    counted: int | None = None
+    """The documents that were counted; None without a limit."""
+
+
+class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
     """Reads blocks of files, or groups of whole files, into documents."""
 
     extensions: ClassVar[tuple[str, ...]] = ()
-    """How names end that are read when a folder is given."""
+    """The ends of the names that are read when a folder is given."""
+    accounts_for_documents = True
     fan_out = True
-    _note_read: Callable[[int], None] | None = None
+    found = FoundInput()
+    _has_warned = False
     columns: list[str] | None = None
     """The columns that are taken; None: all."""
     if_there: tuple[str, ...] = ()
@@ -107,9 +118,6 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
             raise PlanError(f"{self.name!r} cannot be given a limit or a sample: its class is not registered.")
         return arguments
 
-    def tell_reading_to(self, note: Callable[[int], None]) -> None:
-        self._note_read = note
-
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.fields or [])
 
@@ -117,36 +125,26 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         if self.file_paths is None:
             return None
         listing = list_input(self.file_paths, self.extensions, self.options)
-        if not self.__dict__.get("_warned"):
+        if not self._has_warned:
             for line in listing.warnings(type(self).__name__):
-                print(f"gristmill: {without_secrets(line)}", file=sys.stderr, flush=True)
-            self.__dict__["_warned"] = True
-        files = listing.files
+                logger.warning(line)
+            self._has_warned = True
+        files, counted = listing.files, None
         if self.limit is not None:
-            files, self.__dict__["_counted"] = self._first(files, self.limit)
+            files, counted = self._first(files, self.limit)
         with plain_errors(files[0].path, self.options):
-            groups = self._groups(files)
-        blocks = numbered(groups)
-        self.__dict__["_listed"] = blocks
-        self.__dict__["_files"] = files
+            blocks = numbered(self._groups(files))
+        self.found = FoundInput(files, blocks, counted)
         return blocks
 
-    @property
-    def counted(self) -> int | None:
-        """The documents that `source` has counted; None without a limit."""
-        found: int | None = self.__dict__.get("_counted")
-        return found
-
     def versions(self) -> list[tuple[str, str]]:
-        """The files that `source` has found, each with what changes when its content does."""
-        files: list[File] = self.__dict__.get("_files", [])
         return [
             (file.path, f"{'?' if file.stamp.size is None else file.stamp.size} bytes, {file.version}")
-            for file in files
+            for file in self.found.files
         ]
 
     def changed_inputs(self) -> list[str]:
-        files: list[File] = self.__dict__.get("_files", [])
+        files = self.found.files
         found = []
         for file in files if all(file.stamp.place for file in files) else self._listed_again(files):
             try:
@@ -165,8 +163,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         return [file for file in files if file.path not in now or file.stamp.changes(now[file.path].stamp)]
 
     def block_sizes(self, blocks: Sequence[Task[Any]]) -> Sequence[int]:
-        files: list[File] = self.__dict__.get("_files", [])
-        sizes = {file.path: file.size for file in files}
+        sizes = {file.path: file.size for file in self.found.files}
         spans: Counter[str] = Counter()
         """Of each file that is cut into ranges: the length of all ranges, in bytes or row groups."""
         for block in blocks:
@@ -189,22 +186,15 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
 
         Numbers run through all of them.
         """
-        files: list[File] = self.__dict__.get("_files", [])
-        by_name = {name: file for (name, _), file in zip(self.versions(), files, strict=True)}
+        by_name = {file.path: file for file in self.found.files}
         groups = [self._groups([by_name[name] for name in some]) if some else [] for some in names]
         blocks = iter(numbered([group for some in groups for group in some]))
         return [list(islice(blocks, len(some))) for some in groups]
 
-    def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
-        clone = copy.copy(self)
-        for name in ("_files", "_counted"):
-            clone.__dict__.pop(name, None)
-        clone._take_for(after)
-        listed = self.__dict__.pop("_listed", None)  # what `source` found is of use once: files come and go
+    def linked(self, before: Stages, after: Stages) -> Self:
+        clone = self.reading_for(after)
         if not before:
-            listed = self.source() if listed is None else listed
-            for one in (self, clone):
-                one.__dict__.pop("_listed", None)
+            listed = self.source() if self.found.blocks is None else self.found.blocks
             clone.fan_out = listed is None or any(self._gives_several(block) for block in listed)
             if listed:
                 first = _first_with_content(listed)
@@ -212,23 +202,22 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
                     fields = self._first_fields(first)
                 check(self.name, self.text_field, first.path, fields, after)
                 clone.seen = tuple(fields)
+        self.found = replace(self.found, blocks=None)
         return clone
 
-    def reading_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> Self:
+    def reading_for(self, after: Stages) -> Self:
         """A copy that takes the columns which these stages need, and no others."""
         clone = copy.copy(self)
-        for name in ("_files", "_listed", "_counted"):
-            clone.__dict__.pop(name, None)
+        clone.found = FoundInput()
         clone._take_for(after)
         return clone
 
-    def some(self, blocks: Sequence[FileBlock], size: int, after: Sequence[ProcessingStage[Any, Any]]) -> list[Some]:
+    def some(self, blocks: Sequence[FileBlock], size: int, after: Stages) -> list[Some]:
         """About ``size`` bytes of each kind of file that `source` has found, as these stages need them.
 
         Nothing if it is not known how much there is.
         """
-        files: list[File] = self.__dict__.get("_files", [])
-        sizes = {file.path: file.size for file in files if file.size is not None}
+        sizes = {file.path: file.size for file in self.found.files if file.size is not None}
         parts = [part for block in blocks for part in block.data]
         if not parts or any(part.path not in sizes for part in parts):
             return []
@@ -292,7 +281,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
     def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[Some]:
         raise NotImplementedError
 
-    def _take_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> None:
+    def _take_for(self, after: Stages) -> None:
         """Take the columns that stages after this one need, up to the one that writes them."""
         needed: dict[str, None] = {}
         probed: dict[str, None] = {}
@@ -301,7 +290,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
         takes_all = is_open = False
         self.columns, self.if_there, self.required = None, (), ()
         for stage in after:
-            names = self._taken(stage)
+            names = self._needed_by(stage)
             takes_all |= names is None
             looked_at = stage.looks_at()
             if stage.takes_paths:
@@ -310,7 +299,7 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
                 looked_at = [*looked_at, *(key for path in paths for key in first_keys(path))]
             needed.update(dict.fromkeys(name for name in names or () if name not in made))
             probed.update(dict.fromkeys(name for name in looked_at if name not in made))
-            if stage.is_custom() and not is_open:
+            if not (stage.builtin or is_open):
                 required.update(dict.fromkeys(name for name in stage.inputs()[1] if name not in made))
             if stage.output_type() not in (None, DocumentBatch):
                 if not takes_all:
@@ -323,15 +312,9 @@ class FileReader(ProcessingStage[FileBlock | FileGroupTask, DocumentBatch]):
                 is_open = True
         self.required = tuple(required)
 
-    def _taken(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
-        """The columns that a stage takes; None: any."""
-        writes = getattr(stage, "columns_needed", None)
-        if writes is not None:
-            needed: list[str] | None = writes()
-            return needed
-        if stage.is_custom() and not stage.only_inputs:
-            return None
-        return stage.inputs()[1] if stage.declares_inputs() else None
+    def _needed_by(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
+        """The columns that have to be read for a stage; None: all."""
+        return stage.columns_needed()
 
     def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
         """The fields of the first records, each with the paths inside; empty if they cannot be told quickly."""

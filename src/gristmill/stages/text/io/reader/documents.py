@@ -8,17 +8,17 @@ from itertools import groupby
 from typing import Any, Self
 
 from gristmill.secrets import without_query
-from gristmill.stages.core import ProcessingStage
-from gristmill.stages.registry import register
+from gristmill.stages.protocols import Paths, Stages
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.listing import JSONL, PARQUET, File
-from gristmill.stages.text.io.reader.base import FileReader, Paths
+from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.stages.text.io.reader.parquet import ParquetReader
 from gristmill.stages.text.io.reader.sample import Some
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 
-@register
+@builtin
 class DocumentReader(FileReader):
     """Documents from JSONL and Parquet files, in one stream in the order of the sorted paths.
 
@@ -51,9 +51,9 @@ class DocumentReader(FileReader):
         """The reader for a file."""
         return self._parquet if without_query(path).lower().endswith(PARQUET) else self._jsonl
 
-    def tell_reading_to(self, note: Callable[[int], None]) -> None:
-        self._jsonl.tell_reading_to(note)
-        self._parquet.tell_reading_to(note)
+    def report_reading_to(self, note: Callable[[int], None]) -> None:
+        self._jsonl.report_reading_to(note)
+        self._parquet.report_reading_to(note)
 
     def preload(self) -> None:
         self._jsonl.preload()
@@ -88,12 +88,12 @@ class DocumentReader(FileReader):
     def _gives_several(self, block: FileBlock) -> bool:
         return self._several
 
-    def _take_for(self, after: Sequence[ProcessingStage[Any, Any]]) -> None:
+    def _take_for(self, after: Stages) -> None:
         self._jsonl, self._parquet = copy.copy(self._jsonl), copy.copy(self._parquet)
         self._jsonl._take_for(after)
         self._parquet._take_for(after)
 
-    def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
+    def linked(self, before: Stages, after: Stages) -> Self:
         clone = super().linked(before, after)
         clone._jsonl = copy.copy(clone._jsonl)
         clone._jsonl.seen = clone.seen

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, BinaryIO, cast
 
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.blocks import cut, cut_evenly, pack
 from gristmill.stages.text.io.listing import JSONL, File
 from gristmill.stages.text.io.reader import sample
@@ -25,7 +25,7 @@ CENSUS_BYTES = 1 << 20
 """How much of a file is looked at together when documents are counted for ``limit``."""
 
 
-@register
+@builtin
 class JsonlReader(FileReader):
     """Documents from JSONL files, plain or compressed (gzip, zstd, bz2, xz).
 
@@ -72,7 +72,7 @@ class JsonlReader(FileReader):
                 for part in parts:
                     records.choice = self._choice(part)
                     add_range(records, file, part)
-        return records.batch(known=getattr(task, "documents", None))
+        return records.batch(known=task.documents if isinstance(task, FileBlock) else None)
 
     def _stream(self, ranges: list[FileRange], streams: list[bool]) -> Iterator[DocumentBatch]:
         from gristmill.stages.text.io.compression import decompressed
@@ -98,8 +98,8 @@ class JsonlReader(FileReader):
         if not given or not records.is_empty:
             yield records.batch()
 
-    def _taken(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
-        return [] if getattr(stage, "splices_lines", False) else super()._taken(stage)
+    def _needed_by(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
+        return [] if stage.splices_lines else stage.columns_needed()
 
     def _records(self) -> Any:
         from gristmill.stages.text.io.reader.records import Records, Wanted

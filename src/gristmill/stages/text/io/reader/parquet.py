@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gristmill.errors import PlanError
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.blocks import UNPACKED, pack
 from gristmill.stages.text.io.listing import PARQUET, File
 from gristmill.stages.text.io.reader.base import FileReader
@@ -28,7 +28,7 @@ LARGE = 2
 FOOTERS_AT_ONCE = 16
 
 
-@register
+@builtin
 class ParquetReader(FileReader):
     """Documents from Parquet files, all columns with their types.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from gristmill import fast_json
 from gristmill.errors import PlanError
+from gristmill.logs import logger
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import DocumentBatch
 
@@ -114,10 +114,10 @@ def check(
             paths = {path for key in keys for path in found.get(key, ())}
             near = difflib.get_close_matches(name, [*found, *paths], 1)
             words = f"stage {stage.name!r} needs the field {name!r}, which the first records of {path} do not have"
-            if near or hasattr(stage, "filters") or hasattr(stage, "rules") or stage.needs_all_fields:
+            if near or stage.needs_all_fields:
                 hint = f" Did you mean {near[0]!r}?" if near else f" They have: {there}."
                 raise PlanError(f"{words}.{hint}")
-            print(f"gristmill: {words}; where it is missing it is null", file=sys.stderr, flush=True)
+            logger.warning("%s; where it is missing it is null", words)
         if not stage.declares_outputs():
-            return  # what comes behind it is not known
+            return  # the columns after it are not known
         made.update(stage.outputs()[1])

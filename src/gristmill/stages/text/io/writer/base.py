@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from gristmill.stages.core import ProcessingStage
+from gristmill.stages.protocols import Linked, Sink, Stages
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileGroupTask, Written
@@ -18,20 +19,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
+class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):
     """Writes each batch to a file of its own."""
 
-    extension = ""
-    excluded: bool | float = True
-    """Whether documents that were dropped are written beside the output, or which fraction of them."""
+    accounts_for_documents = True
     touched: frozenset[str] | None = None
     """The columns that stages may have set since they were read; None: any."""
     narrowed: bool = False
     """Whether a stage has left nothing of the documents but the columns that it makes."""
     removed: frozenset[str] = frozenset()
-    """The columns that stages have taken away; where one is there all the same, it was made anew."""
+    """The columns that stages removed. If one exists all the same, a later stage made it again."""
 
-    def _tell(
+    def _set_arguments(
         self,
         path: str | os.PathLike[str],
         fields: Sequence[str] | None,
@@ -39,7 +38,7 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         write_kwargs: dict[str, Any] | None,
         known: Sequence[str],
     ) -> dict[str, Any]:
-        """Take what all writers are told; gives what is left of ``write_kwargs``."""
+        """Set the arguments that all writers have. Return the rest of ``write_kwargs``."""
         if isinstance(fields, str):
             raise ValueError(f"fields must be a list of names: [{fields!r}].")
         if isinstance(excluded, str) or not 0 <= excluded <= 1:
@@ -55,13 +54,9 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         self.excluded = excluded
         return options
 
-    @property
+    @cached_property
     def folder(self) -> Folder:
-        """Where the files go."""
-        folder: Folder | None = self.__dict__.get("_folder")
-        if folder is None:
-            folder = self.__dict__["_folder"] = Folder(self.path, self.storage_options)
-        return folder
+        return Folder(self.path, self.storage_options)
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], []
@@ -70,15 +65,14 @@ class FileWriter(ProcessingStage[DocumentBatch, FileGroupTask]):
         return ["data"], []
 
     def columns_needed(self) -> list[str] | None:
-        """The columns that are written; None: all that there are."""
         return self.fields
 
-    def linked(self, before: Sequence[ProcessingStage[Any, Any]], after: Sequence[ProcessingStage[Any, Any]]) -> Self:
+    def linked(self, before: Stages, after: Stages) -> Self:
         clone = copy.copy(self)
         readers = [i for i, stage in enumerate(before) if isinstance(stage, FileReader)]
         between = before[readers[-1] + 1 :] if readers else before
         clone.touched = None
-        if readers and all(stage.declares_outputs() and not stage.is_custom() for stage in between):
+        if readers and all(stage.declares_outputs() and stage.builtin for stage in between):
             clone.touched = frozenset(name for stage in between for name in stage.outputs()[1])
         clone.removed = frozenset(name for stage in between for name in stage.removes())
         clone.narrowed = any(stage.only_outputs for stage in between)

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.compression import EXTENSION
 from gristmill.stages.text.io.writer.base import FileWriter
 from gristmill.storage import local_path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LEVELS = {"gzip": 6, "zstd": 3, "bz2": 9}
 
 
-@register
+@builtin
 class JsonlWriter(FileWriter):
     """One JSONL file for each batch, in the folder ``path``, named by the task.
 
@@ -37,7 +37,6 @@ class JsonlWriter(FileWriter):
 
     loads = ("gristmill.stages.text.io.writer.lines",)
     splices_lines = True
-    """It needs no column of a field that nothing changes."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class JsonlWriter(FileWriter):
         excluded: bool | float = True,
         write_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        options = self._tell(path, fields, excluded, write_kwargs, ("compression_level",))
+        options = self._set_arguments(path, fields, excluded, write_kwargs, ("compression_level",))
         if compression is not None and compression not in LEVELS:
             raise ValueError(f"compression must be one of {', '.join(map(repr, LEVELS))} or None, not {compression!r}.")
         self.compression = compression

@@ -30,7 +30,7 @@ def schema_of_part(writer: ParquetWriter, name: str) -> pa.Schema:
         return pq.read_schema(file)
 
 
-class ConformParts(ProcessingStage[FileGroupTask, FileGroupTask]):
+class ConformParts(ProcessingStage[FileGroupTask, FileGroupTask], builtin=True):
     """Writes each part again with the columns of the output. A part that would lose something stays as it is."""
 
     name = "one schema for all parts"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gristmill.stages.registry import register
+from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.writer.base import FileWriter
 from gristmill.tasks import DocumentBatch, FileGroupTask
 from gristmill.tasks.names import part_name
@@ -21,7 +21,7 @@ class _DoesNotFit(ValueError):
     """A column cannot be cast."""
 
 
-@register
+@builtin
 class ParquetWriter(FileWriter):
     """One Parquet file for each batch, in the folder ``path``, named by the task.
 
@@ -49,7 +49,9 @@ class ParquetWriter(FileWriter):
         write_kwargs: dict[str, Any] | None = None,
         schema: dict[str, str] | None = None,
     ) -> None:
-        self.write_options = self._tell(path, fields, excluded, write_kwargs, ("compression_level", "row_group_size"))
+        self.write_options = self._set_arguments(
+            path, fields, excluded, write_kwargs, ("compression_level", "row_group_size")
+        )
         if compression is not None and compression not in COMPRESSIONS:
             names = ", ".join(map(repr, COMPRESSIONS))
             raise ValueError(f"compression must be one of {names} or None, not {compression!r}.")

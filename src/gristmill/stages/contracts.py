@@ -1,0 +1,121 @@
+"""The parts of a stage's contract that most authors leave at their defaults: columns, types of tasks, workers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, TypeVar
+
+from gristmill.stages import hints
+from gristmill.stages.component import Component
+from gristmill.stages.hints import TaskType
+from gristmill.tasks import Task
+
+In = TypeVar("In", bound=Task[Any])
+Out = TypeVar("Out", bound=Task[Any])
+
+
+class ColumnContract(Component):
+    """The columns that a stage needs, makes and removes.
+
+    Planning checks them: a stage never starts without a column that it needs. Readers read only the columns that are
+    needed, and writers write those that were changed.
+    """
+
+    only_inputs: bool = False
+    """Whether it reads no columns but those of `inputs` and `looks_at`, so that readers need not read the others.
+
+    Of built-in stages this is known. A stage of yours gets all columns otherwise.
+    """
+    only_outputs: bool = False
+    """Whether results hold no columns but those of `outputs`."""
+    takes_paths: bool = False
+    """Whether names in `inputs` may be paths into objects, such as ``meta.src.crawl``."""
+    needs_all_fields: ClassVar[bool] = False
+    """Require the fields of `inputs`. The run stops at planning if the first records lack one."""
+    splices_lines: ClassVar[bool] = False
+    """Whether it takes unchanged fields from the raw lines of documents that were read from JSONL."""
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        """What is needed: (attributes of the task, columns of its data)."""
+        return [], []
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        """What is made: (attributes of the task, columns of its data).
+
+        Other columns pass through, unless ``only_outputs``. A stage that does not define this may do anything to the
+        columns, and planning takes them to be unknown after it.
+        """
+        return [], []
+
+    def looks_at(self) -> list[str]:
+        """Columns that it uses if they exist, beside those of `inputs`. Readers read them too."""
+        return []
+
+    def removes(self) -> list[str]:
+        """Columns that it removes. Writers remove them from documents, unless a later stage makes them again."""
+        return []
+
+    def columns_needed(self) -> list[str] | None:
+        """The columns that a reader has to read for it; None: all."""
+        if not (self.builtin or self.only_inputs) or not self.declares_inputs():
+            return None
+        return self.inputs()[1]
+
+    def declares_inputs(self) -> bool:
+        """Whether `inputs` was defined. A stage that does not define it may read any column."""
+        return type(self).inputs is not ColumnContract.inputs
+
+    def declares_outputs(self) -> bool:
+        """Whether `outputs` was defined, if only to say that no column is made."""
+        return type(self).outputs is not ColumnContract.outputs
+
+
+class TaskContract(Generic[In, Out]):
+    """The tasks that a stage takes and returns."""
+
+    fan_out: bool | None = None
+    """Whether a task may become several; None: see `fans_out`."""
+    split_on_failure: bool = True
+    """Whether a task of several items that fails is run again in parts, to find the items at fault.
+
+    Set it to False where the items of a task belong together: the task is then given up as a whole.
+    """
+    row_wise: bool = False
+    """Whether a batch of documents becomes one batch, each document by itself. Large batches then come in parts."""
+
+    process: Any
+    """Defined by `ProcessingStage`."""
+
+    def input_type(self) -> TaskType | None:
+        """The tasks it takes, by ``ProcessingStage[In, Out]``; None when that does not say."""
+        return self._generic_type(0)
+
+    def output_type(self) -> TaskType | None:
+        """The tasks it gives, by ``ProcessingStage[In, Out]``; None when that does not say."""
+        return self._generic_type(1)
+
+    def fans_out(self) -> bool:
+        """Whether a task may become several: `fan_out`, or else the form and the annotation of `process`."""
+        return hints.may_give_several(self.process) if self.fan_out is None else self.fan_out
+
+    def _generic_type(self, index: int) -> TaskType | None:
+        return hints.task_type(hints.generic_arguments(type(self), TaskContract)[index], type(self).__module__)
+
+
+class WorkerSettings:
+    """How the workers of a stage are run. Each of these can be set by `with_` too."""
+
+    worker_max_lifetime_m: float | None = None
+    """Replace a worker that is this many minutes old."""
+    worker_restart_interval_m: float | None = None
+    """Let at least this many minutes pass between two such replacements."""
+    timeout_s: float | None = None
+    """A task that runs longer is given up and its worker is replaced. For a generator this is the time per chunk."""
+    max_attempts: int | None = None
+    """How often a failing task is tried; None leaves it to the executor."""
+
+    def num_workers(self) -> int | None:
+        """How many workers the stage has; None leaves it to the balancer.
+
+        A class may set a number instead, ``num_workers = 4``: `worker_count` reads both.
+        """
+        return None

@@ -1,0 +1,87 @@
+"""What the engine asks of some stages only: those that begin a pipeline, end it, or adapt to the others."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from gristmill.stages.contracts import In, Out
+from gristmill.stages.core import ProcessingStage
+from gristmill.tasks import Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gristmill.storage import Folder
+
+Stages = Sequence[ProcessingStage[Any, Any]]
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class Source(ProcessingStage[In, Out]):
+    """A stage that a pipeline can begin with: it makes the initial tasks."""
+
+    file_paths: Paths | None = None
+    """The input that the user named; None if it reads no files, or none were named."""
+    _note_read: Callable[[int], None] | None = None
+
+    @abstractmethod
+    def source(self) -> Sequence[Task[Any]] | None:
+        """Return the initial tasks, the blocks of a reader for example. None: the user has to give them.
+
+        Called before anything starts. A problem with the input is a `PlanError`.
+        """
+
+    def versions(self) -> list[tuple[str, str]]:
+        """The files that `source` found, each with a text that changes when its content does."""
+        return []
+
+    def changed_inputs(self) -> list[str]:
+        """Describe the input files that changed since `source` listed them, one line each. Called when a run ends."""
+        return []
+
+    def block_sizes(self, blocks: Sequence[Task[Any]]) -> Sequence[int]:
+        """The stored bytes of each of the blocks that `source` returned; empty if they are not known."""
+        return ()
+
+    def report_reading_to(self, note: Callable[[int], None]) -> None:
+        """Have `process` call ``note`` with the number of documents read since the last batch.
+
+        Views show this progress while a large block is being read.
+        """
+        self._note_read = note
+
+
+def own_tasks(stage: ProcessingStage[Any, Any]) -> Sequence[Task[Any]] | None:
+    """The tasks that a stage begins a pipeline with; None if it makes none by itself."""
+    return stage.source() if isinstance(stage, Source) else None
+
+
+class Linked(ABC):
+    """A stage that adapts to the other stages of its pipeline."""
+
+    @abstractmethod
+    def linked(self, before: Stages, after: Stages) -> Self:
+        """Return this stage, or a changed copy of it, for a pipeline with these stages before and after it."""
+
+
+class Sink(ProcessingStage[In, Out]):
+    """A stage that writes documents. Documents that were dropped are written beside its output."""
+
+    excluded: bool | float = True
+    """Whether documents that were dropped are written, or which fraction of them."""
+    extension: str = ""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Folder:
+        """The folder of the output."""
+
+    @abstractmethod
+    def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
+        """Return the content of a file with these documents.
+
+        ``extra`` columns are written even if the writer is limited to other fields.
+        """
