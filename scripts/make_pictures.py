@@ -1,6 +1,7 @@
-"""Write docs/images/live-view.svg: the live view of examples/balance.py, as a terminal shows it in the middle of a run.
+"""Make the pictures in docs/images/ again: `python scripts/make_pictures.py [live] [site]`.
 
-Needs tmux, which plays the terminal.
+- live: live-view.svg, the live view of examples/balance.py during a run. Needs tmux as the terminal.
+- site: pages of the documentation site, light and dark, wide and narrow. Needs Chromium, and the site (`make docs`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,7 +19,16 @@ from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[1]
-PICTURE = ROOT / "docs" / "images" / "live-view.svg"
+IMAGES = ROOT / "docs" / "images"
+SITE = ROOT / "build" / "site"
+SCREENSHOTS = (
+    ("index.html", "light", 1280, 900),
+    ("index.html", "light", 500, 900),
+    ("guides/dedup.html", "light", 1280, 900),
+    ("guides/dedup.html", "dark", 500, 900),
+    ("reference/stages.html", "dark", 1280, 900),
+    ("reference/stages.html", "light", 500, 900),
+)
 COLUMNS, ROWS = 96, 24
 SECONDS = 24
 FONT = "ui-monospace, 'Cascadia Mono', 'DejaVu Sans Mono', Menlo, Consolas, monospace"
@@ -39,7 +50,7 @@ def screen_of(command: str, seconds: float) -> str:
         tmux("kill-server")
 
 
-def main() -> None:
+def live_view() -> None:
     command = f"env LC_ALL=C.UTF-8 TERM=xterm-256color {shlex.quote(sys.executable)} examples/balance.py --view live"
     shown = screen_of(f"cd {shlex.quote(str(ROOT))} && {command}", SECONDS).rstrip()
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
@@ -47,9 +58,29 @@ def main() -> None:
     picture = console.export_svg(title="python examples/balance.py", unique_id="live")
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # no fonts from the web
     picture = re.sub(r"font-family: ?Fira Code[^;]*;", f"font-family: {FONT};", picture)
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    PICTURE.write_text(picture, encoding="utf-8")
-    print(f"wrote {PICTURE.relative_to(ROOT)}")
+    (IMAGES / "live-view.svg").write_text(picture, encoding="utf-8")
+
+
+def site() -> None:
+    for page, theme, width, height in SCREENSHOTS:
+        kind = f"{theme}-{'wide' if width > 800 else 'narrow'}"
+        target = IMAGES / f"site-{page.partition('.')[0].replace('/', '-')}-{kind}.png"
+        with tempfile.TemporaryDirectory() as profile:
+            command = [
+                *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+                *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+                *("--hide-scrollbars", "--virtual-time-budget=3000", f"--user-data-dir={profile}"),
+                f"--blink-settings=preferredColorScheme={int(theme == 'light')}",
+                *(f"--window-size={width},{height}", f"--screenshot={target}", (SITE / page).as_uri()),
+            ]
+            subprocess.run(command, check=True, capture_output=True)
+
+
+def main() -> None:
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    makers = {"live": live_view, "site": site}
+    for name in sys.argv[1:] or makers:
+        makers[name]()
 
 
 if __name__ == "__main__":
