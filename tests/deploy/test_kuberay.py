@@ -14,7 +14,7 @@ from gristmill.config.load import load
 MANIFEST = Path(__file__).parents[2] / "deploy" / "kuberay" / "rayjob.yaml"
 
 # What KubeRay's API (ray.io/v1) has of fields, as far as a manifest like this one may want them. The API server drops
-# fields that it does not know without a word, so a wrong name would show only in what does not happen.
+# unknown fields silently, so a wrong name would show only in what does not happen.
 JOB = {
     "entrypoint": str,
     "shutdownAfterJobFinishes": bool,

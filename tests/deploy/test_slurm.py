@@ -124,8 +124,8 @@ class Job:
 IGNORES_SIGNALS = """#!{python}
 import os, signal, sys, time
 from pathlib import Path
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1) if next(heard) >= {ignored} else None)
-heard = iter(range(1000))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1) if next(received) >= {ignored} else None)
+received = iter(range(1000))
 session = Path(os.environ["GRISTMILL_DIR"]) / "session_x" / "logs"
 session.mkdir(parents=True)
 (session / "gcs_server.out").touch()
