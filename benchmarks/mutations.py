@@ -36,11 +36,13 @@ class Bug:
 BUGS = [
     Bug(
         "an attempt that ended with its worker counts",
-        "state.py",
+        "records/tasks.py",
         "self.attempts -= not verdict.is_attempt",
         "pass",
     ),
-    Bug("the room of a worker that left is not free again", "workers.py", "node.free.give(w.placement)", "pass"),
+    Bug(
+        "the room of a worker that left is not free again", "records/workers.py", "self.free.give(w.placement)", "pass"
+    ),
     Bug("GPUs are not given back", "placement.py", "self.gpu_free[i] += p.gpu_share", "pass"),
     Bug(
         "what is suspended in a worker that dies is lost",
@@ -55,7 +57,7 @@ BUGS = [
         "s.config.batch_mode or s.budget.used + expected",
         "s.config.batch_mode or s.budget.held + expected",
     ),
-    Bug("a reservation is not given back", "progress.py", "    s.budget.reserved -= unit.reserved\n", "    pass\n"),
+    Bug("a reservation is not given back", "state.py", "        self.budget.reserve(-unit.reserved)\n", "    pass\n"),
     Bug(
         "a worker that drains gets new work",
         "dispatch.py",
@@ -89,8 +91,8 @@ BUGS = [
     Bug(
         "data is let go before its task has finished",
         "progress.py",
-        "    unit.chunks += 1\n",
-        "    unit.chunks += 1\n    s.out.append(Release((unit.tasks[0].data,)))\n",
+        "    unit.suspend()\n",
+        "    unit.suspend()\n    s.out.append(Release((unit.tasks[0].data,)))\n",
     ),
     Bug("data is never let go", "progress.py", "        s.out.append(Release((t.data,), cancelled))", "        pass"),
     Bug("slices leave an item out", "failure_policy.py", "(middle, start + items)", "(middle + 1, start + items)"),
@@ -140,11 +142,11 @@ BUGS = [
     Bug(
         "lost data is released before it is made again",
         "lost_data/events.py",
-        "        piece.there = False\n",
-        "        piece.there = False\n"
+        "        s.lost.count_loss()\n",
+        "        s.lost.count_loss()\n"
         "        from gristmill.scheduling.commands import Release\n"
         "        s.out.append(Release((data,)))\n"
-        "        piece.released = True\n",
+        "        record.released = True\n",
     ),
     Bug(
         "what was made again goes to the wrong task",
@@ -155,26 +157,26 @@ BUGS = [
     Bug(
         "what lost data could be made from is never released",
         "lost_data/lineage.py",
-        "            piece.children -= 1",
+        "            record.remove_child()",
         "            pass",
     ),
     Bug(
         "what lost data could be made from is released at once",
         "lost_data/lineage.py",
-        "        if not (piece.children and not piece.losable):\n",
+        "        if not (record.children and not record.losable):\n",
         "        if True:\n",
     ),
     Bug(
         "a step that has ended is not opened again",
         "lost_data/recovery.py",
-        "        step.ended = False\n",
+        "        step.reopen()\n",
         "        pass\n",
     ),
     Bug(
         "a unit is blamed for inputs that were lost",
-        "lost_data/recovery.py",
-        "        t.move(Move.LOST)\n        t.attempts -= 1\n",
-        "        t.move(Move.LOST)\n",
+        "records/tasks.py",
+        "        self.move(TaskMove.LOST)\n        self.attempts -= 1\n",
+        "        self.move(TaskMove.LOST)\n",
     ),
     Bug(
         "a unit that comes back is tried although its data is lost",
@@ -185,13 +187,13 @@ BUGS = [
     Bug(
         "the old id of data that was made again is not released",
         "lost_data/recovery.py",
-        "    if not piece.released:\n        s.out.append(Release((old,)))\n",
+        "    if not record.released:\n        s.out.append(Release((old,)))\n",
         "",
     ),
     Bug(
         "lost data is made again from the whole instead of a slice",
         "lost_data/recovery.py",
-        "s.now, start=piece.start, stop=piece.stop)",
+        "s.now, start=record.start, stop=record.stop)",
         "s.now)",
     ),
     Bug(
@@ -203,7 +205,7 @@ BUGS = [
     Bug(
         "data fetched for others is fetched for ever",
         "lost_data/lineage.py",
-        "            s.lost.fetched -= 1\n",
+        "            s.lost.count_fetched(-1)\n",
         "            pass\n",
     ),
     Bug("the CPUs of a node that shrinks stay", "placement.py", "        self.cpu += cpu\n", "        pass\n"),

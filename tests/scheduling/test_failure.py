@@ -11,8 +11,8 @@ from tests.simulation.world import CheckedWorld
 from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
+from gristmill.scheduling.records import IllegalTransition
 from gristmill.scheduling.simulator.model import SECOND, Data, StepModel, cpus
-from gristmill.scheduling.state import IllegalTransition
 
 GO_ON = SchedulerConfig(budget=1 << 30, ignore_failures=True)
 

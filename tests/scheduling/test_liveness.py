@@ -17,10 +17,11 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.lost_data import recovery
 from gristmill.scheduling.planning import Load, Plan
+from gristmill.scheduling.records import StepRec, WorkerState
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
 from gristmill.scheduling.standing import Standing
-from gristmill.scheduling.state import State, StepRec, WorkerState
+from gristmill.scheduling.state import State
 
 
 def stalls(seed: int, every: int = 1) -> bool:
@@ -208,12 +209,12 @@ def test_a_worker_keeps_its_turn_until_something_is_learnt() -> None:
 def test_that_nothing_is_under_way_is_evidence_only_if_something_was_learnt_since_the_last_time() -> None:
     s = gpu_script()
     before = s.state.balance.evidence
-    time_sharing._note_stall(s.state)
-    time_sharing._note_stall(s.state)
+    s.state.balance.note_unblocked()
+    s.state.balance.note_unblocked()
     assert s.state.balance.evidence == before + 1
     s.give(1)
     learnt = s.state.balance.evidence
-    time_sharing._note_stall(s.state)
+    s.state.balance.note_unblocked()
     assert s.state.balance.evidence == learnt + 1
 
 

@@ -16,9 +16,9 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.log import RecordingScheduler, replay
 from gristmill.scheduling.lost_data.lineage import in_use
+from gristmill.scheduling.records import IllegalTransition
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.state import IllegalTransition
 
 THREE = (StepSpec("a"), StepSpec("b"), StepSpec("c"))
 

@@ -11,7 +11,8 @@ staffings. docs/simulator.md lists what counts as evidence.
 from __future__ import annotations
 
 from gristmill.scheduling.placement import Placement
-from gristmill.scheduling.state import State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.records import StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.state import State
 
 Staffing = tuple[tuple[int, Placement], ...]
 

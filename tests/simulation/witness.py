@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.placement import Placement
+from gristmill.scheduling.records import TaskState, WorkerState
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.model import Job, VirtualWorker
-from gristmill.scheduling.state import TaskState, WorkerState
 
 if TYPE_CHECKING:
     from tests.simulation.world import CheckedWorld

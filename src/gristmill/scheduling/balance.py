@@ -6,10 +6,11 @@ from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.dispatch import is_set_up, may_run
 from gristmill.scheduling.events import Solved
 from gristmill.scheduling.moves import apply, start_reserved
-from gristmill.scheduling.placement import Capacity, Placement
+from gristmill.scheduling.placement import Capacity
 from gristmill.scheduling.planning import Hand, Load, Plan, Problem, SharedLoad, Site, solve
+from gristmill.scheduling.records import NodeRec, StepRec, WorkerState
 from gristmill.scheduling.settings import UNIT
-from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerState
+from gristmill.scheduling.state import State
 from gristmill.scheduling.time_sharing import least_missed, take_turns
 from gristmill.scheduling.workers import drain
 
@@ -28,9 +29,7 @@ _MOST_MARGIN = 250_000
 
 def rebalance(s: State) -> None:
     """Compare what runs with what should run, and move as much as pays."""
-    s.balance.done_at = s.now
-    s.balance.due_at = s.now + s.config.autoscale_interval_us
-    s.balance.reason = ""
+    s.balance.begin(s.now, s.config.autoscale_interval_us)
     if s.ending.stopping:
         return
     active = _active(s)
@@ -41,15 +40,15 @@ def rebalance(s: State) -> None:
     for node in s.nodes.values():
         if node.resized:
             _drain_misplaced(s, node)
-    s.balance.taking_turns = False
+    s.balance.share_in_time(False)
     if not active:
         return
     start_reserved(s)
     for step in active:
-        step.plan.service_us = step.service.service_us()
+        step.plan.start(step.service.service_us())
     problem = problem_of(s, active, s.shared.memory_floor)
     estimates = {load.step: {**load.service_us, -1: s.steps[load.step].setup.mean_us} for load in problem.loads}
-    s.balance.evidence += s.balance.standing.are_news(s.balance.evidence, estimates)
+    s.balance.learn(s.balance.standing.are_news(s.balance.evidence, estimates))
     _ask(s, problem)
 
 
@@ -79,14 +78,11 @@ def _drain_misplaced(s: State, node: NodeRec) -> None:
                 s.balance.standing.vacate(s.balance.evidence, (step.index, w.node, w.placement))
                 drain(s, w)
     for step in s.steps:
-        step.plan.reserved = [p for p in step.plan.reserved if p[0] != node.id or _still_fits(left, p[1])]
-
-
-def _still_fits(left: Capacity, placement: Placement) -> bool:
-    if not left.fits(placement):
-        return False
-    left.take(placement)
-    return True
+        for where, placement in list(step.plan.reserved):
+            if where == node.id and left.fits(placement):
+                left.take(placement)
+            elif where == node.id:
+                step.plan.reserved.remove((where, placement))
 
 
 def next_turn(s: State) -> None:
@@ -99,11 +95,7 @@ def _ask(s: State, problem: Problem) -> None:
     if len(problem.sites) * len(problem.loads) <= s.config.plan_at_once:
         _take(s, problem, solve(problem))
         return
-    s.balance.plans += 1
-    s.balance.solving = s.balance.plans
-    s.balance.problem = problem
-    s.balance.problem_evidence = s.balance.evidence
-    s.out.append(Solve(s.balance.plans, problem))
+    s.out.append(Solve(s.balance.solve(problem), problem))
 
 
 def solved(s: State, e: Solved) -> None:
@@ -111,9 +103,7 @@ def solved(s: State, e: Solved) -> None:
     problem = s.balance.problem
     if e.number != s.balance.solving or problem is None:
         return
-    s.balance.solving = 0
-    s.balance.problem = None
-    s.balance.evidence += s.balance.problem_evidence != s.balance.evidence  # the next plan knows more than this one
+    s.balance.solved()
     if not s.ending.stopping:
         _take(s, problem, e.plan)
 
@@ -125,14 +115,14 @@ def _take(s: State, problem: Problem, plan: Plan) -> None:
     if not plan.complete and problem.memory_floor:
         _ask(s, problem_of(s, active, 0))
         return
-    s.balance.taking_turns = not plan.complete
+    s.balance.share_in_time(not plan.complete)
     if s.balance.taking_turns:
         for step in active:
             step.plan.reserved.clear()  # whose turn it is decides who starts where
         take_turns(s, active)
         return
     wait = max(_LEAST_WAIT_US, min(plan.finish_us, plan.stay_us) // 10)
-    s.balance.due_at = s.now + min(wait, s.config.autoscale_interval_us)
+    s.balance.wait_until(s.now + min(wait, s.config.autoscale_interval_us))
     apply(s, problem, plan)
 
 

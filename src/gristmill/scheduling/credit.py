@@ -9,7 +9,8 @@ is always let in: the data is still counted for the task that it was lost to.
 
 from __future__ import annotations
 
-from gristmill.scheduling.state import State, StepRec, Unit
+from gristmill.scheduling.records import StepRec, Unit
+from gristmill.scheduling.state import State
 
 _REFUSED = -1
 
@@ -29,7 +30,7 @@ def admit(s: State, step: StepRec, tasks: int, size: int) -> int:
     if _fits(s, step, expected):
         return expected
     if _must_run(s, step):
-        s.budget.forced += 1
+        s.budget.force()
         return expected
     return _REFUSED
 
@@ -73,19 +74,14 @@ def deepest(s: State) -> int:
     return next((step.index for step in reversed(s.steps) if step.live > step.queue.stalled_tasks), -1)
 
 
-def hold(s: State, size: int) -> None:
-    s.budget.held += size
-    if s.budget.held > s.budget.peak:
-        s.budget.peak = s.budget.held
-
-
 def update_headroom(s: State) -> None:
     """After a size estimate changed. At most half the budget is kept free, or large items would stop all others."""
-    room = 0
+    total = 0
     last = len(s.steps) - 1
+    headroom = [0] * len(s.steps)
     for i in range(last, -1, -1):
-        s.budget.headroom[i] = min(room, s.config.budget // 2)
+        headroom[i] = min(total, s.config.budget // 2)
         if i != last:
             size = s.steps[i].size
-            room += size.bytes * s.steps[i].spec.batch_size if size.known else s.config.budget // 32
-    s.budget.source_headroom = min(room, s.config.budget // 2)
+            total += size.bytes * s.steps[i].spec.batch_size if size.known else s.config.budget // 32
+    s.budget.set_headroom(headroom, min(total, s.config.budget // 2))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gristmill.scheduling.commands import Dispatch, Input, Pull, Resume
 from gristmill.scheduling.credit import admit, fits_budget, predicted
-from gristmill.scheduling.lost_data.records import Rebuild
+from gristmill.scheduling.records import NodeRec, StepRec, TaskMove, TaskState, Unit, WorkerRec, WorkerState
 from gristmill.scheduling.settings import UNIT
-from gristmill.scheduling.state import Move, NodeRec, State, StepRec, TaskState, Unit, WorkerRec, WorkerState
+from gristmill.scheduling.state import State
 
 LONG_US = 250_000
 """Tasks longer than this gain nothing from waiting in a shared worker."""
@@ -54,10 +54,8 @@ def _dispatch_to_solo(s: State) -> None:
         for w in (step.workers if step.dedicated else s.shared.workers).values():
             ready = w.state is WorkerState.READY and w.kill_cause is None
             if ready and w.is_fresh and (step.dedicated or can_host(s.nodes[w.node], step)):
-                step.queue.suspects.remove(unit)
-                count_suspects(s, step, -1)
-                s.suspects.solo -= 1
-                unit.reserved = predicted(s, step, len(unit.tasks), unit.bytes)
+                _take_suspect(s, step, unit)
+                unit.reserve(predicted(s, step, len(unit.tasks), unit.bytes))
                 assign(s, w, unit)
                 return
 
@@ -191,8 +189,7 @@ def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
         unit = next((u for u in step.queue.suspects if u.rebuild is not None), step.queue.suspects[0])
         if not _reserve(s, step, unit):
             return _take_rebuild(s, step, w)
-        step.queue.suspects.remove(unit)
-        count_suspects(s, step, -1)
+        _take_suspect(s, step, unit)
         return unit
     if w.suspended:
         resumed = _take_suspended(s, step, w)
@@ -230,17 +227,15 @@ def _take_rebuild(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
     if step.queue.rebuilds:
         for unit in step.queue.retries:
             if unit.rebuild is not None and (unit.avoid != w.id or not _has_other(s, step, w)):
-                unit.reserved = 0
+                unit.reserve(0)
                 step.queue.retries.remove(unit)
                 return unit
     return None
 
 
-def count_suspects(s: State, step: StepRec, change: int) -> None:
-    if step.dedicated:
-        s.suspects.dedicated += change
-    else:
-        s.suspects.shared += change
+def _take_suspect(s: State, step: StepRec, unit: Unit) -> None:
+    step.queue.suspects.remove(unit)
+    s.suspects.count_queued(unit, step.dedicated, -1)
 
 
 def _has_other(s: State, step: StepRec, w: WorkerRec) -> bool:
@@ -266,84 +261,67 @@ def _upstream_ended(s: State, step: StepRec) -> bool:
 
 
 def _reserve(s: State, step: StepRec, unit: Unit) -> bool:
-    if unit.rebuild is not None:
-        unit.reserved = 0
-        return True
-    room = admit(s, step, len(unit.tasks), unit.bytes)
-    if room < 0:
+    size = 0 if unit.rebuild is not None else admit(s, step, len(unit.tasks), unit.bytes)
+    if size < 0:
         return False
-    unit.reserved = room
+    unit.reserve(size)
     return True
 
 
 def assign(s: State, w: WorkerRec, unit: Unit) -> None:
     """Put a unit into a worker."""
-    step = s.steps[unit.step]
-    spec = step.spec
-    tasks = unit.tasks
-    s.budget.reserved += unit.reserved
-    s.running += 1
-    s.suspects.solo_running += unit.solo
-    step.running += 1
-    unit.worker = w.id
-    if not w.assigned:
-        w.head_since = s.now
-    w.assigned.append(unit)
-    node = s.nodes[w.node]
-    if spec.cpu > w.cpu_held:
-        more = spec.cpu - w.cpu_held
-        w.cpu_held = spec.cpu
-        node.cpu_busy += more
-        if w.step is None:
-            node.shared_cpu_busy += more
-    if w.step is None and spec.memory > w.memory_held:
-        node.shared_memory_busy += spec.memory - w.memory_held
-        w.memory_held = spec.memory
-    if tasks[0].state == TaskState.SUSPENDED:
-        for t in tasks:
-            t.move(Move.RESUMED)
-        del w.suspended[unit.key]
-        step.suspended -= 1
-        s.out.append(Resume(w.id, unit.key))
+    spec = s.steps[unit.step].spec
+    s.count_assigned(unit)
+    w.assign(unit, s.now)
+    cpu = max(spec.cpu, w.cpu_held)
+    memory = max(spec.memory, w.memory_held) if w.step is None else 0
+    if cpu != w.cpu_held or memory != w.memory_held:
+        w.hold(s.nodes[w.node], cpu, memory)
+    if unit.tasks[0].state == TaskState.SUSPENDED:
+        _resume(s, w, unit)
     else:
-        special = False
-        for t in tasks:
-            t.move(Move.DISPATCHED)
-            t.attempts += 1
-            waited = s.now - t.queued_at
-            step.times.queue_us += waited
-            if waited > step.times.queue_max_us:
-                step.times.queue_max_us = waited
-            if t.emitted or t.stop or t.data != t.id:
-                special = True
-        step.queue.size -= len(tasks)
-        step.queue.bytes -= unit.bytes
-        wanted: tuple[int, ...] = ()
-        if unit.rebuild is not None:
-            wanted = _ask(unit, unit.rebuild)
-        unit.replay = unit.chunks
-        if w.step is None and spec.lifetime_us is not None:
-            w.aging[unit.step] = None
-        if spec.has_setup and w.step is None and unit.step not in w.hosts:
-            w.hosts[unit.step] = False
-            step.hosts += 1
-        s.out.append(
-            Dispatch(
-                w.id,
-                unit.step,
-                tuple([t.id for t in tasks]),
-                tuple([Input(t.id, t.data, t.start, t.stop, t.emitted, wanted) for t in tasks]) if special else (),
-            )
-        )
-    w.units_run += 1
+        _start_unit(s, w, unit)
     update_accepting(s, w)
 
 
-def _ask(unit: Unit, rebuild: Rebuild) -> tuple[int, ...]:
-    """The positions of what a unit has to make again. It has the time of all chunks up to the last of them."""
-    rebuild.asked = sorted(rebuild.wanted)
-    unit.chunks = max(piece.chunk for piece in rebuild.wanted.values())
-    return tuple(rebuild.asked)
+def _resume(s: State, w: WorkerRec, unit: Unit) -> None:
+    for t in unit.tasks:
+        t.move(TaskMove.RESUMED)
+    w.unsuspend(unit)
+    s.steps[unit.step].count_suspended(-1)
+    s.out.append(Resume(w.id, unit.key))
+
+
+def _start_unit(s: State, w: WorkerRec, unit: Unit) -> None:
+    step = s.steps[unit.step]
+    tasks = unit.tasks
+    special = False
+    for t in tasks:
+        t.dispatch()
+        step.times.add_wait(s.now - t.queued_at)
+        if t.emitted or t.stop or t.data != t.id:
+            special = True
+    step.queue.count_out(tasks)
+    wanted: tuple[int, ...] = ()
+    if unit.rebuild is None:
+        unit.restart(unit.chunks)
+    else:
+        wanted = unit.rebuild.ask()
+        unit.restart(unit.rebuild.last_chunk)
+    if w.step is None:
+        if step.spec.lifetime_us is not None:
+            w.age(unit.step)
+        if step.spec.has_setup and unit.step not in w.hosts:
+            w.begin_setup(unit.step)
+            step.count_hosts(1)
+    s.out.append(
+        Dispatch(
+            w.id,
+            unit.step,
+            tuple([t.id for t in tasks]),
+            tuple([Input(t.id, t.data, t.start, t.stop, t.emitted, wanted) for t in tasks]) if special else (),
+        )
+    )
 
 
 def update_accepting(s: State, w: WorkerRec) -> None:
@@ -385,7 +363,7 @@ def update_depth(s: State, step: StepRec) -> None:
     else:
         depth = max(2, min(s.config.max_prefetch, s.config.prefetch_us // per_unit))
     if depth != step.depth:
-        step.depth = depth
+        step.set_depth(depth)
         for w in step.workers.values():
             update_accepting(s, w)
 
@@ -421,12 +399,11 @@ def _pull(s: State) -> None:
         return
     count = target - first.queue.size
     if not s.config.batch_mode:
-        room = s.config.budget - s.budget.held - s.budget.reserved - s.budget.source_headroom
-        count = min(count, room // max(s.source.size.bytes, 1) if s.source.size.known else 1)
+        free = s.config.budget - s.budget.used - s.budget.source_headroom
+        count = min(count, free // max(s.source.size.bytes, 1) if s.source.size.known else 1)
         if not s.tasks:
             count = max(count, 1)
     if count > 0:
-        s.source.pulling = True
-        s.source.reserved = count * s.source.size.bytes
-        s.budget.reserved += s.source.reserved
+        s.source.ask(count * s.source.size.bytes)
+        s.budget.reserve(s.source.reserved)
         s.out.append(Pull(count))

@@ -6,21 +6,22 @@ from gristmill.scheduling import failure_policy as policy
 from gristmill.scheduling.dispatch import update_accepting
 from gristmill.scheduling.events import Death, UnitFailed
 from gristmill.scheduling.failure_policy import LostUnit, Response
-from gristmill.scheduling.lost_data.recovery import abandon, first_line, requeue
+from gristmill.scheduling.lost_data.recovery import fail_rebuild, first_line, requeue
 from gristmill.scheduling.progress import give_up, take_head, unassign
-from gristmill.scheduling.state import Move, SlicedTask, State, StepRec, TaskRec, Unit, WorkerRec
+from gristmill.scheduling.records import SlicedTask, StepRec, TaskMove, TaskRec, Unit, WorkerRec
+from gristmill.scheduling.state import State
 
 
 def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
     """A stage raised."""
     unit = take_head(s, w, e.unit)
     step = s.steps[unit.step]
-    step.times.busy_us += e.busy_us
+    step.times.add_busy(e.busy_us)
     for t in unit.tasks:
-        t.move(Move.FAILED)
+        t.move(TaskMove.FAILED)
         t.note(s.now, f"attempt {t.attempts} failed on worker {w.id}: {first_line(e.error)}")
-    unit.avoid = w.id
-    unit.isolated = unit.solo = False
+    unit.avoid_worker(w.id)
+    unit.clear_suspicion()
     first = unit.tasks[0]
     allowed = policy.attempts_allowed(step.spec.max_attempts, first.items, first.is_slice)
     _respond(s, unit, policy.after_error(len(unit.tasks), first.attempts, allowed, s.ending.draining), e.error)
@@ -33,7 +34,7 @@ def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail
     while w.assigned:
         unassign(s, w, w.assigned.popleft())
     for unit in w.suspended.values():
-        s.steps[unit.step].suspended -= 1
+        s.steps[unit.step].count_suspended(-1)
     w.suspended.clear()
     for unit in reversed(units):
         _unit_lost(s, w, unit, cause, running, f" ({detail})" if detail else "")
@@ -52,12 +53,12 @@ def _unit_lost(s: State, w: WorkerRec, unit: Unit, cause: Death, running: int | 
     )
     verdict = policy.after_death(lost, cause, s.config)
     for t in unit.tasks:
-        t.move(Move.LOST)
+        t.move(TaskMove.LOST)
         t.count_death(verdict)
         if verdict.is_suspected:
             when = "while running it" if is_named else "with it"
             t.note(s.now, f"worker {w.id} {cause.value} {when}{detail}")
-    unit.solo |= verdict.solo
+    unit.suspect(solo=verdict.solo, isolated=False)
     _respond(s, unit, verdict.response, f"its worker {cause.value}{detail}")
 
 
@@ -70,7 +71,7 @@ def _respond(s: State, unit: Unit, response: Response, error: str) -> None:
     elif response is Response.FAIL:
         fail_task(s, step, unit, error)
     else:
-        unit.isolated |= response is Response.ISOLATE
+        unit.suspect(isolated=response is Response.ISOLATE)
         requeue(s, step, unit)
 
 
@@ -78,7 +79,7 @@ def fail_task(s: State, step: StepRec, unit: Unit, error: str) -> None:
     """A single task is at fault: run it in halves if it can be sliced, else give it up."""
     t = unit.tasks[0]
     if unit.rebuild is not None:
-        abandon(s, unit, error)
+        fail_rebuild(s, unit, error)
     elif step.spec.slices and t.divisible and t.items > 1 and not t.emitted and _is_worth_slicing(s, t):
         _slice(s, step, unit, t)
     else:
@@ -93,17 +94,13 @@ def _is_worth_slicing(s: State, t: TaskRec) -> bool:
 
 
 def _slice(s: State, step: StepRec, unit: Unit, t: TaskRec) -> None:
-    t.move(Move.SPLIT)
+    t.move(TaskMove.SPLIT)
     t.note(s.now, policy.splitting_note(t.items))
     s.slices.setdefault(t.data, SlicedTask()).live += 1
     del s.tasks[t.id]
-    step.live += 1
+    step.count_live(1)
     for start, stop in policy.halves_of_items(t.start, t.items):
-        part = TaskRec(
-            s.next_slice, t.step, t.bytes // 2, stop - start, True, t.data, s.now, start=start, stop=stop, kills=t.kills
-        )
-        part.story = list(t.story or ())
-        s.next_slice -= 1
+        part = t.part(s.new_slice_id(), start, stop, s.now)
         s.tasks[part.id] = part
         requeue(s, step, Unit(step.index, [part], isolated=unit.isolated, solo=unit.solo, avoid=unit.avoid))
-    s.budget.held -= t.bytes - 2 * (t.bytes // 2)
+    s.budget.release(t.bytes - 2 * (t.bytes // 2))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from gristmill.scheduling.liveness import stall
 from gristmill.scheduling.lost_data.invariants import check_lost_data
 from gristmill.scheduling.placement import usable
+from gristmill.scheduling.records import TaskState, WorkerState
 from gristmill.scheduling.settings import UNIT
-from gristmill.scheduling.state import State, TaskState, WorkerState
+from gristmill.scheduling.state import State
 from gristmill.scheduling.time_sharing import staying
 
 
@@ -36,7 +37,7 @@ def check(s: State) -> None:
     assert where.keys() == s.tasks.keys(), f"tasks lost or unknown: {sorted(where.keys() ^ s.tasks.keys())[:5]}"
     assert running == s.running, "units running are miscounted"
     assert reserved == s.budget.reserved, "reserved bytes are miscounted"
-    kept = sum(piece.bytes for piece in s.lost.records.values())
+    kept = sum(record.bytes for record in s.lost.records.values())
     assert s.budget.held == kept + sum(t.bytes for t in s.tasks.values()), "held bytes are miscounted"
     for step in s.steps:
         live = sum(1 for t in s.tasks.values() if t.step == step.index)

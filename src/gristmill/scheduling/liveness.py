@@ -18,7 +18,8 @@ from gristmill.scheduling.balance import rebalance
 from gristmill.scheduling.credit import fits_budget
 from gristmill.scheduling.dispatch import dispatch, may_run
 from gristmill.scheduling.placement import misfit
-from gristmill.scheduling.state import State, StepRec, WorkerState
+from gristmill.scheduling.records import StepRec, WorkerState
+from gristmill.scheduling.state import State
 from gristmill.scheduling.time_sharing import unblock_step
 
 
@@ -39,8 +40,7 @@ def ensure_progress(s: State) -> None:
     """Ensure progress. Call it when no unit runs although tasks are left."""
     if workers.put_back_stuck(s):
         _hand_out(s)
-    if not under_way(s) and s.balance.forced_at != s.balance.evidence:
-        s.balance.forced_at = s.balance.evidence
+    if not under_way(s) and s.balance.may_force():
         rebalance(s)
         _hand_out(s)
     if not under_way(s) and unblock_step(s):

@@ -10,49 +10,53 @@ from gristmill.scheduling.dispatch import is_set_up
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.planning import Plan, Problem
 from gristmill.scheduling.reasons import explain
+from gristmill.scheduling.records import NodeRec, StepRec, WorkerRec, WorkerState
 from gristmill.scheduling.standing import Place
-from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.state import State
 from gristmill.scheduling.workers import drain, start
 
 
 def fill_freed_places(s: State) -> None:
-    """Workers have left: start those for whom they did. When nobody else leaves there, it is time to look again."""
-    nodes, s.balance.freed_nodes = s.balance.freed_nodes, []
+    """Workers have left: start workers in the places that were reserved there.
+
+    When no other worker is about to leave these nodes, a rebalance is due.
+    """
+    nodes = s.balance.take_freed_nodes()
     if s.ending.stopping:
         return
     for step in s.steps:
-        if step.plan.reserved:
-            step.plan.reserved = [
-                p for p in step.plan.reserved if p[0] not in nodes or not _start_in_reserved(s, step, p)
-            ]
+        for place in [place for place in step.plan.reserved if place[0] in nodes]:
+            if _start_in_reserved(s, step, place):
+                step.plan.reserved.remove(place)
     if not any(w.node in nodes for w in _leaving(s)):
-        s.balance.reason = s.balance.reason or "workers left"
+        s.balance.request("workers left")
 
 
 def start_reserved(s: State) -> None:
-    """Start the workers for which others have left; a promise that can no longer be kept is void."""
+    """Start workers in reserved places that are free now. Cancel the reservations that no leaving worker can fulfil."""
     leaving = {w.node for w in _leaving(s)}
     for step in s.steps:
-        if step.plan.reserved:
-            step.plan.reserved = [
-                p for p in step.plan.reserved if not _start_in_reserved(s, step, p) and p[0] in leaving
-            ]
+        for place in list(step.plan.reserved):
+            if _start_in_reserved(s, step, place) or place[0] not in leaving:
+                step.plan.reserved.remove(place)
 
 
-def _start_in_reserved(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
+def _start_in_reserved(s: State, step: StepRec, place: tuple[int, Placement]) -> bool:
     """Start a worker in a reserved place. If that was decided on older evidence, a new plan may decide otherwise."""
-    kept = _try_start(s, step, promise)
-    s.balance.evidence += kept and step.plan.reserved_on != s.balance.evidence
-    return kept
+    started = _try_start(s, step, place)
+    s.balance.learn(started and step.plan.reserved_on != s.balance.evidence)
+    return started
 
 
-def _try_start(s: State, step: StepRec, promise: tuple[int, Placement]) -> bool:
-    node_id, placement = promise
+def _try_start(s: State, step: StepRec, place: tuple[int, Placement]) -> bool:
+    """Start a worker if its place is free. Return whether it was started."""
+    node_id, placement = place
     node = _usable(s, step, node_id)
-    place = (step.index, node_id, placement)
-    if node is None or not node.free.fits(placement) or not s.balance.standing.may_fill(s.balance.evidence, place):
+    if node is None or not node.free.fits(placement):
         return False
-    s.balance.standing.fill(s.balance.evidence, place)
+    if not s.balance.standing.may_fill(s.balance.evidence, (step.index, node_id, placement)):
+        return False
+    s.balance.standing.fill(s.balance.evidence, (step.index, node_id, placement))
     start(s, node, step, placement)
     return True
 
@@ -98,8 +102,7 @@ def apply(s: State, problem: Problem, plan: Plan) -> None:
         elif (
             node_id in leaving and _usable(s, step, node_id) and s.balance.standing.may_fill(s.balance.evidence, place)
         ):
-            step.plan.reserved.append((node_id, placement))
-            step.plan.reserved_on = s.balance.evidence
+            step.plan.reserve(node_id, placement, s.balance.evidence)
             coming[index] = coming.get(index, 0) + 1
     explain(s, problem, plan, have, grown, coming, taken)
 

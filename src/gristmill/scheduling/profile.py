@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.scheduling.files import read_json
+from gristmill.scheduling.records import StepRec
 from gristmill.scheduling.settings import UNIT, Prior, StepSpec
-from gristmill.scheduling.state import StepRec
 
 
 class ProfileError(ValueError):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gristmill.scheduling.planning import FOREVER, Load, Plan, Problem
+from gristmill.scheduling.records import StepRec, WorkerState
 from gristmill.scheduling.settings import UNIT
-from gristmill.scheduling.state import State, StepRec, WorkerState
+from gristmill.scheduling.state import State
 
 
 def explain(

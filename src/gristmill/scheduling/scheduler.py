@@ -48,9 +48,10 @@ from gristmill.scheduling.lost_data.recovery import fetch_deferred
 from gristmill.scheduling.moves import fill_freed_places
 from gristmill.scheduling.placement import Capacity, misfit
 from gristmill.scheduling.progress import emitted, finished, pull_answered, source_gave
+from gristmill.scheduling.records import NodeRec, StepRec, WorkerRec
 from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 from gristmill.scheduling.snapshot import Snapshot
-from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec
+from gristmill.scheduling.state import SharedPool, State
 from gristmill.scheduling.summary import snapshot
 from gristmill.scheduling.time_sharing import refresh_for_suspects, turn_due
 
@@ -67,11 +68,7 @@ class Scheduler:
             raise ValueError("a run needs at least one step")
         self.state = State(config, [StepRec(i, spec, spec.has_own_workers) for i, spec in enumerate(steps)])
         s = self.state
-        s.budget.headroom = [0] * len(steps)
-        s.shared.cpu_floor = max((step.spec.cpu for step in s.steps if not step.dedicated), default=0)
-        s.shared.least_cpu = min((step.spec.cpu for step in s.steps if not step.dedicated), default=0)
-        s.shared.memory_floor = max((step.spec.memory for step in s.steps if not step.dedicated), default=0)
-        s.shared.uniform = len({(step.spec.cpu, step.spec.memory) for step in s.steps if not step.dedicated}) <= 1
+        s.shared = SharedPool.of([step.spec for step in s.steps if not step.dedicated])
         update_headroom(s)
         for step in s.steps:
             step.service.prior = step.spec.prior
@@ -136,8 +133,8 @@ def _node_joined(s: State, e: NodeJoined) -> None:
         if step.spec.node_setup:
             s.nodes[e.node].set_up[step.index] = False
             s.out.append(SetUpNode(e.node, step.index))
-    s.balance.evidence += 1
-    s.balance.reason = "a node joined"
+    s.balance.learn()
+    s.balance.request("a node joined")
 
 
 def _node_lost(s: State, e: NodeLost) -> None:
@@ -145,25 +142,24 @@ def _node_lost(s: State, e: NodeLost) -> None:
         return
     for w in [w for w in s.workers.values() if w.node == e.node]:
         workers.died(s, w, WorkerDied(w.id, Death.NODE_LOST))
-    s.balance.evidence += 1
-    s.balance.reason = "a node was lost"
+    s.balance.learn()
+    s.balance.request("a node was lost")
 
 
 def _node_resized(s: State, e: NodeResized) -> None:
     node = s.nodes.get(e.node)
     if node is None or s.ending.stopping:
         return
-    node.free.resize(e.cpu - node.cpu, e.memory - node.memory, e.gpus)
-    node.cpu, node.memory, node.resized = e.cpu, e.memory, True
-    s.balance.evidence += 1
-    s.balance.reason = "a node changed in size"
+    node.resize(e.cpu, e.memory, e.gpus)
+    s.balance.learn()
+    s.balance.request("a node changed in size")
 
 
 def _node_set_up(s: State, e: NodeSetUp) -> None:
     if e.node in s.nodes:
         s.nodes[e.node].set_up[e.step] = True
-        s.balance.evidence += 1
-        s.balance.reason = "a node was set up"
+        s.balance.learn()
+        s.balance.request("a node was set up")
 
 
 def _node_setup_failed(s: State, e: NodeSetupFailed) -> None:
@@ -173,16 +169,16 @@ def _node_setup_failed(s: State, e: NodeSetupFailed) -> None:
 
 
 def _source_sized(s: State, e: SourceSized) -> None:
-    s.source.total = e.total
-    s.balance.evidence += 1
+    s.source.set_total(e.total)
+    s.balance.learn()
 
 
 def _source_ended(s: State, e: SourceEnded) -> None:
-    s.source.ended = True
-    s.balance.evidence += 1
+    s.source.end()
+    s.balance.learn()
     pull_answered(s)
-    s.source.total = s.source.taken
-    s.balance.reason = s.balance.reason or "the source ended"
+    s.source.set_total(s.source.taken)
+    s.balance.request("the source ended")
 
 
 def _tick(s: State, e: Tick) -> None:
@@ -253,18 +249,18 @@ def _mark_ended(s: State) -> None:
             continue
         if step.live:
             return
-        step.ended = step.has_ended = True
-        s.balance.reason = s.balance.reason or f"{step.spec.name} ended"
+        step.end()
+        s.balance.request(f"{step.spec.name} ended")
 
 
 def _finish_if_done(s: State) -> None:
     if s.ending.finished or not s.steps[-1].ended:
         return
-    s.ending.stopping = True
+    s.ending.stop()
     if s.workers:
         workers.stop_all(s)
     else:
-        s.ending.finished = True
+        s.ending.finish()
         s.out.append(Finish())
 
 

@@ -1,356 +1,17 @@
-"""What the scheduler remembers, and the one table of what may happen to a task."""
+"""What the scheduler remembers of a run. Each record changes only in its own methods."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from gristmill.scheduling.commands import Command
-from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
-from gristmill.scheduling.events import Death
-from gristmill.scheduling.failure_policy import DeathVerdict
-from gristmill.scheduling.lost_data.records import DataRec, Rebuild
-from gristmill.scheduling.placement import Capacity, Placement
+from gristmill.scheduling.estimates import SizeEstimate
+from gristmill.scheduling.lost_data.records import DataRec
 from gristmill.scheduling.planning.problem import Problem
+from gristmill.scheduling.records import IdleDeaths, NodeRec, SlicedTask, StepRec, TaskRec, Unit, WorkerRec
 from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 from gristmill.scheduling.snapshot import Decision
 from gristmill.scheduling.standing import Standing
-
-
-class TaskState(IntEnum):
-    QUEUED = 0
-    ASSIGNED = 1
-    SUSPENDED = 2
-    DONE = 3
-    QUARANTINED = 4
-    CANCELLED = 5
-
-
-class Move(IntEnum):
-    DISPATCHED = 0
-    EMITTED = 1
-    RESUMED = 2
-    FINISHED = 3
-    FAILED = 4
-    LOST = 5
-    SPLIT = 6
-    GIVEN_UP = 7
-    CANCELLED = 8
-
-
-MOVES: dict[tuple[TaskState, Move], TaskState] = {
-    (TaskState.QUEUED, Move.DISPATCHED): TaskState.ASSIGNED,
-    (TaskState.ASSIGNED, Move.EMITTED): TaskState.SUSPENDED,
-    (TaskState.SUSPENDED, Move.RESUMED): TaskState.ASSIGNED,
-    (TaskState.ASSIGNED, Move.FINISHED): TaskState.DONE,
-    (TaskState.ASSIGNED, Move.FAILED): TaskState.QUEUED,
-    (TaskState.ASSIGNED, Move.LOST): TaskState.QUEUED,
-    (TaskState.SUSPENDED, Move.LOST): TaskState.QUEUED,
-    (TaskState.QUEUED, Move.SPLIT): TaskState.DONE,
-    (TaskState.QUEUED, Move.GIVEN_UP): TaskState.QUARANTINED,
-    (TaskState.QUEUED, Move.CANCELLED): TaskState.CANCELLED,
-    (TaskState.ASSIGNED, Move.CANCELLED): TaskState.CANCELLED,
-    (TaskState.SUSPENDED, Move.CANCELLED): TaskState.CANCELLED,
-}
-
-
-class IllegalTransition(Exception):
-    """A bug: something happened to a task that cannot happen in its state. Carries the task's story."""
-
-
-@dataclass(slots=True)
-class TaskRec:
-    id: int
-    step: int
-    bytes: int
-    items: int
-    divisible: bool
-    data: int
-    """The task whose data this runs on: itself, or the task it is a slice of."""
-    queued_at: int
-    state: TaskState = TaskState.QUEUED
-    attempts: int = 0
-    emitted: int = 0
-    """Outputs already delivered by attempts that did not finish."""
-    kills: int = 0
-    losses: int = 0
-    """Workers that died with it and did not say what they died of."""
-    start: int = 0
-    stop: int = 0
-    """Slice of the data's items; stop 0 means whole."""
-    story: list[str] | None = None
-    """Notable events only: failures, deaths, splits."""
-
-    @property
-    def is_slice(self) -> bool:
-        return self.stop > 0
-
-    def move(self, how: Move) -> None:
-        new = MOVES.get((self.state, how))
-        if new is None:
-            raise IllegalTransition(
-                f"task {self.id} of step {self.step} is {self.state.name} and cannot be {how.name}. Its story:\n  "
-                + "\n  ".join(self.story or ["nothing notable"])
-            )
-        self.state = new
-
-    def count_death(self, verdict: DeathVerdict) -> None:
-        """Count the death of the worker that had it."""
-        self.attempts -= not verdict.is_attempt
-        self.losses += verdict.is_loss
-        self.kills += verdict.is_kill
-
-    def note(self, now: int, text: str) -> None:
-        if self.story is None:
-            self.story = []
-        if len(self.story) < 40:
-            self.story.append(f"{now / 1e6:.3f} s: {text}")
-
-
-@dataclass(slots=True)
-class Unit:
-    """Up to ``batch_size`` tasks of one step that run together."""
-
-    step: int
-    tasks: list[TaskRec]
-    isolated: bool = False
-    """Must run alone in a fresh worker: it is suspected of killing one."""
-    solo: bool = False
-    """Must run while nothing else does: it is suspected of using all the memory."""
-    chunks: int = 0
-    """How often it was suspended; a retry has to make as many chunks again before it gets on."""
-    replay: int = 0
-    avoid: int = -1
-    """The worker where it failed last."""
-    worker: int = -1
-    reserved: int = 0
-    bytes: int = 0
-    part_us: int = 0
-    """Time of the chunks that it has delivered."""
-    rebuild: Rebuild | None = None
-    """It makes lost data again."""
-    missing: int = 0
-    """Pieces of data that it waits for."""
-    loose: bool = False
-    """A task that was never part of a unit: when it has its data it joins its queue again."""
-
-    @property
-    def key(self) -> int:
-        return self.tasks[0].id
-
-
-@dataclass(slots=True)
-class SlicedTask:
-    """A task that is run in slices counts as one task: done if any slice was, else failed or cancelled."""
-
-    live: int = 1
-    done: int = 0
-    failed: int = 0
-    cancelled: int = 0
-
-
-class WorkerState(IntEnum):
-    STARTING = 0
-    READY = 1
-    DRAINING = 2
-    """Takes no new work; stops when it has none."""
-    STOPPING = 3
-
-
-@dataclass(slots=True)
-class WorkerRec:
-    id: int
-    node: int
-    step: int | None
-    placement: Placement
-    started_at: int
-    state: WorkerState = WorkerState.STARTING
-    ready_at: int = -1
-    head_since: int = 0
-    """When the unit at the head began, as far as is known."""
-    assigned: deque[Unit] = field(default_factory=deque)
-    suspended: dict[int, Unit] = field(default_factory=dict)
-    hosts: dict[int, bool] = field(default_factory=dict)
-    """Steps with a `setup` in a shared worker: False while it runs, True when it is done."""
-    aging: dict[int, None] = field(default_factory=dict)
-    """Steps with a lifetime of their own that a shared worker has run."""
-    units_run: int = 0
-    cpu_held: int = 0
-    memory_held: int = 0
-    kill_cause: Death | None = None
-    """It has been told to die: why. It gets no more work."""
-    replaces: int | None = None
-    being_replaced: bool = False
-
-    @property
-    def is_fresh(self) -> bool:
-        return self.units_run == 0 and not self.assigned and not self.suspended
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.assigned
-
-    @property
-    def has_suspect(self) -> bool:
-        """A suspected unit is suspended here; nothing else may run in this worker until it has ended."""
-        return bool(self.suspended) and next(iter(self.suspended.values())).isolated
-
-    @property
-    def is_open(self) -> bool:
-        """Takes new work, now or as soon as it is up."""
-        return self.state <= WorkerState.READY and self.kill_cause is None and not self.has_suspect
-
-
-@dataclass(slots=True)
-class NodeRec:
-    id: int
-    free: Capacity
-    """What dedicated workers leave of the node."""
-    cpu: int
-    memory: int
-    kind: int = 0
-    """Nodes of one kind are as fast as each other."""
-    cpu_busy: int = 0
-    shared_workers: int = 0
-    shared_cpu_busy: int = 0
-    shared_memory_busy: int = 0
-    set_up: dict[int, bool] = field(default_factory=dict)
-    """Steps with `setup_on_node`: False while it runs, True when it is done."""
-    resized: bool = False
-    """Its size has changed: what runs may for a while be more than it has."""
-
-
-@dataclass(slots=True)
-class IdleDeaths:
-    """Deaths in a row of workers that had nothing to do."""
-
-    count: int = 0
-    units_done: int = 0
-    """Units that were done at the last death. If more are done at the next one, a new row begins."""
-
-
-@dataclass(slots=True)
-class StepQueue:
-    """The tasks of a step that wait for a worker or for lost data."""
-
-    tasks: deque[TaskRec] = field(default_factory=deque)
-    """Tasks that were never part of a unit."""
-    retries: deque[Unit] = field(default_factory=deque)
-    suspects: deque[Unit] = field(default_factory=deque)
-    size: int = 0
-    """Tasks in the three queues above."""
-    bytes: int = 0
-    stalled: dict[int, Unit] = field(default_factory=dict)
-    """Units that wait for lost data, by their keys."""
-    stalled_tasks: int = 0
-    rebuilds: int = 0
-    """Units of this step, live as well, that make lost data again."""
-
-
-@dataclass(slots=True)
-class StepCounts:
-    """Totals of a step since the run began."""
-
-    tasks_in: int = 0
-    tasks_done: int = 0
-    tasks_failed: int = 0
-    tasks_cancelled: int = 0
-    items_done: int = 0
-    items_failed: int = 0
-    outputs: int = 0
-    output_bytes: int = 0
-    units_done: int = 0
-    chunks: int = 0
-    """Parts that units delivered before their end."""
-    workers_started: int = 0
-
-
-@dataclass(slots=True)
-class StepTimes:
-    """Times of a step, summed since the run began."""
-
-    busy_us: int = 0
-    busy_squares: int = 0
-    """Sum of (time of a unit)^2 / its tasks."""
-    head_us: int = 0
-    """Time that units were first in their worker: busy, or on their way to and fro."""
-    service_max_us: int = 0
-    queue_us: int = 0
-    queue_max_us: int = 0
-    available_us: int = 0
-    """Time that workers which have left were ready."""
-
-
-@dataclass(slots=True)
-class SetupStats:
-    """The setups of a step."""
-
-    mean_us: int = -1
-    """Mean duration of the setups so far; -1 if there was none."""
-    count: int = 0
-    failures: int = 0
-    """Failures in a row."""
-    kills: int = 0
-    """Kills from outside in a row."""
-
-    def add(self, setup_us: int) -> None:
-        """Count a setup that succeeded."""
-        self.count += 1
-        self.mean_us = setup_us if self.count == 1 else self.mean_us + (setup_us - self.mean_us) // min(self.count, 8)
-        self.failures = self.kills = 0
-
-
-@dataclass(slots=True)
-class StepPlan:
-    """What the balancer has planned for a step."""
-
-    service_us: int = 0
-    """Service time that the last plan was made with."""
-    reserved: list[tuple[int, Placement]] = field(default_factory=list)
-    """(node, place) of workers that start when others have left."""
-    reserved_on: int = -1
-    """The evidence on which the last place was reserved."""
-    next_rebalance: int = 1
-    """Completions at which the next rebalance is due."""
-
-
-@dataclass(slots=True)
-class StepRec:
-    """One step of the pipeline."""
-
-    index: int
-    spec: StepSpec
-    dedicated: bool
-    queue: StepQueue = field(default_factory=StepQueue)
-    live: int = 0
-    """Tasks that are queued, assigned, suspended or stalled here."""
-    running: int = 0
-    """Units assigned."""
-    suspended: int = 0
-    ended: bool = False
-    """Nothing is left to do and nothing more can come, unless data that it made is lost."""
-    has_ended: bool = False
-    """Had ended once: the next step's barrier of batch mode stays open."""
-    workers: dict[int, WorkerRec] = field(default_factory=dict)
-    accepting: dict[int, WorkerRec] = field(default_factory=dict)
-    """Dedicated workers that could take another unit."""
-    hosts: int = 0
-    """Shared workers that have set this step up, or are about to, and stay."""
-    depth: int = 2
-    """Units that may be in a worker at one time."""
-    service: ServiceEstimate = field(default_factory=ServiceEstimate)
-    by_kind: dict[int, ServiceEstimate] = field(default_factory=dict)
-    """Service times by kind of node, where there are several kinds."""
-    size: SizeEstimate = field(default_factory=SizeEstimate)
-    setup: SetupStats = field(default_factory=SetupStats)
-    idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
-    last_recycled: int = -(1 << 60)
-    plan: StepPlan = field(default_factory=StepPlan)
-    counts: StepCounts = field(default_factory=StepCounts)
-    times: StepTimes = field(default_factory=StepTimes)
-    timeline: list[tuple[int, int]] = field(default_factory=list)
-    """(time, number of workers) at each change."""
 
 
 @dataclass(slots=True)
@@ -366,6 +27,30 @@ class SourceState:
     reserved: int = 0
     """Bytes reserved for what the source has been asked for."""
     ended: bool = False
+
+    def ask(self, reserved: int) -> None:
+        """The source is asked for tasks; so many bytes are reserved for them."""
+        self.pulling = True
+        self.reserved = reserved
+
+    def answer(self) -> int:
+        """The source has answered. Return the bytes that are no longer reserved."""
+        reserved, self.reserved = self.reserved, 0
+        self.pulling = False
+        return reserved
+
+    def take(self, sizes: list[int], overhead: int) -> None:
+        """Tasks of these sizes have come."""
+        self.taken += len(sizes)
+        for size in sizes:
+            self.bytes += size
+            self.size.add(size + overhead)
+
+    def set_total(self, total: int) -> None:
+        self.total = total
+
+    def end(self) -> None:
+        self.ended = True
 
 
 @dataclass(slots=True)
@@ -386,6 +71,25 @@ class BudgetState:
     def used(self) -> int:
         """Bytes held and reserved."""
         return self.held + self.reserved
+
+    def hold(self, size: int) -> None:
+        self.held += size
+        if self.held > self.peak:
+            self.peak = self.held
+
+    def release(self, size: int) -> None:
+        self.held -= size
+
+    def reserve(self, size: int) -> None:
+        """Reserve so many bytes, or give back reserved ones if below zero."""
+        self.reserved += size
+
+    def force(self) -> None:
+        """A unit runs although it does not fit."""
+        self.forced += 1
+
+    def set_headroom(self, headroom: list[int], source: int) -> None:
+        self.headroom, self.source_headroom = headroom, source
 
 
 @dataclass(slots=True)
@@ -411,6 +115,36 @@ class SharedPool:
     last_recycled: int = -(1 << 60)
     timeline: list[tuple[int, int]] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, specs: list[StepSpec]) -> SharedPool:
+        """The pool for the shared steps of a run."""
+        return cls(
+            cpu_floor=max((spec.cpu for spec in specs), default=0),
+            memory_floor=max((spec.memory for spec in specs), default=0),
+            least_cpu=min((spec.cpu for spec in specs), default=0),
+            uniform=len({(spec.cpu, spec.memory) for spec in specs}) <= 1,
+        )
+
+    def start(self, w: WorkerRec) -> None:
+        self.workers[w.id] = w
+
+    def remove(self, w: WorkerRec, available_us: int) -> None:
+        """A worker has left that was ready for so long."""
+        del self.workers[w.id]
+        self.available_us += available_us
+
+    def recycle(self, now: int) -> None:
+        """A worker is replaced because of its age."""
+        self.last_recycled = now
+
+    def fail_start(self) -> int:
+        """A worker died at its start. Return how many did in a row."""
+        self.start_failures += 1
+        return self.start_failures
+
+    def come_up(self) -> None:
+        self.start_failures = 0
+
 
 @dataclass(slots=True)
 class SuspectCounts:
@@ -423,6 +157,19 @@ class SuspectCounts:
     solo: int = 0
     """Queued units that must run while nothing else runs."""
     solo_running: int = 0
+
+    def count_queued(self, unit: Unit, is_dedicated: bool, change: int) -> None:
+        """A suspected unit joins its queue (1), or leaves it (-1)."""
+        if is_dedicated:
+            self.dedicated += change
+        else:
+            self.shared += change
+        if unit.solo:
+            self.solo += change
+
+    def count_running(self, unit: Unit, change: int) -> None:
+        if unit.solo:
+            self.solo_running += change
 
 
 @dataclass(slots=True)
@@ -439,6 +186,12 @@ class LostDataState:
     """Such data that waits until the budget has capacity for it, by its id."""
     losses: int = 0
     """Data lost so far."""
+
+    def count_loss(self) -> None:
+        self.losses += 1
+
+    def count_fetched(self, change: int) -> None:
+        self.fetched += change
 
 
 @dataclass(slots=True)
@@ -470,6 +223,57 @@ class BalanceState:
     forced_at: int = -1
     """The evidence with which the balancer last ran because nothing was under way."""
 
+    def learn(self, is_new: bool = True) -> None:
+        """Count evidence."""
+        self.evidence += is_new
+
+    def request(self, reason: str) -> None:
+        """Ask for a rebalance. The first reason stands."""
+        self.reason = self.reason or reason
+
+    def begin(self, now: int, interval_us: int) -> None:
+        """A rebalance begins; another one is due after the interval."""
+        self.done_at, self.reason = now, ""
+        self.due_at = now + interval_us
+
+    def wait_until(self, due_at: int) -> None:
+        self.due_at = due_at
+
+    def share_in_time(self, taking_turns: bool) -> None:
+        self.taking_turns = taking_turns
+
+    def solve(self, problem: Problem) -> int:
+        """A plan is being made. Return its number."""
+        self.plans += 1
+        self.solving = self.plans
+        self.problem, self.problem_evidence = problem, self.evidence
+        return self.plans
+
+    def solved(self) -> None:
+        """The plan is made. If there is evidence that it does not know, the next plan knows more."""
+        self.solving, self.problem = 0, None
+        self.learn(self.problem_evidence != self.evidence)
+
+    def free_node(self, node: int) -> None:
+        """A worker has left a node where places are reserved."""
+        self.freed_nodes.append(node)
+
+    def take_freed_nodes(self) -> list[int]:
+        nodes, self.freed_nodes = self.freed_nodes, []
+        return nodes
+
+    def note_unblocked(self) -> None:
+        """Count as evidence that nothing is under way. A second time it counts only if something was learnt since."""
+        self.learn(self.unblocked_at != self.evidence)
+        self.unblocked_at = self.evidence
+
+    def may_force(self) -> bool:
+        """Whether to run although nothing calls for it: once for each record of evidence."""
+        if self.forced_at == self.evidence:
+            return False
+        self.forced_at = self.evidence
+        return True
+
 
 @dataclass(slots=True)
 class RunEnd:
@@ -481,6 +285,17 @@ class RunEnd:
     """Workers leave."""
     aborted: str = ""
     finished: bool = False
+
+    def drain(self) -> None:
+        self.draining = True
+
+    def stop(self, reason: str = "") -> None:
+        """Workers leave; the reason says why the run was aborted, if it was."""
+        self.stopping = True
+        self.aborted = self.aborted or reason
+
+    def finish(self) -> None:
+        self.finished = True
 
 
 @dataclass(slots=True)
@@ -511,6 +326,35 @@ class State:
     ending: RunEnd = field(default_factory=RunEnd)
     decisions: list[Decision] = field(default_factory=list)
     deaths: int = 0
+
+    def new_worker_id(self) -> int:
+        self.next_worker += 1
+        return self.next_worker - 1
+
+    def new_slice_id(self) -> int:
+        """An id for a task that the scheduler makes itself: negative and never used twice."""
+        self.next_slice -= 1
+        return self.next_slice + 1
+
+    def count_assigned(self, unit: Unit) -> None:
+        """A unit occupies a worker."""
+        self.running += 1
+        self.steps[unit.step].count_running(1)
+        self.suspects.count_running(unit, 1)
+        self.budget.reserve(unit.reserved)
+
+    def count_unassigned(self, unit: Unit) -> None:
+        """A unit no longer occupies its worker."""
+        self.running -= 1
+        self.steps[unit.step].count_running(-1)
+        self.suspects.count_running(unit, -1)
+        self.budget.reserve(-unit.reserved)
+        unit.unassign()
+
+    def count_death(self) -> None:
+        """A worker died that was not asked to leave."""
+        self.deaths += 1
+        self.balance.learn()
 
     def decide(self, text: str) -> None:
         self.decisions.append(Decision(self.now, text))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gristmill.scheduling.records import StepRec, WorkerState
 from gristmill.scheduling.snapshot import Snapshot, StepSnapshot
-from gristmill.scheduling.state import State, StepRec, WorkerState
+from gristmill.scheduling.state import State
 
 _SHOWN_DECISIONS = 8
 

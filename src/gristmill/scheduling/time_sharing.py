@@ -5,7 +5,8 @@ from __future__ import annotations
 from gristmill.scheduling.credit import fits_budget, may_resume, suspect_may_start
 from gristmill.scheduling.dispatch import is_set_up, may_run
 from gristmill.scheduling.placement import Capacity, Placement
-from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.records import NodeRec, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.state import State
 from gristmill.scheduling.workers import drain, put_back_suspended, start, stop_if_drained
 
 
@@ -88,26 +89,19 @@ def unblock_step(s: State) -> bool:
         if any(w.is_open for w in staying(step)):
             continue
         if _free_places(s, step):
-            _note_stall(s)
+            s.balance.note_unblocked()
             return _start_somewhere(s, step)
         for node in s.nodes.values():
             placement = Capacity(node.cpu, node.memory, node.free.gpu_memory).find(step.spec)
             if placement is None or not is_set_up(node, step):
                 continue
-            _note_stall(s)
+            s.balance.note_unblocked()
             s.decide(f"{step.spec.name}: nothing else can run; the workers on node {node.id} make room")
-            step.plan.reserved.append((node.id, placement))
-            step.plan.reserved_on = s.balance.evidence
+            step.plan.reserve(node.id, placement, s.balance.evidence)
             for w in [w for w in s.workers.values() if w.step is not None and w.node == node.id]:
                 _let_go(s, w)
             return True
     return False
-
-
-def _note_stall(s: State) -> None:
-    """Count as evidence that nothing is under way. A second time it is only if something was learnt in between."""
-    s.balance.evidence += s.balance.unblocked_at != s.balance.evidence
-    s.balance.unblocked_at = s.balance.evidence
 
 
 def _could_make_room(s: State, step: StepRec, w: WorkerRec) -> bool:
@@ -151,7 +145,7 @@ def refresh_for_suspects(s: State) -> None:
             continue
         if not step.workers:
             continue
-        s.balance.evidence += 1
+        s.balance.learn()
         if _start_somewhere(s, step):
             continue
         s.decide(f"{step.spec.name}: a worker is replaced, to try a suspected task in a fresh one")

@@ -10,21 +10,19 @@ from gristmill.scheduling.failures import units_lost
 from gristmill.scheduling.lost_data.recovery import requeue_uncounted
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, unassign
+from gristmill.scheduling.records import NodeRec, StepRec, WorkerMove, WorkerRec, WorkerState
 from gristmill.scheduling.settings import UNIT
-from gristmill.scheduling.state import NodeRec, State, StepRec, WorkerRec, WorkerState
+from gristmill.scheduling.state import State
 
 
 def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -> WorkerRec:
-    w = WorkerRec(s.next_worker, node.id, None if step is None else step.index, placement, s.now)
-    s.next_worker += 1
+    w = WorkerRec(s.new_worker_id(), node.id, None if step is None else step.index, placement, s.now)
     s.workers[w.id] = w
-    node.free.take(placement)
+    node.add(w)
     if step is None:
-        s.shared.workers[w.id] = w
-        node.shared_workers += 1
+        s.shared.start(w)
     else:
-        step.workers[w.id] = w
-        step.counts.workers_started += 1
+        step.start(w)
     _note_count(s, step)
     cpu = placement.cpu if step is not None else s.shared.cpu_floor
     s.out.append(StartWorker(w.id, node.id, w.step, cpu, placement.gpus, placement.gpu_share))
@@ -92,35 +90,33 @@ def _note_count(s: State, step: StepRec | None) -> None:
 def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
     if w.state is not WorkerState.STARTING:
         return
-    w.state = WorkerState.READY
-    w.ready_at = s.now
+    w.come_up(s.now)
     if w.step is not None:
         _learn_setup(s, s.steps[w.step], e.setup_us)
     else:
-        s.shared.start_failures = 0
+        s.shared.come_up()
     update_accepting(s, w)
     if w.replaces is not None and w.replaces in s.workers:
-        s.balance.evidence += 1
+        s.balance.learn()
         drain(s, s.workers[w.replaces])
 
 
 def step_set_up(s: State, w: WorkerRec, e: StepSetUp) -> None:
     _learn_setup(s, s.steps[e.step], e.setup_us)
-    if e.step in w.hosts:
-        w.hosts[e.step] = True
-    w.head_since = s.now
+    w.end_setup(e.step)
+    w.begin_head(s.now)
     update_accepting(s, w)
 
 
 def _learn_setup(s: State, step: StepRec, setup_us: int) -> None:
     step.setup.add(setup_us)
-    s.balance.evidence += step.setup.count == 1
+    s.balance.learn(step.setup.count == 1)
 
 
 def setup_failed(s: State, w: WorkerRec, e: SetupFailed) -> None:
     step = s.steps[e.step]
-    step.setup.failures += 1
-    s.balance.evidence += 1
+    step.setup.fail()
+    s.balance.learn()
     if w.step is None:
         give_back(s, w, e.step)
     if step.setup.failures >= s.config.setup_attempts:
@@ -130,17 +126,13 @@ def setup_failed(s: State, w: WorkerRec, e: SetupFailed) -> None:
 def give_back(s: State, w: WorkerRec, index: int) -> None:
     """A shared worker could not set a step up: its units of that step go elsewhere, without blame."""
     step = s.steps[index]
-    others = [u for u in w.assigned if u.step != index]
-    mine = [u for u in w.assigned if u.step == index]
-    w.assigned.clear()
-    w.assigned.extend(others)
-    for unit in reversed(mine):
+    for unit in reversed(w.take_assigned(index)):
         unassign(s, w, unit)
-        unit.avoid = w.id
+        unit.avoid_worker(w.id)
         requeue_uncounted(s, step, unit)
     if w.hosts.pop(index, None) is not None and w.state <= WorkerState.READY:
-        step.hosts -= 1
-    w.head_since = s.now
+        step.count_hosts(-1)
+    w.begin_head(s.now)
     update_accepting(s, w)
     stop_if_drained(s, w)
 
@@ -149,8 +141,8 @@ def put_back_suspended(s: State, w: WorkerRec) -> None:
     """Units suspended in a worker go back to their queue; what they have delivered is not delivered again."""
     for unit in list(w.suspended.values()):
         step = s.steps[unit.step]
-        del w.suspended[unit.key]
-        step.suspended -= 1
+        w.unsuspend(unit)
+        step.count_suspended(-1)
         s.out.append(Cancel(w.id, unit.key))
         requeue_uncounted(s, step, unit)
 
@@ -188,7 +180,7 @@ def drain(s: State, w: WorkerRec) -> None:
         return
     starting = w.state is WorkerState.STARTING
     _count_out(s, w)
-    w.state = WorkerState.DRAINING
+    w.move(WorkerMove.DRAINED)
     update_accepting(s, w)
     _note_count(s, None if w.step is None else s.steps[w.step])
     if starting:
@@ -206,12 +198,12 @@ def _count_out(s: State, w: WorkerRec) -> None:
     """A worker that is about to take no more work no longer counts as a host of its steps."""
     if w.state <= WorkerState.READY:
         for index in w.hosts:
-            s.steps[index].hosts -= 1
+            s.steps[index].count_hosts(-1)
 
 
 def stop(s: State, w: WorkerRec, now: bool = False) -> None:
     _count_out(s, w)
-    w.state = WorkerState.STOPPING
+    w.move(WorkerMove.STOPPED)
     update_accepting(s, w)
     s.out.append(StopWorker(w.id, now))
 
@@ -225,44 +217,41 @@ def gone(s: State, w: WorkerRec, e: WorkerLeft) -> None:
 def left(s: State, w: WorkerRec) -> None:
     """A worker is gone; whatever it occupied is free."""
     expected = w.state >= WorkerState.DRAINING
-    s.balance.evidence += not expected
+    s.balance.learn(not expected)
     del s.workers[w.id]
     _count_out(s, w)
-    w.state = WorkerState.STOPPING
+    w.move(WorkerMove.LEFT)
     update_accepting(s, w)
     worked = s.now - w.ready_at if w.ready_at >= 0 else 0
     node = s.nodes.get(w.node)
     if node is not None:
-        node.free.give(w.placement)
-        node.shared_workers -= w.step is None
+        node.remove(w)
     if w.step is None:
-        del s.shared.workers[w.id]
-        s.shared.available_us += worked
+        s.shared.remove(w, worked)
         _note_count(s, None)
     else:
         step = s.steps[w.step]
         del step.workers[w.id]
-        step.times.available_us += worked
+        step.times.add_available(worked)
         _note_count(s, step)
     if w.being_replaced:
         for other in s.workers.values():
             if other.replaces == w.id:
-                other.replaces = None
+                other.replace(None)
     elif w.replaces is not None and w.replaces in s.workers:
-        s.workers[w.replaces].being_replaced = False
-        s.balance.reason = s.balance.reason or "a worker stays because its replacement left"
+        s.workers[w.replaces].mark_replaced(False)
+        s.balance.request("a worker stays because its replacement left")
     if expected and any(step.plan.reserved for step in s.steps):
-        s.balance.freed_nodes.append(w.node)
+        s.balance.free_node(w.node)
     else:
-        s.balance.reason = s.balance.reason or "a worker left"
+        s.balance.request("a worker left")
 
 
 def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
     if w.state is WorkerState.STOPPING:
         left(s, w)
         return
-    s.deaths += 1
-    s.balance.evidence += 1
+    s.count_death()
     cause = w.kill_cause or e.cause
     starting = w.state is WorkerState.STARTING
     idle = not w.assigned and not w.suspended
@@ -274,8 +263,7 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
     if setting_up is not None:
         _died_in_setup(s, s.steps[setting_up], cause, e.detail)
     elif starting:
-        s.shared.start_failures += 1
-        if s.shared.start_failures >= s.config.isolated_kills:
+        if s.shared.fail_start() >= s.config.isolated_kills:
             stop_run(s, f"workers do not survive their start: the last one {_how(cause, e.detail)}")
     elif idle:
         _died_idle(s, w, cause, e.detail)
@@ -286,8 +274,7 @@ def _died_idle(s: State, w: WorkerRec, cause: Death, detail: str) -> None:
     step = None if w.step is None else s.steps[w.step]
     deaths = s.shared.idle_deaths if step is None else step.idle_deaths
     done = sum(x.counts.units_done for x in (s.steps if step is None else [step]))
-    deaths.count = 1 if done != deaths.units_done else deaths.count + 1
-    deaths.units_done = done
+    deaths.add(done)
     if deaths.count >= s.config.isolated_kills:
         whose = "workers" if step is None else f"workers of '{step.spec.name}'"
         stop_run(
@@ -301,9 +288,9 @@ def _how(cause: Death, detail: str) -> str:
 
 def _died_in_setup(s: State, step: StepRec, cause: Death, detail: str) -> None:
     if cause.is_own_fault:
-        step.setup.failures += 1
+        step.setup.fail()
     else:
-        step.setup.kills += 1
+        step.setup.kill()
     if is_setup_hopeless(step.setup.failures, step.setup.kills, s.config):
         stop_run(s, f"no worker survives the setup of '{step.spec.name}': the last one {_how(cause, detail)}")
 
@@ -317,7 +304,7 @@ def kill_overdue(s: State) -> None:
 
 def kill(s: State, w: WorkerRec, cause: Death) -> None:
     """End a worker by force. What it has stays with it until it is known to be dead."""
-    w.kill_cause = cause
+    w.condemn(cause)
     s.out.append(KillWorker(w.id))
     update_accepting(s, w)
 
@@ -355,19 +342,19 @@ def recycle(s: State) -> None:
         place = Placement() if step is None else node.free.find(step.spec)
         if step is not None and place is None and any(x.state is not WorkerState.READY for x in step.workers.values()):
             continue
-        s.balance.evidence += 1
+        s.balance.learn()
         who = "a shared worker" if step is None else f"a worker of {step.spec.name}"
-        w.being_replaced = True
+        w.mark_replaced(True)
         if step is None:
-            s.shared.last_recycled = s.now
+            s.shared.recycle(s.now)
         else:
-            step.last_recycled = s.now
+            step.recycle(s.now)
         if step is None and w.is_idle and not w.suspended:
             s.decide(f"{who} that has nothing to do leaves after {(s.now - w.ready_at) / 1e6:.0f} s")
             drain(s, w)
         elif place is not None:
             s.decide(f"{who} is replaced after {(s.now - w.ready_at) / 1e6:.0f} s")
-            start(s, node, step, place).replaces = w.id
+            start(s, node, step, place).replace(w)
         else:
             s.decide(f"{who} is restarted after {(s.now - w.ready_at) / 1e6:.0f} s; there is no room for both")
             drain(s, w)
@@ -378,24 +365,23 @@ def stop_run(s: State, reason: str) -> None:
     if s.ending.stopping:
         return
     if reason:
-        s.ending.aborted = reason
         s.out.append(Abort(reason))
-    s.ending.stopping = True
-    s.source.ended = True
+    s.ending.stop(reason)
+    s.source.end()
     pull_answered(s)
     for w in s.workers.values():
         units = [*w.assigned, *w.suspended.values()]
         while w.assigned:
             unassign(s, w, w.assigned.popleft())
         for unit in w.suspended.values():
-            s.steps[unit.step].suspended -= 1
+            s.steps[unit.step].count_suspended(-1)
         w.suspended.clear()
         for unit in units:
             for t in unit.tasks:
                 cancel(s, s.steps[unit.step], t)
     for step in s.steps:
         cancel_queued(s, step, everything=True)
-        step.ended = True
+        step.end(is_complete=False)
     stop_all(s, now=True)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gristmill.backends.base import Failure, Plan, StageStats, StepStats
-from gristmill.scheduling.state import State, StepRec
+from gristmill.scheduling.records import StepRec
+from gristmill.scheduling.state import State
 
 _KEPT_FAILURES = 1000
 

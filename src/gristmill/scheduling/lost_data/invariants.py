@@ -6,45 +6,46 @@ from collections import Counter
 
 from gristmill.scheduling.lost_data.records import DataRec
 from gristmill.scheduling.lost_data.recovery import waits_for
-from gristmill.scheduling.state import State, TaskState
+from gristmill.scheduling.records import TaskState
+from gristmill.scheduling.state import State
 
 
 def check_lost_data(s: State) -> None:
     """Raise `AssertionError` naming the first broken invariant."""
-    children = Counter(id(piece.parent) for piece in s.lost.records.values() if piece.parent is not None)
+    children = Counter(id(record.parent) for record in s.lost.records.values() if record.parent is not None)
     makes = Counter(id(x) for u in s.lost.rebuilds.values() if u.rebuild is not None for x in u.rebuild.wanted.values())
     live = {t.data for t in s.tasks.values() if t.id not in s.lost.rebuilds}
-    for data, piece in s.lost.records.items():
-        assert piece.data == data, f"data {piece.data} is noted as {data}"
-        assert piece.children == children[id(piece)], f"data {data}: what was made from it is miscounted"
-        assert piece.parent is None or s.lost.records.get(piece.parent.data) is piece.parent, (
+    for data, record in s.lost.records.items():
+        assert record.data == data, f"data {record.data} is noted as {data}"
+        assert record.children == children[id(record)], f"data {data}: what was made from it is miscounted"
+        assert record.parent is None or s.lost.records.get(record.parent.data) is record.parent, (
             f"data {data} has no origin"
         )
-        assert piece.live == (data in live), f"data {data} is noted as {'live' if piece.live else 'done'} and is not"
-        assert piece.live or piece.children or piece.rebuilds, f"data {data} is kept for nothing"
-        assert not (piece.there and piece.released), f"data {data} was released and counts as there"
-        kept = piece.children and not piece.losable
-        assert piece.released or piece.live or piece.rebuilds or kept, f"data {data} is not released"
-        assert not piece.released or not (piece.live or kept), f"data {data} was released and is needed"
-        if piece.stalled:
-            assert not piece.there, f"units wait for data {data}, which is there"
-            assert piece.coming or data in s.lost.deferred, f"units wait for data {data}, which nobody makes"
-        makers = makes[id(piece)]
-        assert makers == piece.coming, f"data {data} is made again {makers} times at once"
-        if piece.fetched and piece.coming:
-            _assert_not_held_up(s, piece)
-    fetched = sum(piece.fetched for piece in s.lost.records.values())
-    assert s.lost.fetched == fetched, f"{s.lost.fetched} pieces of data fetched, {fetched} found"
+        assert record.live == (data in live), f"data {data} is noted as {'live' if record.live else 'done'} and is not"
+        assert record.live or record.children or record.rebuilds, f"data {data} is kept for nothing"
+        assert not (record.available and record.released), f"data {data} was released and counts as there"
+        kept = record.children and not record.losable
+        assert record.released or record.live or record.rebuilds or kept, f"data {data} is not released"
+        assert not record.released or not (record.live or kept), f"data {data} was released and is needed"
+        if record.stalled:
+            assert not record.available, f"units wait for data {data}, which is there"
+            assert record.rebuilding or data in s.lost.deferred, f"units wait for data {data}, which nobody makes"
+        makers = makes[id(record)]
+        assert makers == record.rebuilding, f"data {data} is made again {makers} times at once"
+        if record.fetched and record.rebuilding:
+            _assert_not_held_up(s, record)
+    fetched = sum(record.fetched for record in s.lost.records.values())
+    assert s.lost.fetched == fetched, f"{s.lost.fetched} records of data fetched, {fetched} found"
     _check_rebuilds(s)
     _check_stalled(s)
 
 
-def _assert_not_held_up(s: State, piece: DataRec) -> None:
+def _assert_not_held_up(s: State, record: DataRec) -> None:
     """Fetched data is made from data that exists or is made again; deferred data would wait for it in turn."""
-    data, origin = piece.data, piece.parent
-    while origin is not None and waits_for(piece, origin):
-        assert origin.coming, f"data {data} is fetched, but data {origin.data}, which it is made from, is deferred"
-        piece, origin = origin, origin.parent
+    data, origin = record.data, record.parent
+    while origin is not None and waits_for(record, origin):
+        assert origin.rebuilding, f"data {data} is fetched, but data {origin.data}, which it is made from, is deferred"
+        record, origin = origin, origin.parent
 
 
 def _check_rebuilds(s: State) -> None:
@@ -62,11 +63,11 @@ def _check_rebuilds(s: State) -> None:
 
 
 def _check_stalled(s: State) -> None:
-    lacking = Counter(id(unit) for piece in s.lost.records.values() for unit in piece.stalled)
+    lacking = Counter(id(unit) for record in s.lost.records.values() for unit in record.stalled)
     for step in s.steps:
         for key, unit in step.queue.stalled.items():
             assert unit.key == key, f"unit {unit.key} waits as {key}"
-            assert unit.missing == lacking[id(unit)] > 0, f"unit {key} waits for {unit.missing} pieces of data"
+            assert unit.missing == lacking[id(unit)] > 0, f"unit {key} waits for {unit.missing} records of data"
         found = sum(len(unit.tasks) for unit in step.queue.stalled.values())
         assert step.queue.stalled_tasks == found, f"step {step.index}: stalled tasks are miscounted"
         for unit in (*step.queue.retries, *step.queue.suspects):
@@ -76,5 +77,5 @@ def _check_stalled(s: State) -> None:
 
 
 def _assert_there(s: State, data: int) -> None:
-    piece = s.lost.records.get(data)
-    assert piece is None or piece.there, f"data {data} is gone and its task waits as if it were not"
+    record = s.lost.records.get(data)
+    assert record is None or record.available, f"data {data} is gone and its task waits as if it were not"

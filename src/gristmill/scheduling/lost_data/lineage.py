@@ -13,10 +13,11 @@ from __future__ import annotations
 from gristmill.scheduling.commands import Release
 from gristmill.scheduling.events import Output
 from gristmill.scheduling.lost_data.records import DataRec
-from gristmill.scheduling.state import State, StepRec, TaskRec, Unit
+from gristmill.scheduling.records import StepRec, TaskRec, Unit
+from gristmill.scheduling.state import State
 
 
-def record(s: State, step: StepRec, unit: Unit, outputs: tuple[Output, ...]) -> None:
+def record_outputs(s: State, step: StepRec, unit: Unit, outputs: tuple[Output, ...]) -> None:
     """Note how the losable ones of these outputs of a unit were made. Comes before its tasks are counted as done."""
     if step.index + 1 == len(s.steps):
         return
@@ -25,63 +26,56 @@ def record(s: State, step: StepRec, unit: Unit, outputs: tuple[Output, ...]) -> 
     for o in outputs:
         t = tasks.get(o.parent, unit.tasks[0] if len(tasks) == 1 else None)
         if o.losable:
-            piece = s.lost.records[o.id] = DataRec(o.id, o.id, step.index + 1, True)
+            record = s.lost.records[o.id] = DataRec(o.id, o.id, step.index + 1, True)
             if t is not None:
-                piece.parent = _piece_of(s, t)
-                piece.parent.children += 1
-                piece.start, piece.stop = t.start, t.stop
-                piece.position, piece.chunk = positions[t.id], unit.chunks
+                record.derive(_ensure_record(s, t), t.start, t.stop, positions[t.id], unit.chunks)
         if t is not None:
             positions[t.id] += 1
 
 
-def _piece_of(s: State, t: TaskRec) -> DataRec:
-    piece = s.lost.records.get(t.data)
-    if piece is None:
-        piece = s.lost.records[t.data] = DataRec(t.data, t.id, t.step, False)
-    return piece
+def _ensure_record(s: State, t: TaskRec) -> DataRec:
+    record = s.lost.records.get(t.data)
+    if record is None:
+        record = s.lost.records[t.data] = DataRec(t.data, t.id, t.step, False)
+    return record
 
 
-def note_held(s: State, piece: DataRec, size: int) -> None:
-    """A task, or a slice, is done with a piece and no longer counts; what stays of the data does."""
-    if piece.rebuilds or (piece.children and not piece.losable):
-        piece.bytes += size
+def note_held(s: State, record: DataRec, size: int) -> None:
+    """A task, or a slice, is done with a record and no longer counts; what stays of the data does."""
+    if record.rebuilds or (record.children and not record.losable):
+        record.hold(size)
     else:
-        s.budget.held -= size
+        s.budget.release(size)
 
 
-def consumed(s: State, piece: DataRec, cancelled: bool) -> None:
-    """No task needs a piece any more."""
-    piece.live = False
-    piece.cancelled = cancelled
-    settle(s, piece)
+def data_consumed(s: State, record: DataRec, cancelled: bool) -> None:
+    """No task needs a record any more."""
+    record.consume(cancelled)
+    release_unneeded(s, record)
 
 
-def settle(s: State, piece: DataRec | None) -> None:
-    """Let go of a piece, and of those that it was made from, as far as they are needed no more."""
-    while piece is not None and s.lost.records.get(piece.data) is piece:
-        if piece.live or piece.rebuilds:
+def release_unneeded(s: State, record: DataRec | None) -> None:
+    """Let go of a record, and of those that it was made from, as far as they are needed no more."""
+    while record is not None and s.lost.records.get(record.data) is record:
+        if record.live or record.rebuilds:
             return
-        if piece.fetched:
-            piece.fetched = False
-            s.lost.fetched -= 1
-        if not (piece.children and not piece.losable):
-            _release(s, piece)
-        if piece.children:
+        if record.fetched:
+            record.fetch(False)
+            s.lost.count_fetched(-1)
+        if not (record.children and not record.losable):
+            _release(s, record)
+        if record.children:
             return
-        del s.lost.records[piece.data]
-        piece = piece.parent
-        if piece is not None:
-            piece.children -= 1
+        del s.lost.records[record.data]
+        record = record.parent
+        if record is not None:
+            record.remove_child()
 
 
-def _release(s: State, piece: DataRec) -> None:
-    if not piece.released:
-        s.out.append(Release((piece.data,), piece.cancelled))
-        piece.released = True
-        piece.there = False
-        s.budget.held -= piece.bytes
-        piece.bytes = 0
+def _release(s: State, record: DataRec) -> None:
+    if not record.released:
+        s.out.append(Release((record.data,), record.cancelled))
+        s.budget.release(record.release())
 
 
 def end_rebuild(s: State, unit: Unit) -> None:
@@ -90,11 +84,11 @@ def end_rebuild(s: State, unit: Unit) -> None:
     assert unit.rebuild is not None
     del s.lost.rebuilds[unit.key]
     del s.tasks[unit.key]
-    step.live -= 1
-    step.queue.rebuilds -= 1
+    step.count_live(-1)
+    step.queue.count_rebuilds(-1)
     parent = unit.rebuild.parent
     parent.rebuilds.remove(unit)
-    settle(s, parent)
+    release_unneeded(s, parent)
 
 
 def in_use(s: State) -> set[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gristmill.scheduling.state import Unit
+    from gristmill.scheduling.records.tasks import Unit
 
 
 @dataclass(slots=True, eq=False)
@@ -31,15 +31,15 @@ class DataRec:
     """Chunks that were delivered before the one that it was in."""
     live: bool = True
     """Its task is not done."""
-    there: bool = True
+    available: bool = True
     """The data exists, as far as is known."""
     released: bool = False
-    coming: bool = False
+    rebuilding: bool = False
     """It is being made again."""
     fetched: bool = False
     """It is made again only because something was made from it."""
     cancelled: bool = False
-    hopeless: str = ""
+    unrecoverable: str = ""
     """Why it cannot be made again, if that has been found out."""
     losses: int = 0
     bytes: int = 0
@@ -50,6 +50,60 @@ class DataRec:
     """Units that wait for it."""
     rebuilds: list[Unit] = field(default_factory=list)
     """Units that make something of it again."""
+
+    def derive(self, parent: DataRec, start: int, stop: int, position: int, chunk: int) -> None:
+        """It was made from a slice of the parent, as the output at this position, after so many chunks."""
+        parent.children += 1
+        self.parent, self.start, self.stop, self.position, self.chunk = parent, start, stop, position, chunk
+
+    def lose(self, most: int) -> None:
+        """It is gone. After more than ``most`` losses it is not made again."""
+        self.available = False
+        self.losses += 1
+        if self.losses > most:
+            self.unrecoverable = f"it was lost {self.losses} times"
+
+    def stall(self, unit: Unit) -> None:
+        """A unit waits for it."""
+        self.stalled.append(unit)
+        unit.count_missing(1)
+
+    def take_stalled(self) -> list[Unit]:
+        units, self.stalled = self.stalled, []
+        return units
+
+    def rebuild(self) -> None:
+        self.rebuilding = True
+
+    def fetch(self, fetched: bool = True) -> None:
+        self.fetched = fetched
+
+    def arrive(self, data: int, losable: bool) -> None:
+        """It was made again under a new id."""
+        self.data, self.losable = data, losable
+        self.available, self.released, self.rebuilding = True, False, False
+
+    def mark_unrecoverable(self, why: str) -> None:
+        self.rebuilding = False
+        self.unrecoverable = why
+
+    def hold(self, size: int) -> None:
+        self.bytes += size
+
+    def consume(self, cancelled: bool) -> None:
+        """Its task has ended."""
+        self.live = False
+        self.cancelled = cancelled
+
+    def release(self) -> int:
+        """Let the data go. Return the bytes that are no longer held."""
+        self.released = True
+        self.available = False
+        size, self.bytes = self.bytes, 0
+        return size
+
+    def remove_child(self) -> None:
+        self.children -= 1
 
 
 @dataclass(slots=True, eq=False)
@@ -62,4 +116,14 @@ class Rebuild:
     wanted: dict[int, DataRec] = field(default_factory=dict)
     """By position, what has not been delivered yet."""
     asked: list[int] = field(default_factory=list)
-    """Positions that its worker was told and has not delivered, ascending."""
+    """Positions that its worker was asked for and has not delivered, ascending."""
+
+    def ask(self) -> tuple[int, ...]:
+        """Ask for all that is wanted. Return the positions."""
+        self.asked = sorted(self.wanted)
+        return tuple(self.asked)
+
+    @property
+    def last_chunk(self) -> int:
+        """Chunks before the last one with something wanted. The unit has the time of all of them."""
+        return max(record.chunk for record in self.wanted.values())

@@ -11,44 +11,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gristmill.scheduling.commands import Release
-from gristmill.scheduling.credit import hold
-from gristmill.scheduling.dispatch import count_suspects
 from gristmill.scheduling.events import Output
-from gristmill.scheduling.lost_data.lineage import end_rebuild, settle
+from gristmill.scheduling.lost_data.lineage import end_rebuild, release_unneeded
 from gristmill.scheduling.lost_data.records import DataRec, Rebuild
 from gristmill.scheduling.progress import give_up
-from gristmill.scheduling.state import Move, State, StepRec, TaskRec, TaskState, Unit
+from gristmill.scheduling.records import StepRec, TaskMove, TaskRec, TaskState, Unit
+from gristmill.scheduling.state import State
 
 
 def requeue(s: State, step: StepRec, unit: Unit) -> None:
     """A unit waits for another attempt, ahead of what has not been tried; first of all for data that it lacks."""
     if unit.rebuild is not None and not unit.rebuild.wanted:
-        _drop(s, unit, "")  # all that was wanted is there
+        _drop_rebuild(s, unit, "")  # all that was wanted is there
         return
     if s.lost.records:
-        missing = [x for t in unit.tasks if (x := s.lost.records.get(t.data)) is not None and not x.there]
+        missing = [x for t in unit.tasks if (x := s.lost.records.get(t.data)) is not None and not x.available]
         if missing:
             _stall_part(s, step, unit, missing)
             return
-    unit.bytes = sum(t.bytes for t in unit.tasks)
-    unit.part_us = 0
-    step.queue.size += len(unit.tasks)
-    step.queue.bytes += unit.bytes
-    for t in unit.tasks:
-        t.queued_at = s.now
+    unit.queue(s.now)
+    step.queue.put(unit)
     if unit.isolated:
-        step.queue.suspects.append(unit)
-        count_suspects(s, step, 1)
-        s.suspects.solo += unit.solo
-    else:
-        step.queue.retries.appendleft(unit)
+        s.suspects.count_queued(unit, step.dedicated, 1)
 
 
 def requeue_uncounted(s: State, step: StepRec, unit: Unit) -> None:
     """A unit goes back to its queue as if this attempt had not been."""
     for t in unit.tasks:
-        t.move(Move.LOST)
-        t.attempts -= 1
+        t.lose_uncounted()
     requeue(s, step, unit)
 
 
@@ -59,80 +49,76 @@ def _stall_part(s: State, step: StepRec, unit: Unit, missing: list[DataRec]) -> 
         return
     lost = {x.data: x for x in missing}
     loose = [(t, lost[t.data]) for t in unit.tasks if t.data in lost]
-    unit.tasks = [t for t in unit.tasks if t.data not in lost]
+    unit.keep([t for t in unit.tasks if t.data not in lost])
     if unit.tasks:
         requeue(s, step, unit)
-    for t, piece in loose:
-        stall(s, step, Unit(step.index, [t], loose=True), [piece])
+    for t, record in loose:
+        stall(s, step, Unit(step.index, [t], loose=True), [record])
 
 
 def stall(s: State, step: StepRec, unit: Unit, missing: Sequence[DataRec]) -> None:
     """A unit that is in no queue waits for lost data."""
-    unit.missing = len(missing)
-    step.queue.stalled[unit.key] = unit
-    step.queue.stalled_tasks += len(unit.tasks)
-    for piece in missing:
-        piece.stalled.append(unit)
-    for piece in missing:
-        want(s, piece)
+    step.queue.stall(unit)
+    for record in missing:
+        record.stall(unit)
+    for record in missing:
+        request_rebuild(s, record)
 
 
 def _unstall(s: State, unit: Unit) -> StepRec:
     step = s.steps[unit.step]
-    del step.queue.stalled[unit.key]
-    step.queue.stalled_tasks -= len(unit.tasks)
+    step.queue.unstall(unit)
     return step
 
 
-def want(s: State, piece: DataRec) -> None:
+def request_rebuild(s: State, record: DataRec) -> None:
     """Have lost data made again, unless it is already."""
-    if piece.there or not piece.stalled:
+    if record.available or not record.stalled:
         return
-    if piece.coming:
-        _fetch_origin(s, piece)  # what waits for it now may be fetched
+    if record.rebuilding:
+        _fetch_origin(s, record)  # what waits for it now may be fetched
         return
-    parent = piece.parent
-    if parent is None or piece.hopeless:
-        forget(s, piece, piece.hopeless or "nothing is left that it could be made from")
+    parent = record.parent
+    if parent is None or record.unrecoverable:
+        give_up_data(s, record, record.unrecoverable or "nothing is left that it could be made from")
         return
-    if not piece.live and not piece.fetched:
-        if not _may_fetch(s) and not _is_needed_by_fetched(piece):
-            s.lost.deferred[piece.data] = piece
+    if not record.live and not record.fetched:
+        if not _may_fetch(s) and not _is_needed_by_fetched(record):
+            s.lost.deferred[record.data] = record
             return
-        piece.fetched = True
-        s.lost.fetched += 1
-    piece.coming = True
-    _make_from(s, piece, parent)
-    _fetch_origin(s, piece)
+        record.fetch()
+        s.lost.count_fetched(1)
+    record.rebuild()
+    _make_from(s, record, parent)
+    _fetch_origin(s, record)
 
 
-def _make_from(s: State, piece: DataRec, parent: DataRec) -> None:
+def _make_from(s: State, record: DataRec, parent: DataRec) -> None:
     """Add lost data to a unit that makes such data again and has not begun, or queue a new unit."""
     for unit in parent.rebuilds:
         rebuild = unit.rebuild
         assert rebuild is not None
-        if unit.tasks[0].state is TaskState.QUEUED and (rebuild.start, rebuild.stop) == (piece.start, piece.stop):
-            rebuild.wanted[piece.position] = piece
+        if unit.tasks[0].state is TaskState.QUEUED and (rebuild.start, rebuild.stop) == (record.start, record.stop):
+            rebuild.wanted[record.position] = record
             return
-    step = s.steps[piece.step - 1]
-    t = TaskRec(s.next_slice, step.index, 0, 1, False, parent.data, s.now, start=piece.start, stop=piece.stop)
-    s.next_slice -= 1
+    step = s.steps[record.step - 1]
+    t = TaskRec(s.new_slice_id(), step.index, 0, 1, False, parent.data, s.now, start=record.start, stop=record.stop)
     s.tasks[t.id] = t
-    unit = Unit(step.index, [t], rebuild=Rebuild(parent, piece.start, piece.stop, {piece.position: piece}))
+    unit = Unit(step.index, [t], rebuild=Rebuild(parent, record.start, record.stop, {record.position: record}))
     s.lost.rebuilds[t.id] = unit
     parent.rebuilds.append(unit)
-    step.live += 1
-    step.queue.rebuilds += 1
+    step.count_live(1)
+    step.queue.count_rebuilds(1)
     if step.ended or (step.dedicated and not step.workers):
-        step.ended = False
-        s.balance.reason = s.balance.reason or f"{step.spec.name} has lost data to make again"
+        step.reopen()
+        s.balance.request(f"{step.spec.name} has lost data to make again")
     requeue(s, step, unit)
 
 
 def fetch_deferred(s: State) -> None:
     """Go on with what had to wait because making it again takes room."""
     while s.lost.deferred and _may_fetch(s):
-        want(s, s.lost.deferred.popitem()[1])
+        request_rebuild(s, s.lost.deferred.popitem()[1])
 
 
 def _may_fetch(s: State) -> bool:
@@ -140,65 +126,63 @@ def _may_fetch(s: State) -> bool:
     return not s.lost.fetched or s.budget.used <= s.config.budget
 
 
-def _is_needed_by_fetched(piece: DataRec) -> bool:
-    """Whether fetched data is made from this piece, directly or through other lost data."""
+def _is_needed_by_fetched(record: DataRec) -> bool:
+    """Whether fetched data is made from this record, directly or through other lost data."""
     return any(
         unit.rebuild is not None and any(x.fetched or _is_needed_by_fetched(x) for x in unit.rebuild.wanted.values())
-        for unit in piece.stalled
+        for unit in record.stalled
     )
 
 
-def _fetch_origin(s: State, piece: DataRec) -> None:
-    """Stop deferring the data that a piece is made from, if it is fetched or fetched data is made from it.
+def _fetch_origin(s: State, record: DataRec) -> None:
+    """Stop deferring the data that a record is made from, if it is fetched or fetched data is made from it.
 
-    Otherwise the fetched piece waits for deferred data, and the deferred data waits until nothing is fetched.
+    Otherwise the fetched record waits for deferred data, and the deferred data waits until nothing is fetched.
     """
-    if not s.lost.deferred or not (piece.fetched or _is_needed_by_fetched(piece)):
+    if not s.lost.deferred or not (record.fetched or _is_needed_by_fetched(record)):
         return
-    origin = piece.parent
-    while origin is not None and waits_for(piece, origin):
+    origin = record.parent
+    while origin is not None and waits_for(record, origin):
         if s.lost.deferred.pop(origin.data, None) is not None:
-            want(s, origin)
+            request_rebuild(s, origin)
             return
-        piece, origin = origin, origin.parent
+        record, origin = origin, origin.parent
 
 
-def waits_for(piece: DataRec, origin: DataRec) -> bool:
-    """Whether the unit that makes a piece again waits for its input."""
+def waits_for(record: DataRec, origin: DataRec) -> bool:
+    """Whether the unit that makes a record again waits for its input."""
     return any(
-        unit.rebuild is not None and any(x is piece for x in unit.rebuild.wanted.values()) for unit in origin.stalled
+        unit.rebuild is not None and any(x is record for x in unit.rebuild.wanted.values()) for unit in origin.stalled
     )
 
 
-def arrive(s: State, piece: DataRec, o: Output) -> None:
+def accept_rebuilt(s: State, record: DataRec, o: Output) -> None:
     """Lost data has been made again: those that wait for it go on."""
-    old = piece.data
-    if s.lost.records.get(old) is not piece:
+    old = record.data
+    if s.lost.records.get(old) is not record:
         s.out.append(Release((o.id,)))  # nobody needs it any more
         return
-    t = s.tasks.get(piece.task)
+    t = s.tasks.get(record.task)
     tasks = [t] if t is not None and t.data == old else []
     if old in s.slices:
         tasks = [x for x in s.tasks.values() if x.data == old and x.id not in s.lost.rebuilds]
         s.slices[o.id] = s.slices.pop(old)
-    for t in (*tasks, *(unit.tasks[0] for unit in piece.rebuilds)):
-        t.data = o.id
-    if not piece.released:
+    for t in (*tasks, *(unit.tasks[0] for unit in record.rebuilds)):
+        t.use_data(o.id)
+    if not record.released:
         s.out.append(Release((old,)))
     del s.lost.records[old]
-    s.lost.records[o.id] = piece
-    piece.data, piece.losable = o.id, o.losable
-    piece.there, piece.released, piece.coming = True, False, False
-    if not piece.live:
+    s.lost.records[o.id] = record
+    record.arrive(o.id, o.losable)
+    if not record.live:
         size = o.bytes + s.config.task_overhead
-        piece.bytes += size
-        hold(s, size)
-    units, piece.stalled = piece.stalled, []
-    for unit in units:
-        unit.missing -= 1
+        record.hold(size)
+        s.budget.hold(size)
+    for unit in record.take_stalled():
+        unit.count_missing(-1)
         if not unit.missing:
             _wake(s, unit)
-    settle(s, piece)
+    release_unneeded(s, record)
 
 
 def _wake(s: State, unit: Unit) -> None:
@@ -207,28 +191,23 @@ def _wake(s: State, unit: Unit) -> None:
         requeue(s, step, unit)
         return
     t = unit.tasks[0]
-    t.queued_at = s.now
-    step.queue.tasks.appendleft(t)
-    step.queue.size += 1
-    step.queue.bytes += t.bytes
+    t.requeue(s.now)
+    step.queue.put_first(t)
 
 
-def forget(s: State, piece: DataRec, why: str, story: Sequence[str] = ()) -> None:
+def give_up_data(s: State, record: DataRec, why: str, story: Sequence[str] = ()) -> None:
     """Lost data cannot be made again: the tasks that wait for it are given up, also those for which it is needed."""
-    piece.coming = False
-    piece.hopeless = why
-    units, piece.stalled = piece.stalled, []
-    for unit in units:
+    record.mark_unrecoverable(why)
+    for unit in record.take_stalled():
         step = _unstall(s, unit)
         if unit.rebuild is not None:
-            _drop(s, unit, why, story)
+            _drop_rebuild(s, unit, why, story)
             continue
-        guilty = [t for t in unit.tasks if t.data == piece.data]
-        unit.tasks = [t for t in unit.tasks if t.data != piece.data]
-        unit.missing -= 1
+        guilty = [t for t in unit.tasks if t.data == record.data]
+        unit.keep([t for t in unit.tasks if t.data != record.data])
+        unit.count_missing(-1)
         if unit.tasks:
-            step.queue.stalled[unit.key] = unit
-            step.queue.stalled_tasks += len(unit.tasks)
+            step.queue.stall(unit)
             if not unit.missing:
                 _wake(s, unit)
         for t in guilty:
@@ -236,22 +215,22 @@ def forget(s: State, piece: DataRec, why: str, story: Sequence[str] = ()) -> Non
                 t.note(s.now, f"while its data was made again: {line}")
             t.note(s.now, f"its data was lost and could not be made again: {why}")
             give_up(s, step, t, f"its data was lost and could not be made again: {why}")
-    settle(s, piece)
+    release_unneeded(s, record)
 
 
-def _drop(s: State, unit: Unit, why: str, story: Sequence[str] = ()) -> None:
+def _drop_rebuild(s: State, unit: Unit, why: str, story: Sequence[str] = ()) -> None:
     """A unit that waits and should make lost data again is given up."""
     assert unit.rebuild is not None
-    unit.tasks[0].move(Move.CANCELLED)
+    unit.tasks[0].move(TaskMove.CANCELLED)
     end_rebuild(s, unit)
-    for piece in list(unit.rebuild.wanted.values()):
-        forget(s, piece, why, story)
+    for record in list(unit.rebuild.wanted.values()):
+        give_up_data(s, record, why, story)
 
 
-def abandon(s: State, unit: Unit, error: str) -> None:
+def fail_rebuild(s: State, unit: Unit, error: str) -> None:
     """A unit that should make lost data again is guilty, like any other that fails so often."""
     why = f"'{s.steps[unit.step].spec.name}' failed when it was run for it: {first_line(error)}"
-    _drop(s, unit, why, unit.tasks[0].story or ())
+    _drop_rebuild(s, unit, why, unit.tasks[0].story or ())
 
 
 def first_line(error: str) -> str:

@@ -1,0 +1,21 @@
+"""The records that the scheduler keeps: tasks, workers, nodes and steps."""
+
+from gristmill.scheduling.records.steps import StepQueue, StepRec
+from gristmill.scheduling.records.tasks import IllegalTransition, SlicedTask, TaskMove, TaskRec, TaskState, Unit
+from gristmill.scheduling.records.workers import IdleDeaths, NodeRec, WorkerMove, WorkerRec, WorkerState
+
+__all__ = [
+    "IdleDeaths",
+    "IllegalTransition",
+    "NodeRec",
+    "SlicedTask",
+    "StepQueue",
+    "StepRec",
+    "TaskMove",
+    "TaskRec",
+    "TaskState",
+    "Unit",
+    "WorkerMove",
+    "WorkerRec",
+    "WorkerState",
+]

@@ -1,0 +1,298 @@
+"""Steps: their queues, counts, times and plans."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
+from gristmill.scheduling.placement import Placement
+from gristmill.scheduling.records.tasks import TaskRec, TaskState, Unit
+from gristmill.scheduling.records.workers import IdleDeaths, WorkerRec
+from gristmill.scheduling.settings import StepSpec
+
+
+@dataclass(slots=True)
+class StepQueue:
+    """The tasks of a step that wait for a worker or for lost data."""
+
+    tasks: deque[TaskRec] = field(default_factory=deque)
+    """Tasks that were never part of a unit."""
+    retries: deque[Unit] = field(default_factory=deque)
+    suspects: deque[Unit] = field(default_factory=deque)
+    size: int = 0
+    """Tasks in the three queues above."""
+    bytes: int = 0
+    stalled: dict[int, Unit] = field(default_factory=dict)
+    """Units that wait for lost data, by their keys."""
+    stalled_tasks: int = 0
+    rebuilds: int = 0
+    """Units of this step, live as well, that make lost data again."""
+
+    def add(self, tasks: list[TaskRec], size: int) -> None:
+        """New tasks arrive, of this size together."""
+        self.tasks.extend(tasks)
+        self.size += len(tasks)
+        self.bytes += size
+
+    def put(self, unit: Unit) -> None:
+        """A unit waits for another attempt, before tasks that were not tried yet."""
+        self.size += len(unit.tasks)
+        self.bytes += unit.bytes
+        if unit.isolated:
+            self.suspects.append(unit)
+        else:
+            self.retries.appendleft(unit)
+
+    def put_first(self, t: TaskRec) -> None:
+        """A task that was never part of a unit waits before all others."""
+        self.tasks.appendleft(t)
+        self.size += 1
+        self.bytes += t.bytes
+
+    def take_tasks(self, is_taken: Callable[[TaskRec], bool]) -> list[TaskRec]:
+        """Remove tasks that were never part of a unit."""
+        taken = [t for t in self.tasks if is_taken(t)]
+        if taken:
+            self.tasks = deque(t for t in self.tasks if not is_taken(t))
+            self.count_out(taken)
+        return taken
+
+    def take_units(self, is_taken: Callable[[Unit], bool]) -> list[Unit]:
+        """Remove units that wait for another attempt."""
+        taken = []
+        for queue in (self.retries, self.suspects):
+            for unit in [unit for unit in queue if is_taken(unit)]:
+                queue.remove(unit)
+                self.count_out(unit.tasks)
+                taken.append(unit)
+        return taken
+
+    def count_out(self, tasks: list[TaskRec]) -> None:
+        """Tasks were taken out of the three queues."""
+        self.size -= len(tasks)
+        self.bytes -= sum([t.bytes for t in tasks])
+
+    def stall(self, unit: Unit) -> None:
+        """A unit waits for lost data."""
+        self.stalled[unit.key] = unit
+        self.stalled_tasks += len(unit.tasks)
+
+    def unstall(self, unit: Unit) -> None:
+        del self.stalled[unit.key]
+        self.stalled_tasks -= len(unit.tasks)
+
+    def count_rebuilds(self, change: int) -> None:
+        self.rebuilds += change
+
+
+@dataclass(slots=True)
+class StepCounts:
+    """Totals of a step since the run began."""
+
+    tasks_in: int = 0
+    tasks_done: int = 0
+    tasks_failed: int = 0
+    tasks_cancelled: int = 0
+    items_done: int = 0
+    items_failed: int = 0
+    outputs: int = 0
+    output_bytes: int = 0
+    units_done: int = 0
+    chunks: int = 0
+    """Parts that units delivered before their end."""
+    workers_started: int = 0
+
+    def finish_unit(self, items: int) -> None:
+        self.items_done += items
+        self.units_done += 1
+
+    def add_outputs(self, outputs: int) -> None:
+        self.outputs += outputs
+
+    def add_output_bytes(self, size: int) -> None:
+        self.output_bytes += size
+
+    def add_chunk(self) -> None:
+        self.chunks += 1
+
+    def fail_items(self, items: int) -> None:
+        self.items_failed += items
+
+    def retire(self, state: TaskState) -> None:
+        """A whole task has ended."""
+        if state is TaskState.DONE:
+            self.tasks_done += 1
+        elif state is TaskState.CANCELLED:
+            self.tasks_cancelled += 1
+        else:
+            self.tasks_failed += 1
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """Times of a step, summed since the run began."""
+
+    busy_us: int = 0
+    busy_squares: int = 0
+    """Sum of (time of a unit)^2 / its tasks."""
+    head_us: int = 0
+    """Time that units were first in their worker: busy, or on their way to and fro."""
+    service_max_us: int = 0
+    queue_us: int = 0
+    queue_max_us: int = 0
+    available_us: int = 0
+    """Time that workers which have left were ready."""
+
+    def add_busy(self, busy_us: int) -> None:
+        self.busy_us += busy_us
+
+    def add_unit(self, us: int, tasks: int) -> None:
+        """A unit of so many tasks has finished after this time in all."""
+        self.busy_squares += us * us // tasks
+        self.service_max_us = max(self.service_max_us, us // tasks)
+
+    def add_head(self, us: int) -> None:
+        self.head_us += us
+
+    def add_wait(self, us: int) -> None:
+        """A task waited for so long until it was dispatched."""
+        self.queue_us += us
+        if us > self.queue_max_us:
+            self.queue_max_us = us
+
+    def add_available(self, us: int) -> None:
+        self.available_us += us
+
+
+@dataclass(slots=True)
+class SetupStats:
+    """The setups of a step."""
+
+    mean_us: int = -1
+    """Mean duration of the setups so far; -1 if there was none."""
+    count: int = 0
+    failures: int = 0
+    """Failures in a row."""
+    kills: int = 0
+    """Kills from outside in a row."""
+
+    def fail(self) -> None:
+        self.failures += 1
+
+    def kill(self) -> None:
+        self.kills += 1
+
+    def add(self, setup_us: int) -> None:
+        """Count a setup that succeeded."""
+        self.count += 1
+        self.mean_us = setup_us if self.count == 1 else self.mean_us + (setup_us - self.mean_us) // min(self.count, 8)
+        self.failures = self.kills = 0
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """What the balancer has planned for a step."""
+
+    service_us: int = 0
+    """Service time that the last plan was made with."""
+    reserved: list[tuple[int, Placement]] = field(default_factory=list)
+    """(node, place) of workers that start when others have left."""
+    reserved_on: int = -1
+    """The evidence on which the last place was reserved."""
+    next_rebalance: int = 1
+    """Completions at which the next rebalance is due."""
+
+    def start(self, service_us: int) -> None:
+        """A plan is made with this service time."""
+        self.service_us = service_us
+
+    def reserve(self, node: int, placement: Placement, evidence: int) -> None:
+        """Reserve a place for a worker that starts when others have left."""
+        self.reserved.append((node, placement))
+        self.reserved_on = evidence
+
+    def is_rebalance_due(self, tasks_done: int) -> bool:
+        """Whether so many completions call for a rebalance. If so, the next one is due at three times as many."""
+        if tasks_done < self.next_rebalance:
+            return False
+        self.next_rebalance = max(self.next_rebalance * 3, tasks_done + 1)
+        return True
+
+
+@dataclass(slots=True)
+class StepRec:
+    """One step of the pipeline."""
+
+    index: int
+    spec: StepSpec
+    dedicated: bool
+    queue: StepQueue = field(default_factory=StepQueue)
+    live: int = 0
+    """Tasks that are queued, assigned, suspended or stalled here."""
+    running: int = 0
+    """Units assigned."""
+    suspended: int = 0
+    ended: bool = False
+    """Nothing is left to do and nothing more can come, unless data that it made is lost."""
+    has_ended: bool = False
+    """Had ended once: the next step's barrier of batch mode stays open."""
+    workers: dict[int, WorkerRec] = field(default_factory=dict)
+    accepting: dict[int, WorkerRec] = field(default_factory=dict)
+    """Dedicated workers that could take another unit."""
+    hosts: int = 0
+    """Shared workers that have set this step up, or are about to, and stay."""
+    depth: int = 2
+    """Units that may be in a worker at one time."""
+    service: ServiceEstimate = field(default_factory=ServiceEstimate)
+    by_kind: dict[int, ServiceEstimate] = field(default_factory=dict)
+    """Service times by kind of node, where there are several kinds."""
+    size: SizeEstimate = field(default_factory=SizeEstimate)
+    setup: SetupStats = field(default_factory=SetupStats)
+    idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
+    last_recycled: int = -(1 << 60)
+    plan: StepPlan = field(default_factory=StepPlan)
+    counts: StepCounts = field(default_factory=StepCounts)
+    times: StepTimes = field(default_factory=StepTimes)
+    timeline: list[tuple[int, int]] = field(default_factory=list)
+    """(time, number of workers) at each change."""
+
+    def receive(self, tasks: list[TaskRec], size: int) -> None:
+        """New tasks arrive, of this size together."""
+        self.live += len(tasks)
+        self.counts.tasks_in += len(tasks)
+        self.queue.add(tasks, size)
+
+    def start(self, w: WorkerRec) -> None:
+        """A worker of the step starts."""
+        self.workers[w.id] = w
+        self.counts.workers_started += 1
+
+    def count_live(self, change: int) -> None:
+        self.live += change
+
+    def count_running(self, change: int) -> None:
+        self.running += change
+
+    def count_suspended(self, change: int) -> None:
+        self.suspended += change
+
+    def count_hosts(self, change: int) -> None:
+        self.hosts += change
+
+    def recycle(self, now: int) -> None:
+        """A worker is replaced because of its age."""
+        self.last_recycled = now
+
+    def set_depth(self, depth: int) -> None:
+        self.depth = depth
+
+    def end(self, is_complete: bool = True) -> None:
+        """Nothing is left to do. If it is not complete, the run was stopped."""
+        self.ended = True
+        self.has_ended |= is_complete
+
+    def reopen(self) -> None:
+        """There is work again: data that it made was lost."""
+        self.ended = False

@@ -1,0 +1,239 @@
+"""Tasks and units of tasks, and the one table of what may happen to a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from gristmill.scheduling.failure_policy import DeathVerdict
+
+if TYPE_CHECKING:
+    from gristmill.scheduling.lost_data.records import Rebuild
+
+
+class TaskState(IntEnum):
+    QUEUED = 0
+    ASSIGNED = 1
+    SUSPENDED = 2
+    DONE = 3
+    QUARANTINED = 4
+    CANCELLED = 5
+
+
+class TaskMove(IntEnum):
+    DISPATCHED = 0
+    EMITTED = 1
+    RESUMED = 2
+    FINISHED = 3
+    FAILED = 4
+    LOST = 5
+    SPLIT = 6
+    GIVEN_UP = 7
+    CANCELLED = 8
+
+
+TASK_MOVES: dict[tuple[TaskState, TaskMove], TaskState] = {
+    (TaskState.QUEUED, TaskMove.DISPATCHED): TaskState.ASSIGNED,
+    (TaskState.ASSIGNED, TaskMove.EMITTED): TaskState.SUSPENDED,
+    (TaskState.SUSPENDED, TaskMove.RESUMED): TaskState.ASSIGNED,
+    (TaskState.ASSIGNED, TaskMove.FINISHED): TaskState.DONE,
+    (TaskState.ASSIGNED, TaskMove.FAILED): TaskState.QUEUED,
+    (TaskState.ASSIGNED, TaskMove.LOST): TaskState.QUEUED,
+    (TaskState.SUSPENDED, TaskMove.LOST): TaskState.QUEUED,
+    (TaskState.QUEUED, TaskMove.SPLIT): TaskState.DONE,
+    (TaskState.QUEUED, TaskMove.GIVEN_UP): TaskState.QUARANTINED,
+    (TaskState.QUEUED, TaskMove.CANCELLED): TaskState.CANCELLED,
+    (TaskState.ASSIGNED, TaskMove.CANCELLED): TaskState.CANCELLED,
+    (TaskState.SUSPENDED, TaskMove.CANCELLED): TaskState.CANCELLED,
+}
+
+
+class IllegalTransition(Exception):
+    """A bug: something happened to a task that cannot happen in its state. Carries the task's story."""
+
+
+@dataclass(slots=True)
+class TaskRec:
+    id: int
+    step: int
+    bytes: int
+    items: int
+    divisible: bool
+    data: int
+    """The task whose data this runs on: itself, or the task it is a slice of."""
+    queued_at: int
+    state: TaskState = TaskState.QUEUED
+    attempts: int = 0
+    emitted: int = 0
+    """Outputs already delivered by attempts that did not finish."""
+    kills: int = 0
+    losses: int = 0
+    """Workers that died with it and did not say what they died of."""
+    start: int = 0
+    stop: int = 0
+    """Slice of the data's items; stop 0 means whole."""
+    story: list[str] | None = None
+    """Notable events only: failures, deaths, splits."""
+
+    @property
+    def is_slice(self) -> bool:
+        return self.stop > 0
+
+    def move(self, how: TaskMove) -> None:
+        new = TASK_MOVES.get((self.state, how))
+        if new is None:
+            raise IllegalTransition(
+                f"task {self.id} of step {self.step} is {self.state.name} and cannot be {how.name}. Its story:\n  "
+                + "\n  ".join(self.story or ["nothing notable"])
+            )
+        self.state = new
+
+    def dispatch(self) -> None:
+        self.move(TaskMove.DISPATCHED)
+        self.attempts += 1
+
+    def requeue(self, now: int) -> None:
+        self.queued_at = now
+
+    def use_data(self, data: int) -> None:
+        """Its data was made again and has another id."""
+        self.data = data
+
+    def lose_uncounted(self) -> None:
+        """It goes back to its queue as if this attempt had not been made."""
+        self.move(TaskMove.LOST)
+        self.attempts -= 1
+
+    def add_output(self) -> None:
+        self.emitted += 1
+
+    def count_death(self, verdict: DeathVerdict) -> None:
+        """Count the death of the worker that had it."""
+        self.attempts -= not verdict.is_attempt
+        self.losses += verdict.is_loss
+        self.kills += verdict.is_kill
+
+    def part(self, part: int, start: int, stop: int, now: int) -> TaskRec:
+        """A slice of it, with half its bytes."""
+        story = list(self.story or ())
+        size, items = self.bytes // 2, stop - start
+        return TaskRec(
+            part, self.step, size, items, True, self.data, now, start=start, stop=stop, kills=self.kills, story=story
+        )
+
+    def note(self, now: int, text: str) -> None:
+        if self.story is None:
+            self.story = []
+        if len(self.story) < 40:
+            self.story.append(f"{now / 1e6:.3f} s: {text}")
+
+
+@dataclass(slots=True)
+class Unit:
+    """Up to ``batch_size`` tasks of one step that run together."""
+
+    step: int
+    tasks: list[TaskRec]
+    isolated: bool = False
+    """Must run alone in a fresh worker: it is suspected of killing one."""
+    solo: bool = False
+    """Must run while nothing else does: it is suspected of using all the memory."""
+    chunks: int = 0
+    """How often it was suspended; a retry has to make as many chunks again before it gets on."""
+    replay: int = 0
+    avoid: int = -1
+    """The worker where it failed last."""
+    worker: int = -1
+    reserved: int = 0
+    bytes: int = 0
+    part_us: int = 0
+    """Time of the chunks that it has delivered."""
+    rebuild: Rebuild | None = None
+    """It makes lost data again."""
+    missing: int = 0
+    """Pieces of data that it waits for."""
+    loose: bool = False
+    """A task that was never part of a unit: when it has its data it joins its queue again."""
+
+    @property
+    def key(self) -> int:
+        return self.tasks[0].id
+
+    def unassign(self) -> None:
+        """It no longer occupies a worker."""
+        self.reserved = 0
+        self.worker = -1
+
+    def add_part(self, us: int) -> None:
+        """A chunk took so long."""
+        self.part_us += us
+
+    def reserve(self, size: int) -> None:
+        """So many bytes are reserved for its outputs."""
+        self.reserved = size
+
+    def suspect(self, solo: bool = False, isolated: bool = True) -> None:
+        """It must run alone in a fresh worker, or even while nothing else runs."""
+        self.isolated |= isolated
+        self.solo |= solo
+
+    def queue(self, now: int) -> None:
+        """It waits for a worker."""
+        self.bytes = sum(t.bytes for t in self.tasks)
+        self.part_us = 0
+        for t in self.tasks:
+            t.requeue(now)
+
+    def restart(self, chunks: int) -> None:
+        """It begins, and makes so many chunks again before it delivers."""
+        self.chunks = self.replay = chunks
+
+    def keep(self, tasks: list[TaskRec]) -> None:
+        """Only these of its tasks remain in it."""
+        self.tasks = tasks
+
+    def count_missing(self, change: int) -> None:
+        """It waits for more, or less, data that was lost."""
+        self.missing += change
+
+    def end_solo(self) -> None:
+        """It has run while nothing else did."""
+        self.solo = False
+
+    def suspend(self) -> None:
+        """It has delivered a chunk."""
+        self.solo = False
+        self.chunks += 1
+        self.replay = 0
+
+    def avoid_worker(self, worker: int) -> None:
+        """It failed in a worker: try it in another one."""
+        self.avoid = worker
+
+    def clear_suspicion(self) -> None:
+        self.isolated = self.solo = False
+
+
+@dataclass(slots=True)
+class SlicedTask:
+    """A task that is run in slices counts as one task: done if any slice was, else failed or cancelled."""
+
+    live: int = 1
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    def retire(self, state: TaskState) -> None:
+        """A slice has ended."""
+        self.live -= 1
+        self.done += state is TaskState.DONE
+        self.failed += state is TaskState.QUARANTINED
+        self.cancelled += state is TaskState.CANCELLED
+
+    @property
+    def outcome(self) -> TaskState:
+        """How the whole task ended."""
+        if self.done:
+            return TaskState.DONE
+        return TaskState.CANCELLED if self.cancelled else TaskState.QUARANTINED

@@ -1,0 +1,205 @@
+"""Workers and nodes, and the one table of what may happen to a worker."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from gristmill.scheduling.events import Death
+from gristmill.scheduling.placement import Capacity, Placement
+from gristmill.scheduling.records.tasks import IllegalTransition, Unit
+
+
+class WorkerState(IntEnum):
+    STARTING = 0
+    READY = 1
+    DRAINING = 2
+    """Takes no new work; stops when it has none."""
+    STOPPING = 3
+    GONE = 4
+
+
+class WorkerMove(IntEnum):
+    CAME_UP = 0
+    DRAINED = 1
+    """It was asked to leave when its work is done."""
+    STOPPED = 2
+    LEFT = 3
+    """It left, or died."""
+
+
+WORKER_MOVES: dict[tuple[WorkerState, WorkerMove], WorkerState] = {
+    (WorkerState.STARTING, WorkerMove.CAME_UP): WorkerState.READY,
+    (WorkerState.STARTING, WorkerMove.DRAINED): WorkerState.DRAINING,
+    (WorkerState.READY, WorkerMove.DRAINED): WorkerState.DRAINING,
+    (WorkerState.STARTING, WorkerMove.STOPPED): WorkerState.STOPPING,
+    (WorkerState.READY, WorkerMove.STOPPED): WorkerState.STOPPING,
+    (WorkerState.DRAINING, WorkerMove.STOPPED): WorkerState.STOPPING,
+    (WorkerState.STARTING, WorkerMove.LEFT): WorkerState.GONE,
+    (WorkerState.READY, WorkerMove.LEFT): WorkerState.GONE,
+    (WorkerState.DRAINING, WorkerMove.LEFT): WorkerState.GONE,
+    (WorkerState.STOPPING, WorkerMove.LEFT): WorkerState.GONE,
+}
+
+
+@dataclass(slots=True)
+class WorkerRec:
+    id: int
+    node: int
+    step: int | None
+    placement: Placement
+    started_at: int
+    state: WorkerState = WorkerState.STARTING
+    ready_at: int = -1
+    head_since: int = 0
+    """When the unit at the head began, as far as is known."""
+    assigned: deque[Unit] = field(default_factory=deque)
+    suspended: dict[int, Unit] = field(default_factory=dict)
+    hosts: dict[int, bool] = field(default_factory=dict)
+    """Steps with a `setup` in a shared worker: False while it runs, True when it is done."""
+    aging: dict[int, None] = field(default_factory=dict)
+    """Steps with a lifetime of their own that a shared worker has run."""
+    units_run: int = 0
+    cpu_held: int = 0
+    memory_held: int = 0
+    kill_cause: Death | None = None
+    """It has been told to die: why. It gets no more work."""
+    replaces: int | None = None
+    being_replaced: bool = False
+
+    def move(self, how: WorkerMove) -> None:
+        new = WORKER_MOVES.get((self.state, how))
+        if new is None:
+            raise IllegalTransition(f"worker {self.id} is {self.state.name}: {how.name} cannot happen to it")
+        self.state = new
+
+    def assign(self, unit: Unit, now: int) -> None:
+        """Add a unit at the end."""
+        unit.worker = self.id
+        if not self.assigned:
+            self.head_since = now
+        self.assigned.append(unit)
+        self.units_run += 1
+
+    def take_assigned(self, step: int) -> list[Unit]:
+        """Remove the units of a step."""
+        taken = [unit for unit in self.assigned if unit.step == step]
+        self.assigned = deque(unit for unit in self.assigned if unit.step != step)
+        return taken
+
+    def come_up(self, now: int) -> None:
+        self.move(WorkerMove.CAME_UP)
+        self.ready_at = now
+
+    def suspend(self, unit: Unit) -> None:
+        """A unit has delivered a chunk and waits until it is resumed."""
+        self.suspended[unit.key] = unit
+
+    def unsuspend(self, unit: Unit) -> None:
+        """A suspended unit is resumed, or no longer here."""
+        del self.suspended[unit.key]
+
+    def condemn(self, cause: Death) -> None:
+        """It gets no more work: an order to kill it is on its way."""
+        self.kill_cause = cause
+
+    def replace(self, worker: WorkerRec | None) -> None:
+        """It starts to replace another worker, or no longer does."""
+        self.replaces = None if worker is None else worker.id
+
+    def mark_replaced(self, being_replaced: bool) -> None:
+        self.being_replaced = being_replaced
+
+    def begin_setup(self, step: int) -> None:
+        """A shared worker sets a step up on its first use of it."""
+        self.hosts[step] = False
+
+    def end_setup(self, step: int) -> None:
+        if step in self.hosts:
+            self.hosts[step] = True
+
+    def age(self, step: int) -> None:
+        """A shared worker runs a step with a lifetime of its own."""
+        self.aging[step] = None
+
+    def begin_head(self, now: int) -> None:
+        """The unit at the head, if there is one, begins now."""
+        self.head_since = now
+
+    def hold(self, node: NodeRec | None, cpu: int, memory: int) -> None:
+        """Hold so many CPUs, and so much memory if it is a shared worker, while it has work."""
+        if node is not None:
+            node.change_busy(cpu - self.cpu_held, memory - self.memory_held, is_shared=self.step is None)
+        self.cpu_held, self.memory_held = cpu, memory
+
+    @property
+    def is_fresh(self) -> bool:
+        return self.units_run == 0 and not self.assigned and not self.suspended
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.assigned
+
+    @property
+    def has_suspect(self) -> bool:
+        """A suspected unit is suspended here; nothing else may run in this worker until it has ended."""
+        return bool(self.suspended) and next(iter(self.suspended.values())).isolated
+
+    @property
+    def is_open(self) -> bool:
+        """Takes new work, now or as soon as it is up."""
+        return self.state <= WorkerState.READY and self.kill_cause is None and not self.has_suspect
+
+
+@dataclass(slots=True)
+class NodeRec:
+    id: int
+    free: Capacity
+    """What dedicated workers leave of the node."""
+    cpu: int
+    memory: int
+    kind: int = 0
+    """Nodes of one kind are as fast as each other."""
+    cpu_busy: int = 0
+    shared_workers: int = 0
+    shared_cpu_busy: int = 0
+    shared_memory_busy: int = 0
+    set_up: dict[int, bool] = field(default_factory=dict)
+    """Steps with `setup_on_node`: False while it runs, True when it is done."""
+    resized: bool = False
+    """Its size has changed: what runs may for a while be more than it has."""
+
+    def change_busy(self, cpu: int, memory: int, is_shared: bool) -> None:
+        """Count so many more CPUs, and memory of shared workers, as busy."""
+        self.cpu_busy += cpu
+        if is_shared:
+            self.shared_cpu_busy += cpu
+            self.shared_memory_busy += memory
+
+    def resize(self, cpu: int, memory: int, gpus: tuple[int, ...]) -> None:
+        self.free.resize(cpu - self.cpu, memory - self.memory, gpus)
+        self.cpu, self.memory, self.resized = cpu, memory, True
+
+    def add(self, w: WorkerRec) -> None:
+        """A worker starts here."""
+        self.free.take(w.placement)
+        self.shared_workers += w.step is None
+
+    def remove(self, w: WorkerRec) -> None:
+        """A worker has left."""
+        self.free.give(w.placement)
+        self.shared_workers -= w.step is None
+
+
+@dataclass(slots=True)
+class IdleDeaths:
+    """Deaths in a row of workers that had nothing to do."""
+
+    count: int = 0
+    units_done: int = 0
+    """Units that were done at the last death. If more are done at the next one, a new row begins."""
+
+    def add(self, units_done: int) -> None:
+        self.count = 1 if units_done != self.units_done else self.count + 1
+        self.units_done = units_done
