@@ -118,7 +118,7 @@ class TestChart:
             if any(i * width <= t <= (i + 1) * width for t, _ in stage.timeline):
                 continue
             workers = [n for t, n in stage.timeline if t < i * width][-1]
-            assert abs(chart.UNICODE.levels.index(sign) / 8 - workers / most) <= 1 / 8
+            assert abs(fmt.UNICODE.levels.index(sign) / 8 - workers / most) <= 1 / 8
             checked.add(workers)
         assert most in checked and (stage.name != "read" or 0 in checked)
 
@@ -167,7 +167,7 @@ class TestWidth:
         sys.stdout.flush()
         text = plain.getvalue().decode("ascii")
         assert "gr\\xfcn: 100 inputs" in text
-        assert set(chart_row(text, "embed").split("embed")[1]) <= set(chart.ASCII.levels + "0123456789")
+        assert set(chart_row(text, "embed").split("embed")[1]) <= set(fmt.ASCII.levels + "0123456789")
 
 
 class TestErrors:

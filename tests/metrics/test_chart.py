@@ -27,7 +27,7 @@ def test_means_keep_the_area():
 @pytest.mark.parametrize("end", [0.3, 1.0, 59.0, 61.0, 3600.0, 7e4, 1e6, 4e8])
 @pytest.mark.parametrize("cells", [8, 30, 140])
 def test_the_axis_fits_and_its_labels_stand_below_their_ticks(end, cells):
-    line, labels = chart.axis(end, cells, chart.ASCII)
+    line, labels = chart.axis(end, cells, fmt.ASCII)
     assert len(line) == cells >= len(labels)
     ticks = [i for i, sign in enumerate(line) if sign == "+"]
     starts = [i for i, sign in enumerate(labels) if sign.isdigit() and (not i or labels[i - 1] == " ")]

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from gristmill.metrics import format as fmt
+from gristmill.metrics.format import ASCII, UNICODE
 from gristmill.metrics.rates import RateWindow
 from gristmill.metrics.table import draw
-from gristmill.metrics.view_state import ASCII, UNICODE, ViewState, foremost
+from gristmill.metrics.view_state import ViewState, foremost
 from gristmill.scheduling.snapshot import Decision
 
 

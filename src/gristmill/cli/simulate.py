@@ -32,7 +32,7 @@ def simulate_loads(
     width: int | None,
 ) -> bool:
     """Simulate the loads of a file and print what came of them; whether all ran to their end."""
-    glyphs = chart.UNICODE if fmt.can_show(sys.stdout, "".join(chart.UNICODE)) else chart.ASCII
+    glyphs = fmt.UNICODE if fmt.can_show(sys.stdout, "".join(fmt.UNICODE)) else fmt.ASCII
     width = width or max(40, shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80)
     try:
         loads = read_loads(source)
@@ -76,7 +76,7 @@ def _describe(node: NodeModel) -> str:
     return f"{node.cpus:g} CPU{'s' * (node.cpus != 1)}{gpus}" + (f" ({', '.join(speeds)})" if speeds else "")
 
 
-def report(result: SimulationResult, width: int, glyphs: chart.ChartGlyphs) -> list[str]:
+def report(result: SimulationResult, width: int, glyphs: fmt.Glyphs) -> list[str]:
     """One result: its figures, its stages, their workers over time, and the balancer's decisions."""
     lines = [*figures(result, width, glyphs), "", *stage_table(result, width, glyphs)]
     own = [(stage.name, stage.timeline) for stage in result.stages if stage.timeline]
@@ -87,7 +87,7 @@ def report(result: SimulationResult, width: int, glyphs: chart.ChartGlyphs) -> l
     return [fmt.cut(line.rstrip(), width, glyphs.ellipsis) for line in lines]
 
 
-def figures(result: SimulationResult, width: int, glyphs: chart.ChartGlyphs) -> list[str]:
+def figures(result: SimulationResult, width: int, glyphs: fmt.Glyphs) -> list[str]:
     peak, budget = result.peak_queue_bytes, result.budget_bytes
     rows = [
         ("makespan", fmt.duration(result.makespan_s), ""),
@@ -115,7 +115,7 @@ def figures(result: SimulationResult, width: int, glyphs: chart.ChartGlyphs) -> 
     return lines
 
 
-def stage_table(result: SimulationResult, width: int, glyphs: chart.ChartGlyphs) -> list[str]:
+def stage_table(result: SimulationResult, width: int, glyphs: fmt.Glyphs) -> list[str]:
     rows = [["stage", "workers", "most", "started", "tasks", "busy"]]
     failed = any(stage.tasks_failed for stage in result.stages)
     for stage in result.stages:
@@ -137,7 +137,7 @@ def stage_table(result: SimulationResult, width: int, glyphs: chart.ChartGlyphs)
     return _table(rows, width, glyphs)
 
 
-def overview(results: Sequence[SimulationResult], width: int, glyphs: chart.ChartGlyphs) -> list[str]:
+def overview(results: Sequence[SimulationResult], width: int, glyphs: fmt.Glyphs) -> list[str]:
     """One line for each load."""
     rows = [["load", "makespan", "optimum", "started", "lost", "peak"]]
     for result in results:
@@ -172,7 +172,7 @@ def decisions(result: SimulationResult, width: int) -> list[str]:
     return lines
 
 
-def _table(rows: Sequence[Sequence[str]], width: int, glyphs: chart.ChartGlyphs) -> list[str]:
+def _table(rows: Sequence[Sequence[str]], width: int, glyphs: fmt.Glyphs) -> list[str]:
     """A first column of names, which give way where it is narrow, and columns of figures."""
     widths = [max(fmt.width(row[i]) for row in rows) for i in range(len(rows[0]))]
     names = max(8, min(widths[0], width - 2 - sum(w + 2 for w in widths[1:])))

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from gristmill.metrics import format as fmt
+from gristmill.metrics.format import UNICODE, Glyphs
 
 Timeline = Sequence[tuple[float, int]]
 """(seconds, the count from then on), in order."""
-
-
-class ChartGlyphs(NamedTuple):
-    """The characters of a chart."""
-
-    levels: str = " ▁▂▃▄▅▆▇█"
-    """From nothing to the most."""
-    line: str = "─"
-    tick: str = "┴"
-    ellipsis: str = "…"
-
-
-UNICODE = ChartGlyphs()
-ASCII = ChartGlyphs(levels=" .:-=+*#@", line="-", tick="+", ellipsis="~")
 
 _STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 MIN_TICK = 10
@@ -75,7 +61,7 @@ def usual(timeline: Timeline, end: float) -> float:
     return counts[len(counts) // 2] if counts else 0.0
 
 
-def row(timeline: Timeline, end: float, cells: int, glyphs: ChartGlyphs = UNICODE) -> str:
+def row(timeline: Timeline, end: float, cells: int, glyphs: Glyphs = UNICODE) -> str:
     """One row of ``cells`` characters. The highest one is the peak of the timeline, and only 0 is blank.
 
     >>> row([(0.0, 2), (5.0, 8), (8.0, 0)], 10.0, 10)
@@ -92,10 +78,10 @@ def row(timeline: Timeline, end: float, cells: int, glyphs: ChartGlyphs = UNICOD
     )
 
 
-def axis(end: float, cells: int, glyphs: ChartGlyphs = UNICODE) -> tuple[str, str]:
+def axis(end: float, cells: int, glyphs: Glyphs = UNICODE) -> tuple[str, str]:
     """A line with ticks at round times, and the labels below it.
 
-    >>> print(*axis(60.0, 30, ASCII), sep="|")
+    >>> print(*axis(60.0, 30, fmt.ASCII), sep="|")
     +---------+---------+---------|0         20 s      40 s
     """
     step: float = next((s for s in _STEPS if s / end * cells >= MIN_TICK), _STEPS[-1]) if end > 0 else 1
@@ -123,7 +109,7 @@ def _label(seconds: float, step: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def draw(rows: Sequence[tuple[str, Timeline]], end: float, columns: int, glyphs: ChartGlyphs = UNICODE) -> list[str]:
+def draw(rows: Sequence[tuple[str, Timeline]], end: float, columns: int, glyphs: Glyphs = UNICODE) -> list[str]:
     """Named rows over one time axis, at most ``columns`` wide. Each ends with its peak."""
     mosts = [fmt.count(most(timeline, end)) for _, timeline in rows]
     scale = max((len(peak) for peak in mosts), default=1)

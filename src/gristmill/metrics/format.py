@@ -4,7 +4,27 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from typing import TextIO
+from typing import NamedTuple, TextIO
+
+
+class Glyphs(NamedTuple):
+    """The characters beyond ASCII, and their replacements where they cannot be shown."""
+
+    full: str = "█"
+    held: str = "▒"
+    empty: str = "░"
+    bottleneck: str = "▶"
+    ellipsis: str = "…"
+    dot: str = "·"
+    about: str = "≈"
+    levels: str = " ▁▂▃▄▅▆▇█"
+    """The bars of a chart, from nothing to the most."""
+    line: str = "─"
+    tick: str = "┴"
+
+
+UNICODE = Glyphs()
+ASCII = Glyphs("#", "+", ".", ">", "~", "|", "~", levels=" .:-=+*#@", line="-", tick="+")
 
 
 def count(value: float) -> str:

@@ -7,8 +7,9 @@ import textwrap
 from typing import TextIO
 
 from gristmill.metrics import format as fmt
+from gristmill.metrics.format import ASCII
 from gristmill.metrics.view import Ended, ending, is_terminal
-from gristmill.metrics.view_state import ASCII, StateView, ViewState, documents, foremost, headline
+from gristmill.metrics.view_state import StateView, ViewState, documents, foremost, headline
 from gristmill.scheduling.snapshot import Snapshot
 from gristmill.secrets import without_secrets
 

@@ -15,9 +15,10 @@ from rich.style import Style
 from rich.text import Text
 
 from gristmill.metrics import format as fmt
+from gristmill.metrics.format import ASCII, UNICODE, Glyphs
 from gristmill.metrics.table import Line, draw
 from gristmill.metrics.view import Ended, is_terminal
-from gristmill.metrics.view_state import ASCII, UNICODE, Glyphs, StateView, ViewState
+from gristmill.metrics.view_state import StateView, ViewState
 from gristmill.secrets import without_secrets
 
 FINAL_ROWS = 40

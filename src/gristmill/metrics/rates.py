@@ -75,10 +75,8 @@ class RateWindow:
         if self._origin is None:
             self._origin = point
         self._remember(point)
-        progress = progress_of(snapshot)
-        if input_done is not None:
-            progress = replace(progress, fraction=input_done)
         self._input_done = input_done
+        progress = self._progress(snapshot)
         return Rates(_step_rates(self._past[0], point), progress, self._eta(snapshot, progress.fraction))
 
     def overall(self) -> Rates:
@@ -86,10 +84,11 @@ class RateWindow:
         if self._origin is None:
             return Rates((), Progress(0, None, False, None), None)
         last = self._past[-1]
-        progress = progress_of(last.snapshot)
-        if self._input_done is not None:
-            progress = replace(progress, fraction=self._input_done)
-        return Rates(_step_rates(self._origin, last, whole_run=True), progress, None)
+        return Rates(_step_rates(self._origin, last, whole_run=True), self._progress(last.snapshot), None)
+
+    def _progress(self, snapshot: Snapshot) -> Progress:
+        progress = progress_of(snapshot)
+        return progress if self._input_done is None else replace(progress, fraction=self._input_done)
 
     def _remember(self, point: _Point) -> None:
         past, now = self._past, point.snapshot.now_us

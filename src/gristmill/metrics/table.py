@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gristmill.metrics import format as fmt
+from gristmill.metrics.format import UNICODE, Glyphs
 from gristmill.metrics.rates import StepRates
-from gristmill.metrics.view_state import UNICODE, Glyphs, ViewState, documents, foremost, headline
+from gristmill.metrics.view_state import ViewState, documents, foremost, headline
 from gristmill.scheduling.snapshot import StepSnapshot
 
 MAX_DECISIONS = 5

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from gristmill.metrics import format as fmt
+from gristmill.metrics.format import UNICODE, Glyphs
 from gristmill.metrics.progress import InputProgress
 from gristmill.metrics.rates import Rates, RateWindow
 from gristmill.metrics.view import Ended, ending
 from gristmill.scheduling.snapshot import Snapshot
-
-
-class Glyphs(NamedTuple):
-    """The characters beyond ASCII, and their replacements where they cannot be shown."""
-
-    full: str = "█"
-    held: str = "▒"
-    empty: str = "░"
-    bottleneck: str = "▶"
-    ellipsis: str = "…"
-    dot: str = "·"
-    about: str = "≈"
-
-
-UNICODE = Glyphs()
-ASCII = Glyphs(full="#", held="+", empty=".", bottleneck=">", ellipsis="~", dot="|", about="~")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Any
 from gristmill.backends.base import Executor, Plan, RunRecord
 from gristmill.backends.bridge.accounts import RunAccounts
 from gristmill.backends.bridge.collector import Collector
-from gristmill.backends.bridge.initial import pack_initial
 from gristmill.backends.bridge.unit import UnitRunner
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
@@ -42,7 +41,7 @@ class InProcess(Executor):
         outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
         local = LocalNames()
         try:
-            tasks = list(pack_initial(initial_tasks, accounts, local))
+            tasks = list(accounts.pack_initial(initial_tasks, local))
             for number, (step, documents) in enumerate(zip(plan.steps, plan.documents(), strict=True)):
                 if not tasks:
                     break

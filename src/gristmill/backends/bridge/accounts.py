@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from gristmill.backends.base import Plan, RunRecord, StepStats
 from gristmill.backends.bridge.collector import CollectorUpdate
 from gristmill.backends.bridge.progress import ProgressLines
-from gristmill.backends.bridge.reports import GivenUp, Report
+from gristmill.backends.bridge.reports import GivenUp, PackedTask, Report
 from gristmill.backends.engine.account import RunAccount, failure_of
+from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.payload import unpack
+from gristmill.backends.engine.payload import pack, unpack
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
+from gristmill.tasks import EmptyTask, Task
 
 FetchUpdate = Callable[[], CollectorUpdate]
 _FETCH_INTERVAL_S = 0.2
@@ -55,7 +59,24 @@ class RunAccounts:
         self.begun = time.perf_counter()
         self._units: dict[tuple[int, str], int] = {}
         """A number for each task that is open in the account."""
-        self._next_unit = 0
+        self._numbers = itertools.count(1)
+
+    def pack_initial(self, tasks: Iterable[Task[Any]] | None, names: LocalNames) -> Iterator[PackedTask]:
+        """Yield the initial tasks, each entered as begun."""
+        for number, task in enumerate([EmptyTask()] if tasks is None else tasks):
+            if not isinstance(task, Task):
+                raise PipelineError(f"initial task {number} is a {type(task).__name__}, not a Task")
+            label = task.task_id if task.named and task.task_id else str(number)
+            try:
+                int(task.num_items)  # may be the user's code: an error in it is reported here, before any work
+                packed = PackedTask(label, b"".join(pack(task, names)))
+            except Exception as error:  # pickling runs the user's code, on whatever the task holds
+                raise PipelineError(
+                    f"initial task {label}, a {type(task).__name__}, cannot be sent to a worker: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            self.begin(label)
+            yield packed
 
     def begin(self, label: str) -> None:
         """Enter an initial task."""
@@ -124,20 +145,15 @@ class RunAccounts:
             self.account.add_part(report.step, unit, report.counts)
 
     def _unit(self, step: int, label: str) -> int:
-        found = self._units.get((step, label))
-        if found is None:
-            found = self._units[step, label] = self._new_unit()
-        return found
-
-    def _new_unit(self) -> int:
-        self._next_unit += 1
-        return self._next_unit
+        if (step, label) not in self._units:
+            self._units[step, label] = next(self._numbers)
+        return self._units[step, label]
 
     def _give_up(self, step: int, x: GivenUp) -> None:
         name = self.plan.steps[step].stages[x.stage].name
         failure = failure_of(x.label, x.start, x.stop, name, x.items, x.error, x.detail, x.story)
         whole = x.partly or not x.stop
-        unit = self._unit(step, x.label) if whole else self._new_unit()
+        unit = self._unit(step, x.label) if whole else next(self._numbers)
         if self.ledger is not None:
             try:
                 task = unpack(x.payload or b"")

@@ -10,7 +10,6 @@ from typing import Any
 from gristmill.backends.base import Executor, Plan, RunRecord, Step
 from gristmill.backends.bridge.accounts import RunAccounts, following, wait_for_teardowns
 from gristmill.backends.bridge.cluster import attempts_of, check_fits, gpus_of, running_collector, smallest_gpu
-from gristmill.backends.bridge.initial import pack_initial
 from gristmill.backends.bridge.process import RemoteCollector
 from gristmill.backends.bridge.progress import ProgressLines
 from gristmill.backends.bridge.reports import PackedTask
@@ -68,7 +67,7 @@ class RayDataExecutor(Executor):
             attempts = attempts_of(plan, self.config.max_attempts)
             arguments = _pools(ray, plan, smallest_gpu(ray, plan, self.config.gpu_memory_gb))
             collector = stack.enter_context(running_collector(ray, stages, attempts))
-            tasks = pack_initial(initial_tasks, accounts, local)
+            tasks = accounts.pack_initial(initial_tasks, local)
             dataset = self._dataset(ray, plan, collector, tasks, attempts, arguments, outputs.wanted)
             if dataset is not None:
                 self._run(ray, dataset, collector, accounts, outputs)

@@ -14,7 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 from gristmill.backends.base import Executor, Plan, RunRecord, Step
 from gristmill.backends.bridge.accounts import RunAccounts, following
 from gristmill.backends.bridge.cluster import attempts_of, gpus_of, running_collector, smallest_gpu
-from gristmill.backends.bridge.initial import pack_initial
 from gristmill.backends.bridge.process import RemoteCollector, StepWork
 from gristmill.backends.bridge.progress import ProgressLines
 from gristmill.backends.capabilities import check
@@ -106,7 +105,7 @@ class XennaExecutor(Executor):
             work = [StepWork(collector, i, n, outputs.wanted or i < last) for i, n in enumerate(attempts)]
             specs = [_stage_spec(xenna, *of_step, gpu_bytes) for of_step in zip(plan.steps, work, fields, strict=True)]
             self._check_capacity(xenna, specs)
-            tasks = list(pack_initial(initial_tasks, accounts, local))
+            tasks = list(accounts.pack_initial(initial_tasks, local))
             if tasks:
                 spec = xenna.PipelineSpec(tasks, specs, self._pipeline_config(xenna))
                 self._run(xenna, spec, collector, accounts, outputs)
