@@ -66,9 +66,9 @@ class Run:
     """The stage that had the largest share of its resource."""
     bottleneck_busy: float
     idle_s: float
-    """Time that the bottleneck's usual crew did not work: its setups, its waiting, and what the next two name."""
+    """Time that the bottleneck's usual workers did not work: its setups, its waiting, and what the next two name."""
     missing_first_s: float
-    """Time in the first tenth of the run that it would have needed more workers for its usual crew."""
+    """Time in the first tenth of the run that it would have needed more workers for its usual number."""
     missing_last_s: float
     workers: dict[str, list[float]]
     """Of each stage, in each tenth of the run."""
@@ -84,9 +84,9 @@ def play(job: tuple[Load, int, bool, bool]) -> Run:
     truth = drawn(load, seed)
     at = _bottleneck(load, result)
     stage, end = result.stages[at], result.makespan_s
-    crew = means(stage.timeline, end, 100)
-    usual = sorted(crew)[50] or max(crew)
-    missing = [max(0.0, 1 - n / usual) * end / 100 for n in crew]
+    workers = means(stage.timeline, end, 100)
+    usual = sorted(workers)[50] or max(workers)
+    missing = [max(0.0, 1 - n / usual) * end / 100 for n in workers]
     return Run(
         load=load.name,
         seed=seed,
@@ -293,17 +293,17 @@ def explain(run: Run) -> str:
     lines = [
         f"seed {run.seed}: {run.of_bound:.3f} of the bound, {fmt.duration(run.makespan_s)}; {load.inputs:,} inputs on "
         f"{nodes}; {run.started:,} workers started, {run.decisions:,} decisions",
-        f"  bottleneck {run.bottleneck}: busy {run.bottleneck_busy:.1%}; its usual crew did not work for "
+        f"  bottleneck {run.bottleneck}: busy {run.bottleneck_busy:.1%}; its usual workers did not work for "
         f"{fmt.duration(max(run.idle_s, 0))}, of which {fmt.duration(run.missing_first_s)} for lack of workers in the "
         f"first tenth and {fmt.duration(run.missing_last_s)} in the last",
         "  stage   cpus  gpus   mean s    cv  setup s  outputs  workers in each tenth",
     ]
     for stage in load.stages:
         mark = ">" if stage.name == run.bottleneck else " "
-        crew = " ".join(f"{n:g}" for n in run.workers[stage.name])
+        workers = " ".join(f"{n:g}" for n in run.workers[stage.name])
         lines.append(
             f"{mark} {stage.name:6}  {stage.cpus:4g}  {stage.gpus:4g}  {stage.mean_s:7g}  {stage.cv:4g}  "
-            f"{stage.setup_s:7g}  {stage.outputs_per_input:7g}  {crew}"
+            f"{stage.setup_s:7g}  {stage.outputs_per_input:7g}  {workers}"
         )
     lines += [f"  {x.stage} takes x{x.mean_factor:g} after {x.after_tasks:,} tasks" for x in load.changes]
     return "\n".join(lines)

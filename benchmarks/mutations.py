@@ -41,7 +41,10 @@ BUGS = [
         "pass",
     ),
     Bug(
-        "the room of a worker that left is not free again", "records/workers.py", "self.free.give(w.placement)", "pass"
+        "the capacity of a worker that left is not free again",
+        "records/workers.py",
+        "self.free.give(w.placement)",
+        "pass",
     ),
     Bug("GPUs are not given back", "placement.py", "self.gpu_free[i] += p.gpu_share", "pass"),
     Bug(
@@ -65,7 +68,7 @@ BUGS = [
         "if w.has_suspect:",
     ),
     Bug(
-        "a worker that is told to die gets new work",
+        "a worker that is being killed gets new work",
         "dispatch.py",
         "    if w.kill_cause is not None:\n        return False\n",
         "",
@@ -77,13 +80,13 @@ BUGS = [
         "if s.ending.stopping:",
     ),
     Bug(
-        "a task is guilty if memory ran out beside others",
+        "a task is at fault if memory ran out beside others",
         "failure_policy.py",
         "if not unit.isolated or (is_out_of_memory and not unit.solo):",
         "if not unit.isolated:",
     ),
     Bug(
-        "a task is guilty if it was killed from outside",
+        "a task is at fault if it was killed from outside",
         "failure_policy.py",
         "is_kill = not (cause.is_own_fault and unit.is_named)",
         "is_kill = False",
@@ -134,7 +137,7 @@ BUGS = [
         "return True",
     ),
     Bug(
-        "a guilty task is tried once more than it may be",
+        "a task at fault is tried once more than allowed",
         "failure_policy.py",
         "if attempts < allowed and",
         "if attempts <= allowed and",
@@ -173,7 +176,7 @@ BUGS = [
         "        pass\n",
     ),
     Bug(
-        "a unit is blamed for inputs that were lost",
+        "inputs that were lost count as a failure of the unit",
         "records/tasks.py",
         "        self.move(TaskMove.LOST)\n        self.attempts -= 1\n",
         "        self.move(TaskMove.LOST)\n",

@@ -2,7 +2,7 @@
 
 Plans for pipelines of random steps on clusters of nodes with 8 GPUs: from empty, again when all runs, and after the
 speed of one step has changed by 30 %. The end of each plan is compared with a bound that no plan can beat. What runs
-already may be some per cent from it: nobody leaves for less than the margin.
+already may be some per cent from it: no worker leaves for less than the margin.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from gristmill.scheduling.placement import Capacity
-from gristmill.scheduling.planning import Hand, Load, Plan, Problem, Site, solve
+from gristmill.scheduling.planning import PlacedWorker, Problem, Site, StaffingPlan, StepDemand, solve
 from gristmill.scheduling.settings import UNIT, StepSpec
 
 GB = 1 << 30
@@ -26,10 +26,10 @@ def cluster(n: int, kinds: int) -> tuple[Site, ...]:
     return tuple(Site(i, i % kinds, Capacity(96 * UNIT, 1000 * GB, (80 * GB,) * 8)) for i in range(n))
 
 
-def pipeline(n_steps: int, n_nodes: int, kinds: int, seed: int) -> tuple[Load, ...]:
+def pipeline(n_steps: int, n_nodes: int, kinds: int, seed: int) -> tuple[StepDemand, ...]:
     """Steps of which a third need GPUs, or a part of one; so much work that the cluster has some hours to do."""
     r = random.Random(seed)
-    loads = []
+    demands = []
     for i in range(n_steps):
         gpu = r.choice([UNIT // 4, UNIT // 2, UNIT, UNIT, 2 * UNIT]) if i % 3 == 2 else 0
         spec = StepSpec(
@@ -41,33 +41,33 @@ def pipeline(n_steps: int, n_nodes: int, kinds: int, seed: int) -> tuple[Load, .
         )
         service = r.randrange(100_000, 10_000_000)
         services = {k: service * r.choice([100, 100, 130, 200]) // 100 if k else service for k in range(kinds)}
-        loads.append(Load(i, spec, 1000 * n_nodes * UNIT, services, r.choice([0, 2, 60]) * UNIT))
-    return tuple(loads)
+        demands.append(StepDemand(i, spec, 1000 * n_nodes * UNIT, services, r.choice([0, 2, 60]) * UNIT))
+    return tuple(demands)
 
 
-def staffed(problem: Problem, plan: Plan) -> Problem:
+def staffed(problem: Problem, plan: StaffingPlan) -> Problem:
     """The problem once a plan has been carried out."""
-    hands: dict[int, list[Hand]] = {load.step: list(load.hands) for load in problem.loads}
+    workers: dict[int, list[PlacedWorker]] = {load.step: list(load.workers) for load in problem.demands}
     gone = set(plan.leaves)
-    worker = 1 + max((h.worker for hs in hands.values() for h in hs), default=0)
-    for step in hands:
-        hands[step] = [h for h in hands[step] if h.worker not in gone]
+    worker = 1 + max((h.id for hs in workers.values() for h in hs), default=0)
+    for step in workers:
+        workers[step] = [h for h in workers[step] if h.id not in gone]
     for step, node, placement in plan.starts:
-        hands[step].append(Hand(worker, node, placement))
+        workers[step].append(PlacedWorker(worker, node, placement))
         worker += 1
-    return replace(problem, loads=tuple(replace(x, hands=tuple(hands[x.step])) for x in problem.loads))
+    return replace(problem, demands=tuple(replace(x, workers=tuple(workers[x.step])) for x in problem.demands))
 
 
 def changed(problem: Problem) -> Problem:
     """The step in the middle has become slower by 30 %."""
-    middle = len(problem.loads) // 2
-    load = problem.loads[middle]
+    middle = len(problem.demands) // 2
+    load = problem.demands[middle]
     slower = replace(load, service_us={k: us * 13 // 10 for k, us in load.service_us.items()})
-    return replace(problem, loads=(*problem.loads[:middle], slower, *problem.loads[middle + 1 :]))
+    return replace(problem, demands=(*problem.demands[:middle], slower, *problem.demands[middle + 1 :]))
 
 
 def bound_us(problem: Problem, rounds: int = 3000) -> float:
-    """No plan ends before this: workers and nodes may be split at will, and nobody waits longer than the first.
+    """No plan ends before this: workers and nodes may be split at will, and no step waits longer than the first.
 
     The dual of that linear program: at any prices of the resources of each kind of node, each step costs at least what
     it costs where that is least, and there is no more to spend than all resources are worth. Prices are improved by
@@ -76,18 +76,18 @@ def bound_us(problem: Problem, rounds: int = 3000) -> float:
     kinds = sorted({site.kind for site in problem.sites})
     there = np.zeros((len(kinds), 3))
     for site in problem.sites:
-        room = site.room
-        there[kinds.index(site.kind)] += (room.cpu, room.memory, len(room.gpu_memory) * UNIT)
+        capacity = site.capacity
+        there[kinds.index(site.kind)] += (capacity.cpu, capacity.memory, len(capacity.gpu_memory) * UNIT)
     needs = np.array(
         [
             [
                 x.tasks / UNIT * x.service_us[kind] * np.array([x.spec.cpu, x.spec.memory, x.spec.gpu]) / there[k]
                 for k, kind in enumerate(kinds)
             ]
-            for x in problem.loads
+            for x in problem.demands
         ]
     )
-    delays = np.array([min([x.setup_us, *(h.delay_us for h in x.hands)]) for x in problem.loads])
+    delays = np.array([min([x.setup_us, *(h.delay_us for h in x.workers)]) for x in problem.demands])
     prices = np.full(there.shape, 1 / there.size)
     best, cheapest = 0.0, np.zeros(len(needs))
     for n in range(rounds):
@@ -106,7 +106,7 @@ def bound_us(problem: Problem, rounds: int = 3000) -> float:
     return low
 
 
-def measured(problem: Problem, times: int) -> tuple[Plan, float]:
+def measured(problem: Problem, times: int) -> tuple[StaffingPlan, float]:
     spent = []
     for _ in range(times):
         start = time.process_time()
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="leave out the largest cluster")
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
-    print("steps nodes kinds seed case      CPU ms  end / bound  starts leaves  hands")
+    print("steps nodes kinds seed case      CPU ms  end / bound  starts leaves  workers")
     for n_steps, n_nodes, times in [(10, 10, 9), (30, 1000, 5)] + ([] if args.quick else [(100, 5000, 1)]):
         for kinds in (1, 2):
             for seed in range(args.seeds):
@@ -129,11 +129,11 @@ def main() -> None:
                 steady = staffed(empty, plan)
                 for name, problem in (("empty", empty), ("steady", steady), ("changed", changed(steady))):
                     plan, ms = measured(problem, times)
-                    hands = sum(len(x.hands) for x in problem.loads)
+                    workers = sum(len(x.workers) for x in problem.demands)
                     share = plan.finish_us / bound_us(problem)
                     print(
                         f"{n_steps:5} {n_nodes:5} {kinds:5} {seed:4} {name:8} {ms:8.1f}  {share:11.4f}"
-                        f"  {len(plan.starts):6} {len(plan.leaves):6} {hands:6}"
+                        f"  {len(plan.starts):6} {len(plan.leaves):6} {workers:6}"
                     )
 
 

@@ -1,4 +1,4 @@
-"""Loads at random, the same from a seed on every machine: a policy is not to be tuned to a handful of them."""
+"""Random loads, the same from a seed on every machine, so that the policy is not tuned to a few known loads."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _three_digits(x: float) -> float:
 
 
 @dataclass(slots=True)
-class _Room:
+class _FreeNode:
     """What is free on a node. All needs are multiples of a quarter, so the arithmetic is exact."""
 
     node: NodeModel
@@ -186,7 +186,7 @@ class _Room:
     gpus: list[float]
 
     def take(self, stage: StageModel, wanted: int) -> int:
-        """Capacity for up to so many workers; how many there was room for."""
+        """Place up to ``wanted`` workers and return how many fit."""
         n = min(wanted, int(self.cpus / stage.cpus))
         if stage.gpus >= 1:
             whole = int(stage.gpus)
@@ -224,14 +224,14 @@ def _throughput(nodes: Sequence[NodeModel], stages: Sequence[StageModel]) -> flo
 
 def _holds(nodes: Sequence[NodeModel], stages: Sequence[StageModel], needs: Sequence[float], rate: float) -> bool:
     """Whether the nodes hold the workers for a throughput, and one of each stage in any case."""
-    rooms = [_Room(node, node.cpus, [1.0] * node.gpus) for node in nodes]
+    free = [_FreeNode(node, node.cpus, [1.0] * node.gpus) for node in nodes]
     for i in sorted(range(len(stages)), key=lambda i: (-stages[i].gpus, -stages[i].cpus, i)):
         stage, left = stages[i], rate * needs[i]
         missing = True
         # CPU stages leave the nodes with GPUs to those that need them.
-        for room in rooms if stage.gpus else sorted(rooms, key=lambda room: room.node.gpus):
-            speed = room.node.gpu_speed if stage.gpus else room.node.cpu_speed
-            n = room.take(stage, ceil(left / speed) if left > 0 else int(missing))
+        for node in free if stage.gpus else sorted(free, key=lambda x: x.node.gpus):
+            speed = node.node.gpu_speed if stage.gpus else node.node.cpu_speed
+            n = node.take(stage, ceil(left / speed) if left > 0 else int(missing))
             missing = missing and not n
             left -= n * speed
             if left <= 0 and not missing:

@@ -50,10 +50,10 @@ def steady_bound_s(load: Load) -> float:
 def bound_s(load: Load) -> float:
     """The shortest makespan found for a planner who knows the mean times and may change the plan during the run.
 
-    Setups, fill and drain are paid; the drain is that of tasks whose times differ, as nobody knows which are long.
+    Setups, fill and drain are paid; the drain is that of tasks whose times differ, since which are long is not known.
 
     Plans change when a stage ends or its mean changes. A search finds the plans, so a better schedule may exist, but
-    never below :func:`limit_s`. Workers that stay may be packed anew on nodes of their kind when a plan changes.
+    never below :func:`limit_s`. Workers that stay may be packed again on nodes of their kind when a plan changes.
     """
     job = Job.of(load)
     floor = limit_s(load)
@@ -63,7 +63,7 @@ def bound_s(load: Load) -> float:
 
 
 def _drained(job: Job, run: Run) -> float:
-    """When a schedule has ended: the last tasks of a stage are not all average ones, and nobody knows which are not."""
+    """Return when a schedule ends: the last tasks of a stage are not all average, and which are not is unknown."""
     finish = run.finish
     if math.isinf(finish):
         return finish

@@ -31,7 +31,7 @@ class Run:
 
     @property
     def score(self) -> float:
-        """The finish; of equals, the one whose stages end early leaves more room for what comes."""
+        """The finish; of equals, the one whose stages end early leaves more capacity for what comes."""
         return self.finish + 1e-4 * sum(self.ends) / len(self.ends)
 
     def rank(self, stages: Sequence[int]) -> tuple[int, float]:

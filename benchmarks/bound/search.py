@@ -54,7 +54,7 @@ def _quickest(
 
 
 def _fill(job: Job, plan: Staffing, work: Sequence[float], waits: Sequence[float]) -> Staffing:
-    """Use the room that is left for the stages that would end last, where they last longer than a setup."""
+    """Use the capacity that is left for the stages that would end last, where they last longer than a setup."""
     rows = [list(row) for row in plan]
     open_ = {(i, k) for i, s in enumerate(job.stages) for k, v in enumerate(s.speeds) if v and work[i] > 0}
 
@@ -80,7 +80,7 @@ def _fill(job: Job, plan: Staffing, work: Sequence[float], waits: Sequence[float
 
 
 def _moves(job: Job, plan: Staffing, live: Sequence[int]) -> Iterator[Staffing]:
-    """Plans a few workers away: some of one stage in the place of some of another, or in free room."""
+    """Plans a few workers away: some of one stage in the place of some of another, or in free capacity."""
     spots = [(i, k) for i in live for k, speed in enumerate(job.stages[i].speeds) if speed]
 
     def changed(*changes: tuple[tuple[int, int], int]) -> Staffing | None:
@@ -131,7 +131,7 @@ def _climb(job: Job, plan: Staffing, live: Sequence[int], score: _Score, stop: i
     return plan
 
 
-def _plan_anew(
+def _replan(
     job: Job, work: Sequence[float], have: Staffing | None, waits: Sequence[float], late: float
 ) -> Staffing | None:
     """The quickest plan; stages at the end that have no workers wait if not all fit beside one another."""
@@ -149,7 +149,7 @@ def _start(job: Job, front: _Front) -> Staffing | None:
     active = front(range(len(job.stages)))
     work = [work_left(stage) if i in active else 0.0 for i, stage in enumerate(job.stages)]
     waits = [max(stage.setup_s, at) for stage, at in zip(job.stages, job.arrivals, strict=True)]
-    plan = _plan_anew(job, work, None, waits, _ample(job))
+    plan = _replan(job, work, None, waits, _ample(job))
     return (
         _fill(job, plan, [w if sum(row) else 0.0 for w, row in zip(work, plan, strict=True)], waits) if plan else None
     )
@@ -212,7 +212,7 @@ def _roll_out(job: Job, run: Run, front: _Front) -> Run:
 
 
 def _replans(job: Job, run: Run, now: float, active: Sequence[int]) -> list[Staffing]:
-    """What may be better from now on: the room that became free given away, or everything planned anew."""
+    """What may be better from now on: the free capacity is given away, or everything is planned again."""
     # Its last tasks keep a stage's workers until they are through.
     work = [
         max(work_left(stage, value_at(worked, now)), stage.paces[-1][1]) if i in active else 0.0
@@ -224,14 +224,14 @@ def _replans(job: Job, run: Run, now: float, active: Sequence[int]) -> list[Staf
         for ready, row, stage in zip(run.readies, live, job.stages, strict=True)
     ]
     plans = [_fill(job, live, work, waits)]
-    quickest = _plan_anew(job, work, live, waits, _ample(job))
+    quickest = _replan(job, work, live, waits, _ample(job))
     if quickest:
         plans += [quickest, _fill(job, _keep(job, quickest, live), work, waits)]
     return [plan for plan in dict.fromkeys(plans) if plan != run.plans[-1][1]]
 
 
 def _keep(job: Job, plan: Staffing, have: Staffing) -> Staffing:
-    """A plan with the workers that there are kept where they are in nobody's way."""
+    """A plan that keeps existing workers where no other stage needs their place."""
     for i, row in enumerate(have):
         for k, n in enumerate(row):
             if n > plan[i][k]:

@@ -5,7 +5,7 @@
 PROSE is a folder of JSONL files with English documents in "text", or a text file with a paragraph on each line. OUT
 gets ``docs/*.jsonl`` (id, text) in random order, and ``labels.jsonl``: for each document its group, the kind of the
 group, its place in it and the rule for its pairs: "all" are near-duplicates, "chain": those next to each other are
-(nothing is said of the others), "none" are, however alike they look. Documents of different groups are never
+(the others are open), "none" are, however alike they look. Documents of different groups are never
 near-duplicates.
 
 The same arguments make the same bytes.
@@ -26,7 +26,7 @@ from vocabulary import ENDS, SCRIPTS, SPACED, space_of, words_of
 
 FILES = 4
 SHINGLE = 8
-"""Words by which paragraphs are told apart: two in the pool have hardly any run of so many in common."""
+"""Words by which paragraphs differ: two in the pool have hardly any run of so many in common."""
 SMALL, LARGE = 120, 1500
 
 

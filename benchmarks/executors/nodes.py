@@ -1,4 +1,4 @@
-"""Nodes that come and go: a run on four Ray nodes of this machine, disturbed, beside one that nobody disturbs.
+"""Nodes that come and go: a run on four Ray nodes of this machine, disturbed, beside one that is not disturbed.
 
     python benchmarks/executors/nodes.py SOURCE WORK [--seconds 0.5]
 
@@ -159,7 +159,7 @@ def main() -> None:
     gone = total.dropped.total() + total.merged + total.errored.total()
     print(f"read {total.documents:,}, kept {total.kept:,}, dropped {gone:,}: ", end="")
     print("it balances" if total.documents + total.made == total.kept + gone else "IT DOES NOT BALANCE")
-    print("the files are those of the run that nobody disturbed" if same else "THE FILES DIFFER")
+    print("the files are those of the undisturbed run" if same else "THE FILES DIFFER")
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def cpu_s() -> float:
 
 
 def measured(actors: int, seconds: float, tasks: int) -> tuple[float, float, float]:
-    """Tasks/s, driver CPU per task in microseconds, and the share of one CPU that it took, while work went on."""
+    """Tasks/s, driver CPU per task in microseconds, and the share of one CPU that it took, while there was work."""
     stage = Sleep(seconds, actors, 1.0)
     marks: list[tuple[float, float]] = []
 

@@ -1,7 +1,7 @@
 """The rules of the benchmark in plain Python, in gristmill's definition and in others that peers have.
 
 Each function takes a text and keyword arguments; without these it is gristmill's definition. An argument changes one
-thing, so that it can be told whether that one thing is what two implementations disagree about.
+thing, so that it shows whether that one thing is what two implementations disagree about.
 """
 
 from __future__ import annotations

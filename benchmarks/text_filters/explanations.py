@@ -88,7 +88,7 @@ DATATROVE: dict[str, list[Difference]] = {
         f"duplicate_{n}_grams": [
             Difference("spaces between words do not count", {"spaces": False}),
             Difference(
-                "goes on behind a repeated n-gram: one that begins within it is not seen", {"overlapping": False}
+                "continues after a repeated n-gram: one that begins within it is not seen", {"overlapping": False}
             ),
             *differences(joined="n-grams are compared without the spaces between their words"),
         ]

@@ -85,7 +85,7 @@ def measure(
     wall = time.time() - began
     _look(cpu)
     _end_the_rest()
-    # Those that were waited for are known exactly; those that nobody waited for only as of the last look.
+    # Processes that were waited for are known exactly, the others as of the last measurement.
     cpu_s = max(sum(cpu.values()), _reaped_cpu() - reaped)
     said = _said(log)
     ready = said.get("ready")

@@ -3,7 +3,7 @@
     python benchmarks/text_filters/run.py bench-work --docs 20k --peers plain,datatrove:1 --repeats 3
 
 The job: JSONL to JSONL by the Gopher quality and repetition rules on 2 cores. In each round gristmill runs and then
-each peer, in the order given; ``NAME:N`` takes part in the first N rounds only. Every run is added to
+each peer, in the order given; ``NAME:N`` runs in the first N rounds only. Every run is added to
 WORK/results.jsonl as a line; what it printed is in WORK/logs. See README.md.
 """
 

@@ -114,7 +114,7 @@ def main() -> int:
             if code == 0:
                 break
             if kind in ("", "worker"):
-                print(f"{output}: exit {code} after the kill of {kind or 'nobody'}:\n{log.read_text()[-2000:]}")
+                print(f"{output}: exit {code} after the kill of {kind or 'no process'}:\n{log.read_text()[-2000:]}")
                 problems += 1
                 break
         if not code:

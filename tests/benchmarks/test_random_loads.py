@@ -70,10 +70,10 @@ def one_of_each_fits(nodes: Sequence[NodeModel], stages: Sequence[StageModel]) -
         for i in order:
             cpus, gpus = free[i]
             share = min(stage.gpus, 1.0)
-            room = sorted((g for g in range(len(gpus)) if gpus[g] >= share), key=lambda g: gpus[g])
+            fitting = sorted((g for g in range(len(gpus)) if gpus[g] >= share), key=lambda g: gpus[g])
             needed = max(1, int(stage.gpus)) if stage.gpus else 0
-            if cpus >= stage.cpus and len(room) >= needed:
-                for g in room[:needed]:
+            if cpus >= stage.cpus and len(fitting) >= needed:
+                for g in fitting[:needed]:
                     gpus[g] -= share
                 free[i] = (cpus - stage.cpus, gpus)
                 break

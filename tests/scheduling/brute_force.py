@@ -13,28 +13,28 @@ Outcome = tuple[tuple[int, ...], tuple[int, ...], int, int]
 """Tasks done and workers of each step, CPUs left, workers who leave."""
 
 
-def places(room: Capacity, spec: StepSpec) -> Iterator[Placement]:
-    if spec.cpu > room.cpu or spec.memory > room.memory:
+def places(capacity: Capacity, spec: StepSpec) -> Iterator[Placement]:
+    if spec.cpu > capacity.cpu or spec.memory > capacity.memory:
         return
     if not spec.uses_gpu:
         yield Placement(spec.cpu, spec.memory)
     elif spec.gpu > UNIT:
-        for gpus in combinations(range(len(room.gpu_free)), -(-spec.gpu // UNIT)):
-            if all(room.gpu_free[i] == UNIT for i in gpus):
+        for gpus in combinations(range(len(capacity.gpu_free)), -(-spec.gpu // UNIT)):
+            if all(capacity.gpu_free[i] == UNIT for i in gpus):
                 yield Placement(spec.cpu, spec.memory, gpus, UNIT)
     else:
-        for i, free in enumerate(room.gpu_free):
-            share = gpu_share(spec, room.gpu_memory[i])
+        for i, free in enumerate(capacity.gpu_free):
+            share = gpu_share(spec, capacity.gpu_memory[i])
             if share <= free:
                 yield Placement(spec.cpu, spec.memory, (i,), share)
 
 
 def outcomes(problem: Problem, site: Site, until: int, leave: bool, least: list[int]) -> set[Outcome]:
     """Everything that one node can be made to do until then."""
-    loads = problem.loads
-    hands = [(i, h) for i, load in enumerate(loads) for h in load.hands if h.node == site.id]
-    full = site.room.copy()
-    for _, hand in hands:
+    demands = problem.demands
+    workers = [(i, h) for i, load in enumerate(demands) for h in load.workers if h.node == site.id]
+    full = site.capacity.copy()
+    for _, hand in workers:
         full.take(hand.placement)
     found: set[Outcome] = set()
     seen: set[tuple[object, ...]] = set()
@@ -47,7 +47,7 @@ def outcomes(problem: Problem, site: Site, until: int, leave: bool, least: list[
             return
         seen.add(key)
         found.add((gains, counts, then.cpu, left))
-        for i, load in enumerate(loads):
+        for i, load in enumerate(demands):
             service = load.service_us[site.kind]
             for wait in [later] if later or not left else [False, True]:
                 time = until - load.setup_us - (problem.leave_us if wait else 0)
@@ -65,24 +65,24 @@ def outcomes(problem: Problem, site: Site, until: int, leave: bool, least: list[
                         more = tuple(g + gain * (j == i) for j, g in enumerate(gains))
                         grow(t, n, more, tuple(c + (j == i) for j, c in enumerate(counts)), left, wait)
 
-    for n_kept in range(len(hands) + 1) if leave else [len(hands)]:
-        for kept in combinations(hands, n_kept):
-            then = site.room.copy()
-            gains = [0] * len(loads)
-            counts = [0] * len(loads)
+    for n_kept in range(len(workers) + 1) if leave else [len(workers)]:
+        for kept in combinations(workers, n_kept):
+            then = site.capacity.copy()
+            gains = [0] * len(demands)
+            counts = [0] * len(demands)
             for i, hand in kept:
                 then.take(hand.placement)
-                gains[i] += max(0, until - hand.delay_us) * UNIT // loads[i].service_us[site.kind]
+                gains[i] += max(0, until - hand.delay_us) * UNIT // demands[i].service_us[site.kind]
                 counts[i] += 1
-            grow(then, full.copy(), tuple(gains), tuple(counts), len(hands) - n_kept, False)
+            grow(then, full.copy(), tuple(gains), tuple(counts), len(workers) - n_kept, False)
     return found
 
 
 def fewest_leaves(problem: Problem, until: int, leave: bool, least: list[int]) -> int | None:
     """The fewest who have to leave if all is to be done until then; None if it cannot be."""
-    n = len(problem.loads)
-    tasks = [max(0, load.tasks) for load in problem.loads]
-    caps = [max(least[i], len(x.hands), min(x.most, x.spec.workers or x.most)) for i, x in enumerate(problem.loads)]
+    n = len(problem.demands)
+    tasks = [max(0, load.tasks) for load in problem.demands]
+    caps = [max(least[i], len(x.workers), min(x.most, x.spec.workers or x.most)) for i, x in enumerate(problem.demands)]
     states: set[Outcome] = {((0,) * n, (0,) * n, 0, 0)}
     for site in problem.sites:
         here = outcomes(problem, site, until, leave, least)

@@ -1,4 +1,4 @@
-"""Random pipelines with random faults: whatever happens, nothing is lost and nobody innocent is blamed."""
+"""Random pipelines with random faults: nothing is lost and only bad tasks are quarantined."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def failing(broken: None) -> tuple[int, shrink.Failure]:
     return next((seed, f) for seed in range(1000) if (f := failure_of(random_scenario(seed))) is not None)
 
 
-def test_a_failing_seed_is_told_with_a_replay_and_a_shrunk_trace(failing: tuple[int, shrink.Failure]) -> None:
+def test_a_failing_seed_is_reported_with_a_replay_and_a_shrunk_trace(failing: tuple[int, shrink.Failure]) -> None:
     seed, failure = failing
     whole = random_scenario(seed)
     small, found = shrink.shrink(whole, failure, limit_s=10.0)
@@ -107,7 +107,9 @@ def _size(x: Scenario) -> int:
     return x.sources * len(x.steps) * len(x.nodes)
 
 
-def test_a_failing_campaign_says_so(failing: tuple[int, shrink.Failure], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_campaign_prints_the_seed(
+    failing: tuple[int, shrink.Failure], capsys: pytest.CaptureFixture[str]
+) -> None:
     seed, failure = failing
     assert main(["--seeds", f"{seed}:{seed + 1}", "--no-shrink"]) == 1
     said = capsys.readouterr().out

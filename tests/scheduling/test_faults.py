@@ -104,7 +104,7 @@ def test_the_witness_sees_work_for_a_worker_that_leaves() -> None:
         w.witness.hears([], [c.Dispatch(0, 0, (1,))])
 
 
-def test_a_node_that_comes_back_is_set_up_anew() -> None:
+def test_a_node_that_comes_back_is_set_up_again() -> None:
     w = CheckedWorld([StepSpec("a", node_setup=True)], [StepModel()], 4, nodes=[cpus(1)])
     w.after(SECOND * 3 // 2, lambda world: world.lose(0))
     w.after(2 * SECOND, cpus(1))

@@ -16,7 +16,7 @@ from gristmill.scheduling import StepSpec, balance, moves, scheduler, time_shari
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.lost_data import recovery
-from gristmill.scheduling.planning import Load, Plan
+from gristmill.scheduling.planning import StaffingPlan, StepDemand
 from gristmill.scheduling.records import StepRec, WorkerState
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
@@ -72,19 +72,19 @@ def two_minds(s: Script, monkeypatch: pytest.MonkeyPatch, between: Callable[[Scr
     s.give(1)
     s.start()
     idle = next(w for w in s.state.workers.values() if not w.assigned)
-    plan = Plan({0: 1})
+    plan = StaffingPlan({0: 1})
     monkeypatch.setattr(balance, "solve", lambda problem: plan)
     s.tell(e.Tick())
     watch.check(s.state)
-    plan = Plan({0: 1}, leaves=[idle.id])
+    plan = StaffingPlan({0: 1}, leaves=[idle.id])
     s.tell(e.Tick())
     watch.check(s.state)
-    plan = Plan({0: 1})
+    plan = StaffingPlan({0: 1})
     s.tell(e.WorkerLeft(idle.id))
     watch.check(s.state)
     between(s)
     watch.check(s.state)
-    plan = Plan({0: 2}, starts=[(0, idle.node, idle.placement)])
+    plan = StaffingPlan({0: 2}, starts=[(0, idle.node, idle.placement)])
     s.tell(e.Tick())
     watch.check(s.state)
 
@@ -132,13 +132,13 @@ def test_a_worker_that_was_started_is_not_let_go_without_evidence(monkeypatch: p
     s.give(1)
     s.start()
     b = next(w for w in s.state.workers.values() if w.step == 1)
-    plan = Plan({0: 1, 1: 0}, leaves=[b.id])
+    plan = StaffingPlan({0: 1, 1: 0}, leaves=[b.id])
     monkeypatch.setattr(balance, "solve", lambda problem: plan)
     s.tell(e.Tick())
     s.tell(e.WorkerLeft(b.id))
-    plan = Plan({0: 2, 1: 0}, starts=[(0, 0, b.placement)])
+    plan = StaffingPlan({0: 2, 1: 0}, starts=[(0, 0, b.placement)])
     (started,) = (x for x in s.tell(e.Tick()) if isinstance(x, c.StartWorker))
-    plan = Plan({0: 1, 1: 0}, leaves=[started.worker])
+    plan = StaffingPlan({0: 1, 1: 0}, leaves=[started.worker])
     assert not any(isinstance(x, c.StopWorker) for x in s.tell(e.Tick(), e.WorkerReady(started.worker), e.Tick()))
     assert c.StopWorker(started.worker) in s.tell(e.SourceSized(9), e.Tick())
 
@@ -147,20 +147,20 @@ def test_a_worker_that_was_started_is_not_let_go_without_evidence(monkeypatch: p
 def test_a_worker_that_is_replaced_for_no_reason_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was: a starting worker seems slower than a new one and is replaced, even in its own place, for ever."""
 
-    def slow_start(s: State, step: StepRec, tasks: int, drain: int) -> Load:
-        load = before(s, step, tasks, drain)
-        hands = []
-        for hand in load.hands:
-            w = s.workers.get(hand.worker)
+    def slow_start(s: State, step: StepRec, tasks: int, drain: int) -> StepDemand:
+        demand = before(s, step, tasks, drain)
+        workers = []
+        for worker in demand.workers:
+            w = s.workers.get(worker.id)
             starting = w is not None and w.state is WorkerState.STARTING
-            late = drain + (s.now - w.started_at) // 8 if w is not None and starting else hand.delay_us
-            hands.append(replace(hand, delay_us=late))
-        return replace(load, hands=tuple(hands))
+            late = drain + (s.now - w.started_at) // 8 if w is not None and starting else worker.delay_us
+            workers.append(replace(worker, delay_us=late))
+        return replace(demand, workers=tuple(workers))
 
-    before = balance._load
-    monkeypatch.setattr(balance, "_load", slow_start)
+    before = balance._demand
+    monkeypatch.setattr(balance, "_demand", slow_start)
     monkeypatch.setattr(moves, "_without_replacements", lambda s, plan: (plan.leaves, [*plan.starts, *plan.later]))
-    failure = failure_of(random_scenario(801893))
+    failure = failure_of(random_scenario(1958))
     assert failure is not None and "go back and forth without new evidence" in failure.error
 
 
@@ -170,7 +170,7 @@ def test_a_worker_that_is_replaced_for_no_reason_is_caught(monkeypatch: pytest.M
 @pytest.mark.parametrize("seed", range(12))
 def test_a_run_ends_even_if_the_balancer_never_does_anything(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then each step gets its workers one at a time, when nothing else is under way."""
-    monkeypatch.setattr(balance, "solve", lambda problem: Plan({load.step: 0 for load in problem.loads}))
+    monkeypatch.setattr(balance, "solve", lambda problem: StaffingPlan({x.step: 0 for x in problem.demands}))
     steps = [StepSpec("a", gpu=UNIT), StepSpec("b", gpu=UNIT, batch_size=2), StepSpec("c"), StepSpec("d", gpu=2 * UNIT)]
     models = [StepModel(SECOND // 10, fan_out=1.5) for _ in steps]
     w = CheckedWorld(steps, models, 10, nodes=[cpus(2, 2)], seed=seed, kill_every_us=3 * SECOND)
@@ -179,7 +179,7 @@ def test_a_run_ends_even_if_the_balancer_never_does_anything(seed: int, monkeypa
 
 def test_idle_workers_make_way_for_the_step_furthest_downstream(monkeypatch: pytest.MonkeyPatch) -> None:
     s = Script(StepSpec("a", gpu=UNIT), StepSpec("b", gpu=UNIT), nodes=(cpus(4, 1),), budget=1)
-    monkeypatch.setattr(balance, "solve", lambda problem: Plan({load.step: 0 for load in problem.loads}))
+    monkeypatch.setattr(balance, "solve", lambda problem: StaffingPlan({x.step: 0 for x in problem.demands}))
     s.give(1)
     assert [x.step for x in s.all(c.StartWorker)] == [0]
     s.start()

@@ -30,7 +30,7 @@ _SHOULD_END_US = 20_000 * SECOND
 _EVENTS = 60_000
 _WORKERS = 20_000
 TOO_MANY_FAULTS = 1000
-"""More than a scenario can have: a fault every 0.2 s for 60 s. Innocent tasks must not be given up because of them."""
+"""More than a scenario can have: a fault every 0.2 s for 60 s. No task may be quarantined because of them."""
 
 
 @dataclass
@@ -93,8 +93,8 @@ def random_scenario(seed: int) -> Scenario:
         spec = _step(r, i)
         while misfit(spec, [(n.cpu, n.memory, n.gpus) for n in nodes]):
             spec = _step(r, i)
-        room = 400 / sources / width
-        fan_out = r.choice([x for x in (1, 1, 1, 1, 1, 0.5, 0.9, 1.3, 2, 2.5, 5, 12, 20) if x <= max(1, room)])
+        most = 400 / sources / width
+        fan_out = r.choice([x for x in (1, 1, 1, 1, 1, 0.5, 0.9, 1.3, 2, 2.5, 5, 12, 20) if x <= max(1, most)])
         if r.random() < 0.03:
             fan_out = 0
         width = max(width, width * fan_out)
@@ -115,7 +115,7 @@ def random_scenario(seed: int) -> Scenario:
             shared_lifetime_us=r.choice([None, None, 10 * SECOND]),
             shared_restart_interval_us=r.choice([0, 0, 5 * SECOND]),
             prefetch_us=r.choice([20_000, 20_000, 1_000_000]),
-            # Workers that crash by chance in a setup are no reason to give up.
+            # Workers that crash at random in a setup are no reason to give up.
             setup_attempts=3 if not (faults.crash_every_s or faults.oom_every_s) else 1000,
             isolated_kills=TOO_MANY_FAULTS,
         ),
@@ -236,7 +236,7 @@ def _losses(r: random.Random, faults: Faults) -> Faults:
 
 
 def show(value: Any) -> str:
-    """A value as the text that makes it, without what is as it would be anyway."""
+    """Return the text that makes a value, without fields that have their default."""
     if is_dataclass(value) and not isinstance(value, type):
         parts = []
         for f in fields(value):

@@ -1,4 +1,4 @@
-"""A failing scenario, made as small as it can be while it still fails, and told step by step."""
+"""Make a failing scenario as small as possible while it still fails, and print its last steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import StepModel
 from tests.simulation.scenario import TOO_MANY_FAULTS, Scenario, play, random_scenario, show
 
-_TOLD = 40
+_TRACED = 40
 _OTHER_SEEDS = 3
 
 
@@ -27,23 +27,23 @@ class Failure:
     """The same for failures that differ only in their numbers."""
     error: str
     story: tuple[str, ...] = ()
-    """The last things that were heard and said."""
+    """The last events and commands."""
 
 
-def failure_of(scenario: Scenario, told: int = 0) -> Failure | None:
-    """Play a scenario and say how it fails, with the last ``told`` events and commands; None if it does not."""
-    lines: deque[str] = deque(maxlen=told)
+def failure_of(scenario: Scenario, traced: int = 0) -> Failure | None:
+    """Play a scenario. Return how it fails, with the last ``traced`` events and commands, or None."""
+    lines: deque[str] = deque(maxlen=traced)
     world = scenario.world()
-    if told:
-        hear = world.hear
+    if traced:
+        handle = world.handle
 
-        def hear_and_tell(events: Sequence[e.Event]) -> list[c.Command]:
+        def handle_and_trace(events: Sequence[e.Event]) -> list[c.Command]:
             lines.extend(f"{world.now / 1e6:12.6f}  {_words(event)}" for event in events if not _is_dull(event))
-            commands = hear(events)
+            commands = handle(events)
             lines.extend(f"{'':12}      -> {_words(command)}" for command in commands)
             return commands
 
-        world.hear = hear_and_tell  # type: ignore[method-assign]
+        world.handle = handle_and_trace  # type: ignore[method-assign]
     try:
         play(scenario, world)
     except Exception as error:  # whatever a bug raises is what is looked for
@@ -133,16 +133,16 @@ def _differences(value: Any, plain: Any) -> list[str]:
 
 
 def report(seed: int, failure: Failure, limit_s: float = 30.0, scenario: Scenario | None = None) -> str:
-    """All that somebody needs who wants to mend it: seed, error, how to see it again, and the shrunk trace."""
+    """Return what is needed to fix a failure: seed, error, how to replay it, and the trace of a smaller run."""
     small, found = shrink(scenario or random_scenario(seed), failure, limit_s)
-    told = failure_of(small, _TOLD) or found
+    traced = failure_of(small, _TRACED) or found
     return "\n".join(
         [
             f"seed {seed} fails: {failure.error}",
             f"replay: python -m tests.simulation.campaign --seed {seed} --trace",
             "",
-            f"The last of a smaller run that fails with {told.error}",
-            *told.story,
+            f"The last of a smaller run that fails with {traced.error}",
+            *traced.story,
             "",
             "To play the smaller run, paste:",
             "from tests.simulation.scenario import *",

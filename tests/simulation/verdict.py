@@ -1,4 +1,4 @@
-"""How a run in a virtual cluster must end: everything accounted for, and nobody blamed who should not be."""
+"""How a run in a virtual cluster must end: all items accounted for, and only bad ones quarantined."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def expected(world: CheckedWorld) -> tuple[Items, Items]:
     bad: Items = set()
     for number in range(world.sources):
         whole = world.source_data(number)
-        labels, worst = _fate(world, whole)
+        labels, bad_items = _fate(world, whole)
         for item in whole.items:
-            if worst is None or (worst and f"{whole.label}#{item}" in worst):
+            if bad_items is None or (bad_items and f"{whole.label}#{item}" in bad_items):
                 bad.add((whole.label, item))
             else:
                 good |= {(label, item) for label in labels}
@@ -33,20 +33,20 @@ def _fate(world: CheckedWorld, source: Data) -> tuple[list[str], set[str] | None
     What never reaches the step at which it would be bad is not.
     """
     found = [source]
-    worst: set[str] = set()
+    bad_items: set[str] = set()
     for step, model in enumerate(world.models):
         if not found:
             break
         bad = model.poison | model.raises | model.hangs
         if source.label in bad:
             return [], None
-        worst |= {x for x in bad if x.startswith(f"{source.label}#")}
+        bad_items |= {x for x in bad if x.startswith(f"{source.label}#")}
         found = [out for d in found for out in world.outputs_of(step, d)]
-    return [d.label for d in found], worst
+    return [d.label for d in found], bad_items
 
 
 def assert_nothing_lost(world: CheckedWorld) -> None:
-    """Every good item was delivered once, every bad one was quarantined, and nothing and nobody is left over."""
+    """Require that every good item was delivered once, every bad one was quarantined, and nothing is left over."""
     assert world.finished and not world.aborted, f"the run was given up: {world.aborted}"
     good, bad = expected(world)
     twice = [x for x, n in world.delivered.items() if n != 1]
@@ -55,9 +55,9 @@ def assert_nothing_lost(world: CheckedWorld) -> None:
     assert delivered >= good, f"lost: {sorted(good - delivered)[:5]}"
     assert delivered == good, f"delivered although it should not be: {sorted(delivered - good)[:5]}"
     named = [(step, d.root, item) for step, d in world.quarantined for item in d.items]
-    blamed = {(root, item) for _, root, item in named}
-    assert blamed <= bad, f"innocents quarantined: {sorted(blamed - bad)[:5]}"
-    assert blamed == bad, f"guilty ones not named: {sorted(bad - blamed)[:5]}"
+    quarantined = {(root, item) for _, root, item in named}
+    assert quarantined <= bad, f"quarantined without fault: {sorted(quarantined - bad)[:5]}"
+    assert quarantined == bad, f"bad items not quarantined: {sorted(bad - quarantined)[:5]}"
     assert not world.data, f"data not released: {list(world.data.values())[:5]}"
     assert not world.workers, f"workers live after the end: {sorted(world.workers)[:5]}"
     s = world.scheduler.state

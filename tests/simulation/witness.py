@@ -1,4 +1,4 @@
-"""A witness who sees what is said and done in a world, and believes nothing that the scheduler counts about workers."""
+"""An observer of a world: it counts workers itself and does not use what the scheduler counts about them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Witness:
     def __init__(self, world: CheckedWorld) -> None:
         self.world = world
         self.placed: dict[int, tuple[int, Placement]] = {}
-        """(node, what it holds) of each dedicated worker that lives or was told to start."""
+        """(node, what it holds) of each dedicated worker that is running or starting."""
         self.leaving: set[int] = set()
-        """Workers that were draining, or told to die, after the last event."""
+        """Workers that were draining, or being killed, after the last event."""
         self.forced = 0
         self.steps: dict[int, int] = {}
         """The step of each task that was given to a worker on its own."""
@@ -34,7 +34,7 @@ class Witness:
         self.tried: dict[int, dict[int, int]] = {}
         """For each unit that was given to a worker, how often its tasks had been tried before."""
 
-    # What lives on the nodes ------------------------------------------------------------------------------------
+    # Workers on nodes --------------------------------------------------------------------------------------------
 
     def starts(self, x: c.StartWorker) -> None:
         world = self.world
@@ -58,7 +58,7 @@ class Witness:
         self.placed.pop(worker, None)
 
     def begins(self, worker: int, w: VirtualWorker, job: Job) -> None:
-        """A worker takes a unit in hand, to set its step up or to run it."""
+        """Check that a worker may begin a unit, or the setup for it."""
         world = self.world
         spec = world.specs[job.step]
         assert w.step is None or w.step == job.step, f"worker {worker} of step {w.step} got work of step {job.step}"
@@ -78,10 +78,10 @@ class Witness:
         assert cpu <= node.cpu, f"node {w.node}: {cpu / UNIT:g} CPUs are busy of {node.cpu / UNIT:g}"
         assert shared_memory <= node.memory, f"node {w.node}: shared workers use more memory than it has"
 
-    # What is said -----------------------------------------------------------------------------------------------
+    # Events and commands ----------------------------------------------------------------------------------------
 
     def hears(self, events: Sequence[e.Event], commands: Sequence[c.Command]) -> None:
-        """Nobody who leaves gets new work, what was let in fits the budget, and nothing is tried too often."""
+        """Check that leaving workers get no work, new work fits the budget, and no task is tried too often."""
         s = self.world.scheduler.state
         last = None
         for event in events:
@@ -90,10 +90,10 @@ class Witness:
                 most = self.world.specs[self.steps[event.unit]].max_attempts
                 assert self.raised[event.unit] <= most, f"task {event.unit} raised {most} times and was tried again"
             if isinstance(event, e.InputsLost):
-                self._blames_nobody(event)
+                self._counts_no_attempt(event)
         for x in commands:
             if isinstance(x, (c.Dispatch, c.Resume, c.Pull)):
-                if not self._makes_again(x):
+                if not self._rebuilds(x):
                     last = x
                 if isinstance(x, c.Dispatch):
                     assert x.worker not in self.leaving, f"worker {x.worker} is leaving and got new work"
@@ -117,16 +117,16 @@ class Witness:
             step = next(unit.step for unit in s.workers[last.worker].assigned if unit.key == last.unit)
         self._fits(s.budget.headroom[step], f"work of step {step}")
 
-    def _blames_nobody(self, event: e.InputsLost) -> None:
-        """Inputs that were lost are no attempt of those that should have run on them."""
+    def _counts_no_attempt(self, event: e.InputsLost) -> None:
+        """Check that lost inputs do not count as an attempt of the tasks that needed them."""
         for task, before in self.tried.get(event.unit, {}).items():
             t = self.world.scheduler.state.tasks.get(task)
             if t is not None:
                 tried = t.attempts - (t.state is TaskState.ASSIGNED)
                 assert tried == before, f"task {task} was tried {before} times and {tried} are counted"
 
-    def _makes_again(self, x: c.Dispatch | c.Resume | c.Pull) -> bool:
-        """It makes lost data again, for which room is held already."""
+    def _rebuilds(self, x: c.Dispatch | c.Resume | c.Pull) -> bool:
+        """Whether a command rebuilds lost data, for which capacity is reserved already."""
         if isinstance(x, c.Dispatch):
             return bool(x.special) and bool(x.special[0].wanted)
         return isinstance(x, c.Resume) and x.unit in self.world.scheduler.state.lost.rebuilds
@@ -135,8 +135,8 @@ class Witness:
         s = self.world.scheduler.state
         total = s.budget.used + headroom
         assert total <= s.config.budget, (
-            f"{what} was let in although {s.budget.held} bytes held, {s.budget.reserved} reserved and {headroom} kept "
-            f"free exceed the budget of {s.config.budget}"
+            f"{what} was let in although {s.budget.held} bytes held, {s.budget.reserved} reserved and {headroom} "
+            f"kept free exceed the budget of {s.config.budget}"
         )
 
 

@@ -69,8 +69,8 @@ class CheckedWorld(World):
                 unknown = in_use(s) - self.data.keys()
                 assert not unknown, f"released and yet in use: data {sorted(unknown)[:5]}"
 
-    def hear(self, events: Sequence[e.Event]) -> list[c.Command]:
-        commands = super().hear(events)
+    def handle(self, events: Sequence[e.Event]) -> list[c.Command]:
+        commands = super().handle(events)
         self.witness.hears(events, commands)
         return commands
 

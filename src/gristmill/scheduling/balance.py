@@ -7,7 +7,7 @@ from gristmill.scheduling.dispatch import is_set_up, may_run
 from gristmill.scheduling.events import Solved
 from gristmill.scheduling.moves import apply, start_reserved
 from gristmill.scheduling.placement import Capacity
-from gristmill.scheduling.planning import Hand, Load, Plan, Problem, SharedLoad, Site, solve
+from gristmill.scheduling.planning import PlacedWorker, Problem, SharedDemand, Site, StaffingPlan, StepDemand, solve
 from gristmill.scheduling.records import NodeRec, StepRec, WorkerState
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import State
@@ -47,7 +47,7 @@ def rebalance(s: State) -> None:
     for step in active:
         step.plan.start(step.service.service_us())
     problem = problem_of(s, active, s.shared.memory_floor)
-    estimates = {load.step: {**load.service_us, -1: s.steps[load.step].setup.mean_us} for load in problem.loads}
+    estimates = {x.step: {**x.service_us, -1: s.steps[x.step].setup.mean_us} for x in problem.demands}
     s.balance.learn(s.balance.standing.are_news(s.balance.evidence, estimates))
     _ask(s, problem)
 
@@ -92,7 +92,7 @@ def next_turn(s: State) -> None:
 
 def _ask(s: State, problem: Problem) -> None:
     """Have a plan made: at once if that is quick, else beside everything else."""
-    if len(problem.sites) * len(problem.loads) <= s.config.plan_at_once:
+    if len(problem.sites) * len(problem.demands) <= s.config.plan_at_once:
         _take(s, problem, solve(problem))
         return
     s.out.append(Solve(s.balance.solve(problem), problem))
@@ -108,8 +108,8 @@ def solved(s: State, e: Solved) -> None:
         _take(s, problem, e.plan)
 
 
-def _take(s: State, problem: Problem, plan: Plan) -> None:
-    active = [s.steps[load.step] for load in problem.loads if not s.steps[load.step].ended]
+def _take(s: State, problem: Problem, plan: StaffingPlan) -> None:
+    active = [s.steps[demand.step] for demand in problem.demands if not s.steps[demand.step].ended]
     if not active:
         return
     if not plan.complete and problem.memory_floor:
@@ -140,13 +140,13 @@ def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
     """What the planner has to know."""
     remaining = _remaining(s)
     drains = _drains(s)
-    loads = []
+    demands = []
     work = 0
     error = 0
     for step in s.steps:
         tasks = remaining[step.index]
         if step in active:
-            loads.append(_load(s, step, tasks, drains[step.index]))
+            demands.append(_demand(s, step, tasks, drains[step.index]))
             error = max(error, step.service.error() if step.service.is_known else 0)
         elif not step.dedicated and not step.ended:
             work += step.spec.cpu * (step.service.service_us() * tasks // UNIT)
@@ -156,7 +156,7 @@ def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
     closed = _closed(s, active, rooms)
     sites = tuple(Site(i, s.nodes[i].kind, room, closed.get(i, frozenset())) for i, room in rooms.items())
     margin = min(_MARGIN + error // 4, _MOST_MARGIN)
-    return Problem(sites, tuple(loads), SharedLoad(work, s.shared.cpu_floor), leave, margin, memory_floor)
+    return Problem(sites, tuple(demands), SharedDemand(work, s.shared.cpu_floor), leave, margin, memory_floor)
 
 
 def _closed(s: State, active: list[StepRec], rooms: dict[int, Capacity]) -> dict[int, frozenset[int]]:
@@ -187,30 +187,30 @@ def _drains(s: State) -> list[int]:
     return drains[::-1]
 
 
-def _load(s: State, step: StepRec, tasks: int, drain: int) -> Load:
+def _demand(s: State, step: StepRec, tasks: int, drain: int) -> StepDemand:
     service = service_us(s, step)
     setup = expected_setup_us(s, step)
-    hands = []
+    workers = []
     for w in reversed(least_missed(s, step)):
         delay = 0
         if w.state is WorkerState.STARTING:
             elapsed = s.now - w.started_at
             # Never longer than that of a new worker, or it would be replaced by one, and that one in its turn.
             delay = min(max(setup - elapsed, elapsed // 8), setup)
-        hands.append(Hand(w.id, w.node, w.placement, delay + drain))
+        workers.append(PlacedWorker(w.id, w.node, w.placement, delay + drain))
     for n, (node, placement) in enumerate(step.plan.reserved):
         name = -1 - step.index - n * len(s.steps)
-        hands.append(Hand(name, node, placement, setup + min(service, _LEAVE_US) + drain))
+        workers.append(PlacedWorker(name, node, placement, setup + min(service, _LEAVE_US) + drain))
     most = 1 << 30
     if s.source.ended:
         most = max(1, -(-tasks // (UNIT * step.spec.batch_size)))
-    return Load(
+    return StepDemand(
         step.index,
         step.spec,
         max(1, tasks),
         service_by_kind(s, step),
         setup + drain,
-        tuple(hands),
+        tuple(workers),
         most,
         certain=step.service.is_known,
         blocked=_is_blocked(s, step),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from gristmill.scheduling.planning.problem import Plan
+from gristmill.scheduling.planning.problem import StaffingPlan
 
 
 class Death(Enum):
@@ -198,7 +198,7 @@ class Solved:
     """The plan that was asked for is made."""
 
     number: int
-    plan: Plan
+    plan: StaffingPlan
 
 
 @dataclass(frozen=True, slots=True)

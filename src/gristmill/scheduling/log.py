@@ -17,7 +17,7 @@ from gristmill.scheduling import events as _events
 from gristmill.scheduling.commands import Command, Solve
 from gristmill.scheduling.events import Death, Event, Output
 from gristmill.scheduling.placement import Placement
-from gristmill.scheduling.planning import Plan
+from gristmill.scheduling.planning import StaffingPlan
 from gristmill.scheduling.scheduler import Scheduler
 from gristmill.scheduling.settings import Prior, SchedulerConfig, StepSpec
 
@@ -79,9 +79,9 @@ def _spec(x: dict[str, Any]) -> StepSpec:
     return StepSpec(**{**x, "prior": None if x["prior"] is None else Prior(**x["prior"])})
 
 
-def _decode_plan(counts: Any, starts: Any, later: Any, leaves: list[int], *rest: Any) -> Plan:
+def _decode_plan(counts: Any, starts: Any, later: Any, leaves: list[int], *rest: Any) -> StaffingPlan:
     finish, stay, finishes, complete = rest
-    return Plan(dict(counts), _places(starts), _places(later), leaves, finish, stay, dict(finishes), complete)
+    return StaffingPlan(dict(counts), _places(starts), _places(later), leaves, finish, stay, dict(finishes), complete)
 
 
 def _places(starts: Any) -> list[tuple[int, int, Placement]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gristmill.scheduling.credit import suspect_may_start
 from gristmill.scheduling.dispatch import is_set_up
 from gristmill.scheduling.placement import Placement
-from gristmill.scheduling.planning import Plan, Problem
+from gristmill.scheduling.planning import Problem, StaffingPlan
 from gristmill.scheduling.reasons import explain
 from gristmill.scheduling.records import NodeRec, StepRec, WorkerRec, WorkerState
 from gristmill.scheduling.standing import Place
@@ -71,9 +71,9 @@ def _leaving(s: State) -> Iterator[WorkerRec]:
     return (w for step in s.steps if step.dedicated for w in step.workers.values() if w.state >= WorkerState.DRAINING)
 
 
-def apply(s: State, problem: Problem, plan: Plan) -> None:
+def apply(s: State, problem: Problem, plan: StaffingPlan) -> None:
     """Do what a plan says, as far as it is still possible, and note why."""
-    have = {load.step: sum(h.worker >= 0 for h in load.hands) for load in problem.loads}
+    have = {demand.step: sum(h.id >= 0 for h in demand.workers) for demand in problem.demands}
     taken: dict[int, int] = {}
     leaves, starts = _without_replacements(s, plan)
     kept = _not_set_up(s, plan) | _taken_back(s, leaves, starts)
@@ -107,7 +107,7 @@ def apply(s: State, problem: Problem, plan: Plan) -> None:
     explain(s, problem, plan, have, grown, coming, taken)
 
 
-def _without_replacements(s: State, plan: Plan) -> tuple[list[int], list[Place]]:
+def _without_replacements(s: State, plan: StaffingPlan) -> tuple[list[int], list[Place]]:
     """Who leaves and who starts.
 
     A worker stays if another of its step would start in its very place, or in a place that should be free now and is
@@ -140,7 +140,7 @@ def _without_replacements(s: State, plan: Plan) -> tuple[list[int], list[Place]]
     return leaves, starts
 
 
-def _not_set_up(s: State, plan: Plan) -> set[int]:
+def _not_set_up(s: State, plan: StaffingPlan) -> set[int]:
     """Nodes where workers would leave only for steps that cannot start there yet: `setup_on_node` is not done.
 
     Nobody leaves these nodes. The free place would be filled again, and the next plan would free it again.
@@ -172,8 +172,8 @@ def _awaits_suspect(s: State, step: int, w: WorkerRec) -> bool:
 
 def _withdraw(s: State, problem: Problem, name: int) -> None:
     """A worker that was promised is no longer wanted."""
-    load = next(x for x in problem.loads if x.step == (-1 - name) % len(s.steps))
-    hand = next(h for h in load.hands if h.worker == name)
-    promised = s.steps[load.step].plan.reserved
+    demand = next(x for x in problem.demands if x.step == (-1 - name) % len(s.steps))
+    hand = next(h for h in demand.workers if h.id == name)
+    promised = s.steps[demand.step].plan.reserved
     if (hand.node, hand.placement) in promised:
         promised.remove((hand.node, hand.placement))

@@ -1,7 +1,17 @@
-"""From what is known of the steps and the nodes to who should work where."""
+"""Plan how many workers each step should have, and where, from what is known of steps and nodes."""
 
 from gristmill.scheduling.planning.packing import FOREVER
-from gristmill.scheduling.planning.problem import Hand, Load, Plan, Problem, SharedLoad, Site
+from gristmill.scheduling.planning.problem import PlacedWorker, Problem, SharedDemand, Site, StaffingPlan, StepDemand
 from gristmill.scheduling.planning.solver import finish_us, solve
 
-__all__ = ["FOREVER", "Hand", "Load", "Plan", "Problem", "SharedLoad", "Site", "finish_us", "solve"]
+__all__ = [
+    "FOREVER",
+    "PlacedWorker",
+    "Problem",
+    "SharedDemand",
+    "Site",
+    "StaffingPlan",
+    "StepDemand",
+    "finish_us",
+    "solve",
+]

@@ -1,9 +1,9 @@
-"""Workers on groups of equal nodes: how many fit, who would have to leave, what they get done by a given moment."""
+"""Workers on groups of equal nodes: how many fit, which would have to leave, and what they finish by a moment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -14,136 +14,129 @@ FOREVER = 1 << 60
 _WITHOUT_END = 1 << 12
 """Workers on one node of a step that needs nothing."""
 _PAIRS = 12
-"""Up to so many kinds of workers on a node, all pairs of them are tried as those who make room."""
+"""With up to this many kinds of workers on a node, all pairs of them are tried as the workers that leave."""
 
 
-Hands = tuple[tuple[int, int], ...]
-"""Seats and how many workers each has, those first who would sooner go."""
+Staff = tuple[tuple[int, int], ...]
+"""Slots and how many workers each has, in the order in which they would leave."""
 
 
-class Seat(NamedTuple):
+class PlanSlot(NamedTuple):
     """What makes workers of one node interchangeable."""
 
-    load: int
+    demand: int
     placement: Placement
     delay_us: int
 
 
+@dataclass(eq=False, slots=True)
 class Group:
-    """Nodes that are equal in all that matters here. Never changed: what is placed makes a new group."""
+    """Nodes that are equal in all that matters here. Never changed: placing a worker makes a new group."""
 
-    __slots__ = ("_goes", "closed", "fit", "free_gpu", "hands", "kind", "nodes", "opened", "room", "uses")
+    kind: int
+    nodes: Sequence[int]
+    capacity: Capacity
+    """What is free on each node once the workers that leave have left."""
+    staff: Staff
+    """The workers that stay."""
+    uses: int
+    """Steps that could have a worker here if the node were empty."""
+    opened: bool = False
+    """A worker leaves, and workers placed here wait for it."""
+    closed: int = 0
+    """A bit for each demand that cannot start workers here."""
+    fit: dict[int, int] = field(default_factory=dict)
+    """How many workers of a step fit on each of the nodes, as far as it is known."""
+    known_leavers: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    free_gpu: int = field(init=False)
 
-    def __init__(
-        self,
-        kind: int,
-        nodes: Sequence[int],
-        room: Capacity,
-        hands: Hands,
-        uses: int,
-        opened: bool = False,
-        closed: int = 0,
-    ) -> None:
-        self.kind = kind
-        self.nodes = nodes
-        self.room = room
-        """What is left of each when those who leave have left."""
-        self.hands = hands
-        """Those who stay."""
-        self.uses = uses
-        """Steps that could have a worker here if the node were empty."""
-        self.opened = opened
-        """Somebody leaves; who is placed here has to wait for it."""
-        self.closed = closed
-        """A bit for each load that cannot start workers here."""
-        self.free_gpu = sum(room.gpu_free)
-        self.fit: dict[int, int] = {}
-        """How many workers of a step fit on each of the nodes, as far as it is known."""
-        self._goes: dict[tuple[int, int], tuple[int, ...]] = {}
+    def __post_init__(self) -> None:
+        self.free_gpu = sum(self.capacity.gpu_free)
 
-    def fits(self, load: int, spec: StepSpec) -> int:
-        """How many workers of a step fit on each of the nodes."""
-        n = self.fit.get(load)
+    def fits(self, demand: int, spec: StepSpec) -> int:
+        """Return how many workers of a step fit on each of the nodes."""
+        n = self.fit.get(demand)
         if n is None:
-            n = self.fit[load] = 0 if self.closed >> load & 1 else fitting(self.room, spec)
+            n = self.fit[demand] = 0 if self.closed >> demand & 1 else fitting(self.capacity, spec)
         return n
 
-    def victims(self, load: int, spec: StepSpec, may_go: int, seats: Sequence[Seat]) -> tuple[int, ...]:
-        """The fewest seats whose workers make room for one of ``spec``. ``may_go`` has a bit for each load."""
-        if self.closed >> load & 1:
+    def leavers(self, demand: int, spec: StepSpec, can_leave: int, slots: Sequence[PlanSlot]) -> tuple[int, ...]:
+        """Return the fewest slots whose workers free capacity for ``spec``; ``can_leave`` has a bit per demand."""
+        if self.closed >> demand & 1:
             return ()
-        key = (load, may_go)
-        found = self._goes.get(key)
+        key = (demand, can_leave)
+        found = self.known_leavers.get(key)
         if found is None:
-            candidates = [(code, seats[code], n) for code, n in self.hands if may_go >> seats[code].load & 1]
-            found = self._goes[key] = victims(self.room, spec, candidates) if candidates else ()
+            candidates = [
+                (slot_id, slots[slot_id], n) for slot_id, n in self.staff if can_leave >> slots[slot_id].demand & 1
+            ]
+            found = self.known_leavers[key] = leavers(self.capacity, spec, candidates) if candidates else ()
         return found
 
     def part(self, first: int, last: int) -> Group:
-        """Some of the nodes, as they are."""
-        part = Group(self.kind, self.nodes[first:last], self.room, self.hands, self.uses, self.opened, self.closed)
-        part.fit, part._goes = self.fit, self._goes
-        return part
+        """Return some of the nodes, as they are."""
+        return replace(self, nodes=self.nodes[first:last])
 
 
-def fitting(room: Capacity, spec: StepSpec) -> int:
-    """How many workers of a step fit in a room."""
-    if spec.cpu > room.cpu or spec.memory > room.memory:
+def fitting(capacity: Capacity, spec: StepSpec) -> int:
+    """Return how many workers of a step fit in a capacity."""
+    if spec.cpu > capacity.cpu or spec.memory > capacity.memory:
         return 0
     limit = _WITHOUT_END
     if spec.cpu:
-        limit = min(limit, room.cpu // spec.cpu)
+        limit = min(limit, capacity.cpu // spec.cpu)
     if spec.memory:
-        limit = min(limit, room.memory // spec.memory)
+        limit = min(limit, capacity.memory // spec.memory)
     if limit <= 0 or not spec.uses_gpu:
         return max(0, limit)
     if spec.gpu > UNIT:
-        return min(limit, sum(free == UNIT for free in room.gpu_free) // -(-spec.gpu // UNIT))
+        return min(limit, sum(free == UNIT for free in capacity.gpu_free) // -(-spec.gpu // UNIT))
     return min(
         limit,
         sum(
-            max(0, free) // gpu_share(spec, memory) for free, memory in zip(room.gpu_free, room.gpu_memory, strict=True)
+            max(0, free) // gpu_share(spec, memory)
+            for free, memory in zip(capacity.gpu_free, capacity.gpu_memory, strict=True)
         ),
     )
 
 
-def put(room: Capacity, spec: StepSpec, n: int) -> list[Placement]:
-    """Take room for so many workers, which must fit."""
+def put(capacity: Capacity, spec: StepSpec, n: int) -> list[Placement]:
+    """Take the capacity of ``n`` workers, which must fit, and return their placements."""
     if not spec.uses_gpu:
-        room.cpu -= n * spec.cpu
-        room.memory -= n * spec.memory
+        capacity.cpu -= n * spec.cpu
+        capacity.memory -= n * spec.memory
         return [Placement(spec.cpu, spec.memory)] * n
     placements = []
     for _ in range(n):
-        placement = room.find(spec)
-        assert placement is not None, "it has been seen that they fit"
-        room.take(placement)
+        placement = capacity.find(spec)
+        assert placement is not None, "the workers do not fit"
+        capacity.take(placement)
         placements.append(placement)
     return placements
 
 
-def less(hands: Hands, code: int) -> Hands:
-    """These, without one worker of a seat."""
-    return tuple((c, n - (c == code)) for c, n in hands if c != code or n > 1)
+def less(staff: Staff, slot_id: int) -> Staff:
+    """Return the staff without one worker of a slot."""
+    return tuple((c, n - (c == slot_id)) for c, n in staff if c != slot_id or n > 1)
 
 
-def victims(room: Capacity, spec: StepSpec, candidates: Sequence[tuple[int, Seat, int]]) -> tuple[int, ...]:
-    """The fewest workers whose leaving makes room for a worker of ``spec`` on their node; none if impossible.
+def leavers(capacity: Capacity, spec: StepSpec, candidates: Sequence[tuple[int, PlanSlot, int]]) -> tuple[int, ...]:
+    """Return the fewest workers that must leave for a worker of ``spec`` to fit on their node; none if impossible.
 
-    Candidates are (seat's number, seat, workers). What is short decides who goes, and among equals the first.
+    Candidates are (number of the slot, slot, workers). Workers that hold what is short leave, of equals the first.
     """
     bare = StepSpec(spec.name, cpu=0, gpu=spec.gpu, gpu_memory=spec.gpu_memory)
-    needs_gpu = room.find(bare) is None
-    cpu, memory = spec.cpu - room.cpu, spec.memory - room.memory
+    needs_gpu = capacity.find(bare) is None
+    cpu, memory = spec.cpu - capacity.cpu, spec.memory - capacity.memory
 
-    def help_(*going: Placement) -> bool:
+    def suffices(*going: Placement) -> bool:
         if sum(p.cpu for p in going) < cpu or sum(p.memory for p in going) < memory:
             return False
         if not needs_gpu:
             return True
         if not any(p.gpus for p in going):
             return False
-        trial = room.copy()
+        trial = capacity.copy()
         for p in going:
             trial.give(p)
         return trial.find(spec) is not None
@@ -151,30 +144,32 @@ def victims(room: Capacity, spec: StepSpec, candidates: Sequence[tuple[int, Seat
     holders = [x for x in candidates if x[1].placement.gpus] if needs_gpu else candidates
     if (
         not holders
-        or sum(n * seat.placement.cpu for _, seat, n in candidates) < cpu
-        or sum(n * seat.placement.memory for _, seat, n in candidates) < memory
+        or sum(n * slot.placement.cpu for _, slot, n in candidates) < cpu
+        or sum(n * slot.placement.memory for _, slot, n in candidates) < memory
     ):
         return ()
-    for code, seat, _ in holders:
-        if help_(seat.placement):
-            return (code,)
+    for slot_id, slot, _ in holders:
+        if suffices(slot.placement):
+            return (slot_id,)
     if len(candidates) <= _PAIRS:
-        for code, seat, n in holders:
-            if n > 1 and help_(seat.placement, seat.placement):
-                return (code, code)
+        for slot_id, slot, n in holders:
+            if n > 1 and suffices(slot.placement, slot.placement):
+                return (slot_id, slot_id)
         for (one, a, _), (other, b, _) in combinations(candidates, 2):
-            if help_(a.placement, b.placement):
+            if suffices(a.placement, b.placement):
                 return (one, other)
-    return _many_victims(room, spec, bare, [(code, seat) for code, seat, n in candidates for _ in range(n)])
+    return _many_leavers(capacity, spec, bare, [(slot_id, slot) for slot_id, slot, n in candidates for _ in range(n)])
 
 
-def _many_victims(room: Capacity, spec: StepSpec, bare: StepSpec, ordered: list[tuple[int, Seat]]) -> tuple[int, ...]:
-    """Empty one GPU after the other, the one that takes the fewest departures first, then free CPUs and memory."""
-    left = room.copy()
+def _many_leavers(
+    capacity: Capacity, spec: StepSpec, bare: StepSpec, ordered: list[tuple[int, PlanSlot]]
+) -> tuple[int, ...]:
+    """Empty one GPU after the other, first the one where the fewest workers must leave, then free CPUs and memory."""
+    left = capacity.copy()
     rest = list(ordered)
     gone: list[int] = []
 
-    def go(x: tuple[int, Seat]) -> None:
+    def go(x: tuple[int, PlanSlot]) -> None:
         rest.remove(x)
         gone.append(x[0])
         left.give(x[1].placement)
@@ -195,11 +190,13 @@ def _many_victims(room: Capacity, spec: StepSpec, bare: StepSpec, ordered: list[
     return tuple(gone)
 
 
-def _fewest_on_a_gpu(room: Capacity, spec: StepSpec, candidates: list[tuple[int, Seat]]) -> list[tuple[int, Seat]]:
-    best: list[tuple[int, Seat]] = []
+def _fewest_on_a_gpu(
+    capacity: Capacity, spec: StepSpec, candidates: list[tuple[int, PlanSlot]]
+) -> list[tuple[int, PlanSlot]]:
+    best: list[tuple[int, PlanSlot]] = []
     holders = [x for x in candidates if x[1].placement.gpus]
-    for gpu, free in enumerate(room.gpu_free):
-        share = UNIT if spec.gpu > UNIT else gpu_share(spec, room.gpu_memory[gpu])
+    for gpu, free in enumerate(capacity.gpu_free):
+        share = UNIT if spec.gpu > UNIT else gpu_share(spec, capacity.gpu_memory[gpu])
         chosen = []
         for x in sorted((x for x in holders if gpu in x[1].placement.gpus), key=lambda x: -x[1].placement.gpu_share):
             if free >= share:
@@ -212,22 +209,22 @@ def _fewest_on_a_gpu(room: Capacity, spec: StepSpec, candidates: list[tuple[int,
 
 
 @dataclass(slots=True)
-class Crew:
-    """Workers of one step: what they do until a moment is linear in it, from each one's start on."""
+class WorkerPool:
+    """Workers of one step. From its start on, what a worker has finished is linear in time."""
 
     tasks: int
     workers: dict[tuple[int, int], int] = field(default_factory=dict)
-    """How many there are of each (delay, service time)."""
+    """The number of workers by (delay, service time)."""
 
     def add(self, delay: int, service: int, n: int = 1) -> None:
         self.workers[delay, service] = self.workers.get((delay, service), 0) + n
 
     def done(self, until: int) -> int:
-        """Tasks that are done by a moment."""
+        """Return the tasks that are finished by a moment."""
         return sum(max(0, until - delay) * UNIT // service * n for (delay, service), n in self.workers.items())
 
     def finish(self) -> int:
-        """When the tasks that remain are done."""
+        """Return when the remaining tasks are finished."""
         if self.tasks <= 0:
             return 0
         left = self.tasks << 40

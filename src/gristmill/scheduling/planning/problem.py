@@ -1,4 +1,4 @@
-"""What a plan depends on, and what it says."""
+"""What a plan depends on, and the plan."""
 
 from __future__ import annotations
 
@@ -10,57 +10,57 @@ from gristmill.scheduling.settings import StepSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
-    """A worker that a step has."""
+class PlacedWorker:
+    """A worker of a step, and where it is."""
 
-    worker: int
+    id: int
     node: int
     placement: Placement
     delay_us: int = 0
-    """Until it works: what is left of its setup."""
+    """What is left of its setup."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """One step to be staffed."""
+class StepDemand:
+    """What a step needs, and the workers that it has."""
 
     step: int
     spec: StepSpec
     tasks: int
-    """Tasks that remain for it, in millionths."""
+    """Tasks that remain, in millionths."""
     service_us: Mapping[int, int]
     """Worker time per task, by kind of node."""
     setup_us: int = 0
-    """What passes before a new worker works."""
-    hands: tuple[Hand, ...] = ()
-    """The workers it has, those that are missed most first."""
+    """What a new worker needs before it can work."""
+    workers: tuple[PlacedWorker, ...] = ()
+    """Its workers, the most useful ones first."""
     most: int = 1 << 30
-    """More workers than this would have nothing to do."""
+    """More workers than this would be idle."""
     certain: bool = True
-    """The service time is measured, or known from an earlier run. If not it is a guess: good enough to fill free room,
-    no reason to move anybody."""
+    """The service time is measured, or known from an earlier run. A guess is used to fill free capacity, not to move
+    workers."""
     blocked: bool = False
-    """Nothing can come to it for a while, and workers that are let go meanwhile can be had back at once."""
+    """No input can arrive for a while, and workers that leave in the meantime can be started again at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node as if it were empty."""
+    """A node, as if empty."""
 
     id: int
     kind: int
-    room: Capacity
+    capacity: Capacity
     closed: frozenset[int] = frozenset()
     """Steps that cannot start workers here yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class SharedLoad:
-    """What CPU steps on shared workers need: CPU time in millionths of a CPU x microseconds."""
+class SharedDemand:
+    """CPU time that steps on shared workers need, in millionths of a CPU x microseconds."""
 
     work: int = 0
     floor: int = 0
-    """CPUs that shared steps have whatever dedicated workers take."""
+    """CPUs that dedicated workers cannot take from shared steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +68,32 @@ class Problem:
     """Everything that a plan depends on."""
 
     sites: tuple[Site, ...]
-    loads: tuple[Load, ...]
-    shared: SharedLoad = SharedLoad()
+    demands: tuple[StepDemand, ...]
+    shared: SharedDemand = SharedDemand()
     leave_us: int = 0
-    """What passes until a worker that is asked to leave has left."""
+    """What a worker takes to leave."""
     margin: int = 30_000
-    """How much earlier the run must end if workers are to leave for it, in millionths."""
+    """How much earlier the run must end for workers to leave, in millionths."""
     memory_floor: int = 0
-    """Memory of each node that has been set aside for shared steps."""
+    """Memory of each node that is kept for shared steps."""
 
 
 @dataclass(slots=True)
-class Plan:
-    """What to do: workers to start, and workers to let go so that others can be started when they have left."""
+class StaffingPlan:
+    """Workers to start now, workers that must leave, and workers to start once they have left."""
 
     counts: dict[int, int] = field(default_factory=dict)
-    """Workers of each step once all is done."""
+    """Workers of each step after all starts and leaves."""
     starts: list[tuple[int, int, Placement]] = field(default_factory=list)
-    """(step, node, placement) of workers that have room now."""
+    """(step, node, placement) of workers for which there is capacity now."""
     later: list[tuple[int, int, Placement]] = field(default_factory=list)
-    """(step, node, placement) of workers that have room once others have left."""
+    """(step, node, placement) of workers for which there is capacity once others have left."""
     leaves: list[int] = field(default_factory=list)
-    """Workers to let go."""
+    """Workers that leave."""
     finish_us: int = 0
-    """When the run would end by this plan, from now."""
+    """When the run would end with this plan, from now."""
     stay_us: int = 0
-    """When it would end if nobody left."""
+    """When it would end if no worker left."""
     finishes: dict[int, int] = field(default_factory=dict)
     """When each step would end."""
     complete: bool = True

@@ -1,4 +1,4 @@
-"""Whole clusters in virtual time: the real scheduler, seeded chance and seeded faults."""
+"""Whole clusters in virtual time: the real scheduler, random numbers and faults from seeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Every run imports `loads`, to write down what it measured, and has no use for the rest.
+    # `RunResult.load()` imports `loads` alone.
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,7 +1,7 @@
-"""Chance that is the same on every machine: numbers drawn from integer keys by plain IEEE arithmetic.
+"""Random numbers that are the same on every machine, drawn from integer keys by plain IEEE arithmetic.
 
-A draw depends on its key alone, never on what was drawn before it, so a task takes the same time whoever runs it
-and whenever. The library's ``log`` and ``exp`` are not used: they differ in the last bit between systems.
+A draw depends on its key alone, not on earlier draws, so a task takes the same time whichever worker runs it and
+whenever. The ``log`` and ``exp`` of the standard library are not used: they differ in the last bit between systems.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LN2 = 0.6931471805599453
 
 
 def mix(key: int, more: int) -> int:
-    """A new key of 64 bits from a key and a number."""
+    """Return a new key of 64 bits from a key and a number."""
     z = (key ^ (more * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15)) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -21,12 +21,12 @@ def mix(key: int, more: int) -> int:
 
 
 def uniform(key: int) -> float:
-    """From 0 to below 1."""
+    """Return a number from 0 to below 1."""
     return (mix(key, 1) >> 11) * 2.0**-53
 
 
 def lognormal(key: int, cv: float) -> float:
-    """A factor of mean 1 and this coefficient of variation."""
+    """Return a factor of mean 1 and this coefficient of variation."""
     if cv <= 0:
         return 1.0
     variance = ln(1.0 + cv * cv)
@@ -34,7 +34,7 @@ def lognormal(key: int, cv: float) -> float:
 
 
 def normal(key: int) -> float:
-    """A standard normal number, by the polar method."""
+    """Return a standard normal number, by the polar method."""
     while True:
         key = mix(key, 2)
         x = 2.0 * ((key >> 11) * 2.0**-53) - 1.0

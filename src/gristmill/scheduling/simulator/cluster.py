@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """Does what it is told to, as the models of the steps say, and lets things happen in their order."""
+    """Carries out commands as the models of the steps say, and keeps what is to happen in order of time."""
 
     injector: Injector
     losses: Losses
@@ -45,18 +45,18 @@ class Cluster:
         self.node_ready: set[tuple[int, int]] = set()
         """(node, step) whose `setup_on_node` is done."""
         self.data: dict[int, Data] = {}
-        """The store: what the tasks that the driver knows carry."""
+        """The store: the data of the tasks that the driver knows."""
         self.workers: dict[int, VirtualWorker] = {}
         self.failed_once: set[tuple[int, str]] = set()
         self.last_done = 0
-        """When a unit was last done."""
+        """When a unit last finished."""
         self.work_lost_us = 0
         """Time that workers had spent on units which were then taken from them."""
         self.arriving: list[Made] = []
-        """What the event that arrives now says was made; it counts once the scheduler has heard it."""
+        """Tasks that the current event reports; they count once the scheduler has handled it."""
 
     def after(self, delay: int, what: e.Event | Callable[[Any], Any]) -> None:
-        """Let an event, or what a function of the world makes an event of, happen later."""
+        """Schedule an event, or a function of the world that may return one."""
         self.seq += 1
         heapq.heappush(self.heap, (self.now + delay, self.seq, what))
 
@@ -68,7 +68,7 @@ class Cluster:
         return self.losses.node_lost(node)
 
     def lose_worker(self, worker: int) -> None:
-        """A worker is lost with its node; nobody reports it."""
+        """Remove a worker that is lost with its node: no report follows."""
         w = self.remove(worker)
         w.lost = True
         self.lose_work(w)
@@ -81,7 +81,7 @@ class Cluster:
             self.work_lost_us += max(0, self.now - w.since)
 
     def say(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[Any], Any]) -> None:
-        """A worker reports; its reports arrive late, but in order."""
+        """Report something of a worker to the driver; the reports of a worker arrive late, but in order."""
         lag = self.conditions.lag_us
         w.heard_at = max(w.heard_at, self.now + (self.random.randrange(lag) if lag else 0))
 
@@ -109,7 +109,7 @@ class Cluster:
             self.say(worker, self.remove(worker), e.WorkerLeft(worker))
 
     def later(self, worker: int, delay: int, then: Callable[[int, VirtualWorker], None]) -> None:
-        """Go on in a worker after a while, unless it has died, been stopped or been given something else meanwhile."""
+        """Continue in a worker after a while, unless it has died, stopped or started something else meanwhile."""
         epoch = self.workers[worker].epoch
 
         def happen(world: Cluster) -> None:
@@ -141,7 +141,7 @@ class Cluster:
     def setup_time(self, worker: int, step: int) -> int:
         return self.models[step].setup(mix(source_key(self.seed, worker + 1_000_003), step))
 
-    def go_on(self, worker: int, w: VirtualWorker) -> None:
+    def start_next(self, worker: int, w: VirtualWorker) -> None:
         """Start the next unit of a worker, setting its step up first if need be."""
         if w.current is not None or not w.queue or w.stopping:
             return
@@ -162,7 +162,7 @@ class Cluster:
         if self.setup_fails(worker, w, step):
             w.queue = type(w.queue)(job for job in w.queue if job.step != step)
             w.current = None
-            self.go_on(worker, w)
+            self.start_next(worker, w)
             return
         w.hosts.add(step)
         self.say(worker, w, e.StepSetUp(worker, step, self.now - w.since))
@@ -176,7 +176,7 @@ class Cluster:
         if lost:
             w.current = None
             self.say(worker, w, e.InputsLost(worker, job.key, lost))
-            self.go_on(worker, w)
+            self.start_next(worker, w)
             return
         job.loaded = True
         model = self.models[job.step]
@@ -192,7 +192,7 @@ class Cluster:
             self.later(worker, model.overhead_us + time, self.advance)
 
     def advance(self, worker: int, w: VirtualWorker) -> None:
-        """The unit (or chunk) that a worker runs is over."""
+        """End the unit, or the chunk of it, that a worker runs."""
         job = w.current
         assert job is not None
         model = self.models[job.step]
@@ -221,7 +221,7 @@ class Cluster:
                 w.suspended[job.key] = job
                 kind = e.UnitEmitted
             self.say(worker, w, lambda world: kind(worker, job.key, world.make(job.step, part, w.node), busy))
-        self.go_on(worker, w)
+        self.start_next(worker, w)
 
     @staticmethod
     def delivers(x: c.Input, outputs: list[Data]) -> list[Data]:
@@ -231,7 +231,7 @@ class Cluster:
         return outputs_of(self.models[step], step, d)
 
     def make(self, step: int, outputs: list[tuple[Data, int]], node: int) -> tuple[e.Output, ...]:
-        """Tasks on their way to the scheduler."""
+        """Create the output tasks of a unit, on their way to the scheduler."""
         size = self.models[step].out_bytes
         made = []
         for ident, (data, parent) in enumerate(outputs, self.next_id):
@@ -243,7 +243,7 @@ class Cluster:
             self.arriving.append(Made(step, tuple([(o.id, data) for o, (data, _) in zip(made, outputs, strict=True)])))
         return tuple(made)
 
-    # What it is told ---------------------------------------------------------------------------------------------
+    # Commands ----------------------------------------------------------------------------------------------------
 
     def set_up_node(self, x: c.SetUpNode) -> None:
         node = self.nodes[x.node]
@@ -279,18 +279,18 @@ class Cluster:
     def dispatch(self, x: c.Dispatch) -> None:
         w = self.workers.get(x.worker)
         if w is not None:
-            assert not w.stopping, f"worker {x.worker} was told to stop and gets work"
+            assert not w.stopping, f"worker {x.worker} is stopping and got work"
             inputs = x.special or tuple([c.Input(t, t, 0, 0, 0) for t in x.tasks])
             data = tuple([part(self.losses.gone.get(i.data) or self.data[i.data], i.start, i.stop) for i in inputs])
             early = self.losing and x.tasks[0] % 3 == 0 and not any(i.data in self.losses.gone for i in inputs)
             w.queue.append(Job(x.tasks[0], x.step, inputs, data, loaded=early))
-            self.go_on(x.worker, w)
+            self.start_next(x.worker, w)
 
     def resume(self, x: c.Resume) -> None:
         w = self.workers.get(x.worker)
         if w is not None:
             w.queue.append(w.suspended.pop(x.unit))
-            self.go_on(x.worker, w)
+            self.start_next(x.worker, w)
 
     def cancel(self, x: c.Cancel) -> None:
         w = self.workers.get(x.worker)

@@ -1,4 +1,4 @@
-"""What goes wrong in a virtual cluster: how often, and whom it hits."""
+"""Faults of a virtual cluster: how often they happen, and to which workers, nodes and tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FaultError(ValueError):
-    """Faults cannot be read; the message says what is wrong."""
+    """Faults cannot be read. The message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Faults:
     """Times are seconds, shares from 0 to 1. What is 0 does not happen."""
 
     crash_every_s: float = 0.0
-    """A worker crashes, but not over work that is suspected of it: that would rightly fail_task it."""
+    """A worker crashes, but not while it runs a suspected unit, which would be quarantined for it."""
     kill_every_s: float = 0.0
     """A worker is killed from outside."""
     oom_every_s: float = 0.0
@@ -46,7 +46,7 @@ class Faults:
     losable: float = 0.0
     """Share of outputs that lie on the node which made them, and are lost with it."""
     data_loss_every_s: float = 0.0
-    """A node goes on but loses such data, all or some of it."""
+    """A node stays but loses such data, all or some of it."""
     resize_every_s: float = 0.0
     resized_s: float = 10.0
     """Others take much of a node, or all of it, for so long."""
@@ -95,7 +95,7 @@ def read_faults(source: Faults | Mapping[str, Any] | None) -> Faults:
 
 
 def bad_tasks(faults: Faults, models: list[StepModel], sources: int, seed: int) -> list[StepModel]:
-    """The models, with source tasks that are bad somewhere chosen by chance."""
+    """Return the models with bad source tasks, chosen at random."""
     chosen: dict[str, list[set[str]]] = {kind: [set() for _ in models] for kind in ("poison", "raises", "hangs")}
     for number in range(sources):
         draw = uniform(mix(mix(seed, 3_000_017), number))
@@ -111,7 +111,7 @@ def bad_tasks(faults: Faults, models: list[StepModel], sources: int, seed: int) 
 
 
 class Injector:
-    """Lets faults happen in a world, at seeded times."""
+    """Causes faults in a world, at seeded times."""
 
     def __init__(self, world: World, faults: Faults, nodes: list[NodeJoined]) -> None:
         self.world, self.faults, self.nodes = world, faults, nodes
@@ -133,7 +133,7 @@ class Injector:
         return not self.faults.until_s or self.world.now < self.faults.until_s * SECOND
 
     def slowness(self, worker: int, key: int) -> float:
-        """By what a straggler's service time is multiplied."""
+        """Return the factor on the service time of a task."""
         f = self.faults
         slow = uniform(mix(mix(self.world.seed, 3_000_047), worker)) < f.slow_workers
         return f.slow_factor if slow or uniform(mix(key, 3_000_059)) < f.slow_tasks else 1.0
@@ -155,7 +155,7 @@ class Injector:
         self._end(here, Death.CRASHED)
 
     def _is_alone(self, worker: int, w: VirtualWorker) -> bool:
-        """Whether a worker runs a suspected unit: a crash would rightly fail_task it."""
+        """Whether a worker runs a suspected unit: after a crash it would be quarantined."""
         known = self.world.scheduler.state.workers.get(worker)
         return (
             known is not None
@@ -171,7 +171,7 @@ class Injector:
             self.world.die(self.world.random.choice(workers)[0], cause)
 
     def died(self, w: VirtualWorker) -> None:
-        """A worker died: what it was running is suspected from now on."""
+        """Note that a worker died: what it was running is suspected from now on."""
         if self.faults.crash_every_s:
             self.hit |= _work(w)
 

@@ -1,4 +1,4 @@
-"""What is to be simulated: nodes, stages and the number of inputs, as plain JSON says it."""
+"""Loads to simulate: nodes, stages and the number of inputs, as plain JSON."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 GB = 1 << 30
 _MOST = 1e9
 _STATED = ("optimum_inputs_per_s", "share_of_optimum")
-"""What a load may state about itself that is not needed to simulate it."""
+"""Figures that a load may state and that the simulation does not need."""
 
 
 class LoadError(ValueError):
-    """A load cannot be read; the message says what is wrong and where."""
+    """A load cannot be read. The message says what is wrong and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class NodeModel:
 
 @dataclass(frozen=True, slots=True)
 class StageModel:
-    """One stage: what a worker of it holds, and how long it takes."""
+    """One stage: what its workers occupy, and how long a task takes."""
 
     name: str
     cpus: float = 1.0
@@ -64,9 +64,9 @@ class StageModel:
     batch_size: int = 1
     workers: int | None = None
     chunk: int = 0
-    """Outputs that a generator gives at a time; 0: all of a task at its end."""
+    """Outputs that a generator delivers at a time; 0: all of a task at its end."""
     overhead_s: float = 0.0
-    """Time that a worker is not busy between two dispatches, though it has work: messages to and fro."""
+    """Time between two dispatches in which a worker that has work is not busy: messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +91,15 @@ class Load:
     budget_gb: float = 0.0
     """Memory for tasks that wait or run; 0: a quarter of the nodes' memory."""
     shared_cpu: bool = False
-    """CPU stages run on shared workers, as the executors do it; otherwise each worker serves one stage."""
+    """CPU stages run on shared workers, as in the executors; otherwise each worker serves one stage."""
     ideal_s: float = 0.0
     """Makespan at the best steady throughput, if the load states it."""
     start_s: float = 0.0
-    """From the order to start a worker until it is there, before its setup."""
+    """From the command to start a worker until it runs, before its setup."""
     leave_s: float = 0.0
-    """From the order to leave until a worker is gone."""
+    """From the command to stop a worker until it has exited."""
     tick_s: float = 5.0
-    """Time after which the scheduler is asked even if nothing has happened."""
+    """Time between the ticks that the scheduler receives."""
     autoscale_interval_s: float = 180.0
     batch_mode: bool = False
 
@@ -108,7 +108,7 @@ class Load:
         return int(self.budget_gb * GB) or sum(node.memory for node in self.nodes) // 4
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, which `read_load` understands; what is as by default is left out."""
+        """Plain values for JSON, which `read_load` understands, without defaults."""
         return {
             **_told(self),
             "nodes": [_told(node) for node in self.nodes],
@@ -120,7 +120,7 @@ class Load:
         Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
 
     def factor_after(self, stage: int, served: int) -> float:
-        """What a stage's mean is multiplied by once it has served so many tasks."""
+        """Return the factor on a stage's mean after ``served`` tasks."""
         factor = 1.0
         for change in self.changes:
             if change.stage == self.stages[stage].name and served >= change.after_tasks:
@@ -184,7 +184,7 @@ def parse_nodes(text: str) -> tuple[NodeModel, ...]:
 
 
 def on_nodes(load: Load, nodes: Sequence[NodeModel]) -> Load:
-    """The same job elsewhere; what the load said about its best time no longer holds."""
+    """Return the same job on other nodes, without the best time that the load stated."""
     return replace(load, nodes=tuple(nodes), ideal_s=0.0)
 
 

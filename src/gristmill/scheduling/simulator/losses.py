@@ -25,14 +25,14 @@ class Size:
 
 
 class Losses:
-    """Where losable data lies, what is gone of it, and how large nodes are now."""
+    """Where losable data lies, what of it is lost, and how large nodes are now."""
 
     def __init__(self, world: World, share: float) -> None:
         self.world, self.share = world, share
         self.where: dict[int, int] = {}
-        """The node of each piece of data that can be lost."""
+        """The node of all data that can be lost."""
         self.gone: dict[int, Data] = {}
-        """All that was ever lost, and what it was."""
+        """All data that was ever lost."""
         self.sizes: dict[int, Size] = {}
         """Of nodes that are not as they were when they joined."""
 
@@ -45,7 +45,7 @@ class Losses:
 
     def node_lost(self, node: int) -> list[e.Event]:
         self.sizes.pop(node, None)
-        return [e.NodeLost(node), *self._told(self._lose([i for i, at in self.where.items() if at == node]))]
+        return [e.NodeLost(node), *self._reported(self._lose([i for i, at in self.where.items() if at == node]))]
 
     def store_lost(self) -> list[e.Event]:
         """The store of a node loses all, or some, of what it has."""
@@ -54,7 +54,7 @@ class Losses:
             return []
         node = self.world.random.choice(here)
         share = self.world.random.choice([0.2, 1.0, 1.0])
-        return self._told(
+        return self._reported(
             self._lose([i for i, at in self.where.items() if at == node and self.world.random.random() < share])
         )
 
@@ -65,8 +65,8 @@ class Losses:
             del self.where[i]
         return lost
 
-    def _told(self, lost: tuple[int, ...]) -> list[e.Event]:
-        """The driver hears of it at once, late, or only from a worker that cannot load it."""
+    def _reported(self, lost: tuple[int, ...]) -> list[e.Event]:
+        """Report lost data to the driver at once, late, or only through a worker that cannot load it."""
         if not lost:
             return []
         how = self.world.random.random()
@@ -80,11 +80,11 @@ class Losses:
         self.where.pop(data, None)
 
     def cannot_load(self, job: Job) -> tuple[int, ...]:
-        """The inputs of a unit that are gone. Some units are loaded when they come, others when it is their turn."""
+        """Return the inputs of a unit that are lost. Some units are loaded on arrival, others when they start."""
         return tuple([x.data for x in job.inputs if x.data in self.gone]) if not job.loaded else ()
 
     def resize(self, node: e.NodeJoined) -> e.Event:
-        """Others take much of a node, for a while."""
+        """Take much of a node away, for a while."""
         r = self.world.random
         cpu = node.cpu * r.randrange(5) // 4
         gpus = tuple([-1 if r.random() < 0.4 else x for x in node.gpus])[: r.randrange(len(node.gpus) + 1) or None]

@@ -1,4 +1,4 @@
-"""From a run that has ended to a load: the same job, to be simulated elsewhere."""
+"""Turn a finished run into a load: the same job, to simulate on other nodes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def load_of(
     leave_s: float = 0.0,
     tick_s: float = 5.0,
 ) -> Load | None:
-    """What a scheduler has measured, as a load; None if a step has finished no task.
+    """Return what a scheduler has measured as a load; None if a step has finished no task.
 
-    Times are means over the whole run. What workers take to start and to leave is known to who starts them.
+    Times are means over the whole run. The backend knows what workers take to start and to leave.
     """
     if not state.source.taken or not all(step.counts.tasks_done and step.times.busy_us for step in state.steps):
         return None

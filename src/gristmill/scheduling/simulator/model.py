@@ -1,4 +1,4 @@
-"""How the things of a virtual cluster behave: steps, nodes, workers and what tasks carry."""
+"""Models of a virtual cluster: steps, nodes, workers and the data of tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOURCE_BYTES = 1000
 
 
 def cpus(n: int, gpus: int = 0, node: int = 0, gpu_memory: int = 80 << 30, kind: str = "") -> NodeJoined:
-    """A node with so many CPUs and GPUs."""
+    """Return a node with this many CPUs and GPUs."""
     return NodeJoined(node, n * UNIT, 1 << 34, (gpu_memory,) * gpus, kind)
 
 
@@ -37,7 +37,7 @@ class StepModel:
     """Raise on the first attempt only."""
     hangs: frozenset[str] = frozenset()
     failing_setups: int = 0
-    """So many setups raise before one succeeds."""
+    """How many setups raise before one succeeds."""
     cv: float | None = None
     """Service times are lognormal with this coefficient of variation; None: uniform within 10 %."""
     overhead_us: int = 0
@@ -87,7 +87,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What a task carries: its label, which items of its source task, and the key of its chances."""
+    """The data of a task: its label, items of its source task, and the key for its random numbers."""
 
     label: str
     items: tuple[int, ...]
@@ -114,7 +114,7 @@ class Job:
     data: tuple[Data, ...]
     produced: int = 0
     loaded: bool = False
-    """Its inputs are in the worker and cannot be lost any more."""
+    """Its inputs are in the worker, so they cannot be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ class VirtualWorker:
     suspended: dict[int, Job] = field(default_factory=dict)
     hosts: set[int] = field(default_factory=set)
     epoch: int = 0
-    """Grows whenever what was about to happen in it no longer will."""
+    """Incremented to cancel what was scheduled in this worker."""
     stopping: bool = False
     lost: bool = False
-    """Its node is gone: nothing that it said since is heard."""
+    """Its node is lost: its reports do not arrive any more."""
     heard_at: int = 0

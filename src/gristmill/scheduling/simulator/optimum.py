@@ -115,7 +115,7 @@ def _empty(kind: NodeKind) -> _Node:
 
 
 def _most_on(node: _Node, stage: Stage, k: int) -> int:
-    """How many more workers a node holds."""
+    """Return how many more workers fit on a node."""
     cpus, memory, gpus = node
     most = stage.most
     if stage.cpus:
@@ -131,7 +131,7 @@ def _most_on(node: _Node, stage: Stage, k: int) -> int:
 
 
 def _with(node: _Node, stage: Stage, k: int, n: int) -> _Node:
-    """A node with so many workers more; shares go to the fullest GPU with room."""
+    """Return a node with ``n`` more workers; shares go to the fullest GPU with enough left."""
     cpus, memory, gpus = node
     share = stage.shares[k]
     if share > 1 - EPS:
@@ -148,14 +148,14 @@ def _with(node: _Node, stage: Stage, k: int, n: int) -> _Node:
 
 
 class KindCapacity:
-    """Nodes of one kind on which workers are placed; nodes in the same state are one entry."""
+    """The capacity of the nodes of one kind; nodes in the same state are one entry."""
 
     def __init__(self, kind: NodeKind, k: int) -> None:
         self.k = k
         self.nodes: list[tuple[int, _Node]] = [(kind.count, _empty(kind))]
 
     def place(self, stage: Stage, n: int, spread: bool) -> int:
-        """Place up to ``n`` workers, on few nodes or spread over all; how many found a place."""
+        """Place up to ``n`` workers, on few nodes or spread over all, and return how many fit."""
         wanted = n
         if spread and n > 1:
             n -= self._place(stage, n, -(-n // sum(count for count, _ in self.nodes)))
@@ -194,22 +194,23 @@ def orders(packing: Packing) -> Iterator[tuple[list[int], bool]]:
 
 
 def staffed(packing: Packing, wants: Sequence[float], have: Staffing | None = None) -> Staffing | None:
-    """Workers whose speeds add up to what each stage wants, those that there are first; None if they do not fit."""
+    """Return workers whose speeds add up to what each stage wants, existing ones first; None if they do not fit."""
     if any(want > stage.capacity + EPS for want, stage in zip(wants, packing.stages, strict=True)):
         return None
     for order, spread in orders(packing):
-        rooms = [KindCapacity(kind, k) for k, kind in enumerate(packing.kinds)]
-        plan = [[0] * len(rooms) for _ in packing.stages]
+        kinds_left = [KindCapacity(kind, k) for k, kind in enumerate(packing.kinds)]
+        plan = [[0] * len(kinds_left) for _ in packing.stages]
         for i in order:
             stage, left, heads = packing.stages[i], wants[i], packing.stages[i].most
             # A stage without a GPU leaves the nodes that have some to the others while it can.
             kinds = sorted(
-                range(len(rooms)), key=lambda k: (stage.shares[k] == 0 and packing.kinds[k].gpus > 0, -stage.speeds[k])
+                range(len(kinds_left)),
+                key=lambda k: (stage.shares[k] == 0 and packing.kinds[k].gpus > 0, -stage.speeds[k]),
             )
             tries = [(k, have[i][k]) for k in kinds if have and have[i][k]] + [(k, heads) for k in kinds]
             for k, most in tries:
                 if left > EPS and stage.speeds[k]:
-                    n = rooms[k].place(stage, min(most, heads, math.ceil(left / stage.speeds[k] - EPS)), spread)
+                    n = kinds_left[k].place(stage, min(most, heads, math.ceil(left / stage.speeds[k] - EPS)), spread)
                     plan[i][k] += n
                     heads -= n
                     left -= n * stage.speeds[k]

@@ -1,4 +1,4 @@
-"""What a simulation found."""
+"""The result of a simulation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StageResult:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What a simulation found. All of it can be read as attributes or as ``result["makespan_s"]``."""
+    """The result of a simulation. Fields can be read as attributes or as ``result["makespan_s"]``."""
 
     load: str
     seed: int

@@ -1,4 +1,4 @@
-"""From a load to a run of the real scheduler in virtual time."""
+"""Simulate a load: a run of the real scheduler in virtual time."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def simulate(
     profile: Profile | Mapping[str, Any] | str | Path | None = None,
     faults: Faults | Mapping[str, Any] | None = None,
 ) -> SimulationResult:
-    """Play a load under the real scheduler in virtual time.
+    """Simulate a load under the real scheduler in virtual time.
 
-    ``load`` is a mapping or a JSON file with nodes, stages and inputs (docs/simulator.md); ``faults`` says what goes
-    wrong, as `Faults` or a mapping like ``{"kill_every_s": 60, "slow_workers": 0.05}``. The same load, seed and faults
+    ``load`` is a mapping or a JSON file with nodes, stages and inputs (docs/simulator.md); ``faults`` are
+    given as `Faults` or a mapping like ``{"kill_every_s": 60, "slow_workers": 0.05}``. The same load, seed and faults
     give the same result and ``event_hash`` on every machine.
 
     >>> stages = [{"name": "read", "mean_s": 1.0}, {"name": "embed", "gpus": 1, "mean_s": 2.0, "setup_s": 10}]
@@ -57,7 +57,7 @@ def check(load: Load) -> None:
 
 
 def profile_of(load: Load, seed: int = 1, error: float = 0.3) -> Profile:
-    """What an earlier run might have measured of a load: each true figure within ``error`` of itself."""
+    """Return a profile as an earlier run might have measured it: each true figure is off by up to ``error``."""
     factors = ((1 - error + 2 * error * uniform(mix(mix(seed, 77), i))) for i in range(3 * len(load.stages)))
     return Profile(
         {
@@ -70,7 +70,7 @@ def profile_of(load: Load, seed: int = 1, error: float = 0.3) -> Profile:
 
 
 def make_world(load: Load, seed: int, profile: Profile | None = None, faults: Faults | None = None) -> World:
-    """The virtual cluster of a load."""
+    """Return the virtual cluster of a load."""
     faults = faults or Faults()
     steps = step_specs(load)
     if profile is not None:

@@ -1,4 +1,4 @@
-"""The keys from which a simulation draws, and what a step makes of a task: known before anything runs."""
+"""The keys of all random numbers of a simulation, and the outputs of a step. Both are known before anything runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def service_key(data: Data, step: int) -> int:
 
 
 def outputs_of(model: StepModel, step: int, d: Data) -> list[Data]:
-    """What a step makes of a task."""
+    """Return the outputs of a step for a task."""
     if model.fan_out == 1:
         return [d]
     return [d.child(position) for position in range(model.outputs(mix(d.key, 1000 + step)))]

@@ -1,4 +1,4 @@
-"""A cluster in virtual time that does what the scheduler says, with seeded chance. No process, clock or sleep."""
+"""A cluster in virtual time that carries out the scheduler's commands. No process, clock or sleep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gristmill.scheduling.simulator.model import SECOND, Conditions, Data, Made,
 from gristmill.scheduling.simulator.truth import source_key
 
 _PLAN_US = 2
-"""What a plan takes for each node and step, when it is made beside the loop."""
+"""Time to make a plan outside the loop, for each node and step."""
 
 
 class World(Cluster):
@@ -79,16 +79,16 @@ class World(Cluster):
         return self
 
     def tell(self, event: e.Event | list[e.Event]) -> None:
-        """Pass an event to the driver and carry out the commands that follow."""
+        """Pass an event to the scheduler and carry out its commands."""
         self.events += 1
         events = event if isinstance(event, list) else [event]
         for x in events:
             if type(x) is e.NodeJoined and x.node not in self.nodes:
-                self.nodes[x.node] = replace(x)  # another one, if it was here before
-        for command in self.hear(events):
+                self.nodes[x.node] = replace(x)  # a new one if a node of this number was lost
+        for command in self.handle(events):
             self.carry_out(command)
 
-    def hear(self, events: Sequence[e.Event]) -> list[c.Command]:
+    def handle(self, events: Sequence[e.Event]) -> list[c.Command]:
         made, self.arriving = self.arriving, []
         commands = self.scheduler.handle(events[0] if len(events) == 1 else events, self.now)
         for x in made:
@@ -99,7 +99,7 @@ class World(Cluster):
         self.actions[type(command)](command)
 
     def accept(self, made: Made) -> None:
-        """The scheduler has heard of these tasks: they are in the store, or delivered."""
+        """Store tasks that the scheduler now knows; outputs of the last step are delivered instead."""
         if made.step < len(self.models) - 1:
             self.data.update(made.tasks)
 
@@ -116,7 +116,7 @@ class World(Cluster):
             self.losses.released(t)
 
     def quarantine(self, x: c.Quarantine) -> None:
-        """What is given up stays in the store until the scheduler releases it."""
+        """Do nothing: the data stays in the store until the scheduler releases it."""
 
     def pull(self, x: c.Pull) -> None:
         n = min(x.count, self.sources - self.source_next)
@@ -135,7 +135,7 @@ class World(Cluster):
 
     def solve(self, x: c.Solve) -> None:
         plan = solve(x.problem)
-        self.after(_PLAN_US * len(x.problem.sites) * len(x.problem.loads), e.Solved(x.number, plan))
+        self.after(_PLAN_US * len(x.problem.sites) * len(x.problem.demands), e.Solved(x.number, plan))
 
     def abort(self, x: c.Abort) -> None:
         self.aborted = x.reason
