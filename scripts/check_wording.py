@@ -13,13 +13,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CHECKED = {".py", ".md", ".yaml", ".yml", ".toml", ".cu", ".h", ".sbatch", ".txt"}
 SKIPPED = (
-    "CHANGELOG.md",
     "constraints.txt",
     "scripts/wording.txt",
     "tests/scheduling/failed_seeds.txt",
     "tests/stages/text/recipes/documents.py",
 )
-"""Files that hold data, sample texts or history."""
+"""Files that hold data or sample texts."""
 NAME_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_")
 
 
