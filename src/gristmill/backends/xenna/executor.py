@@ -111,7 +111,7 @@ class XennaExecutor(Executor):
                 self._run(xenna, spec, collector, accounts, outputs)
             return accounts.record(outputs)
 
-    def _pipeline_config(self, xenna: ModuleType) -> Any:
+    def _pipeline_config(self, xenna: Any) -> Any:
         config = self.config
         quiet = xenna.VerbosityLevel.NONE
         streaming = config.execution_mode == "streaming"
@@ -130,7 +130,7 @@ class XennaExecutor(Executor):
             else None,
         )
 
-    def _check_capacity(self, xenna: ModuleType, specs: list[Any]) -> None:
+    def _check_capacity(self, xenna: Any, specs: list[Any]) -> None:
         """Raise `PlanError` if the cluster lacks the capacity: Xenna would refuse, but only after it has started."""
         from cosmos_xenna.ray_utils.cluster import make_cluster_resources_from_ray_nodes
 
@@ -151,7 +151,7 @@ class XennaExecutor(Executor):
                 )
 
     def _run(
-        self, xenna: ModuleType, spec: Any, collector: RemoteCollector, accounts: RunAccounts, outputs: KeptOutputs
+        self, xenna: Any, spec: Any, collector: RemoteCollector, accounts: RunAccounts, outputs: KeptOutputs
     ) -> None:
         try:
             with following(accounts, collector.take_update):
@@ -163,13 +163,13 @@ class XennaExecutor(Executor):
         accounts.check_complete()
 
 
-def import_xenna() -> ModuleType:
+def import_xenna() -> Any:
     """Return Xenna's module. Raises `PipelineError` with the command that installs it."""
     try:
         from cosmos_xenna.pipelines import v1
     except ImportError as error:
         raise PipelineError(f"XennaExecutor needs cosmos-xenna ({error}): pip install 'gristmill[xenna]'") from error
-    return v1  # type: ignore[no-any-return]
+    return v1
 
 
 def _spec_fields(step: Step) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _spec_fields(step: Step) -> dict[str, Any]:
     return found
 
 
-def _stage_spec(xenna: ModuleType, step: Step, work: StepWork, fields: dict[str, Any], gpu_bytes: int) -> Any:
+def _stage_spec(xenna: Any, step: Step, work: StepWork, fields: dict[str, Any], gpu_bytes: int) -> Any:
     from gristmill.backends.xenna.stage import named_step
 
     gpus = gpus_of(step.resources, gpu_bytes)

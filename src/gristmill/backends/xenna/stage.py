@@ -12,7 +12,7 @@ from gristmill.backends.bridge.reports import PackedTask
 from gristmill.stages.core import WorkerMetadata
 
 
-class XennaStep(xenna.Stage):  # type: ignore[misc]  # has no types
+class XennaStep(xenna.Stage):
     """One step in one of Xenna's workers. It raises nothing because of a task."""
 
     def __init__(self, work: StepWork, batch_size: int, cpus: float, gpus: float) -> None:
