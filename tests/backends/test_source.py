@@ -106,7 +106,7 @@ def test_the_end_and_the_error_come_with_the_next_answer():
 
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_what_cannot_block_needs_no_thread(kind):
-    source = source_of(kind([Numbers(), Numbers()]), 2)
+    source = source_of(kind([Numbers(), Numbers()]))
     assert type(source) is TaskSource and source.fileno() is None
     source.ask(5)
     assert source.answer(lambda label, task: label) == (["0", "1"], False)

@@ -14,7 +14,18 @@ import pytest
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import pack, unpack
-from gristmill.backends.engine.protocol import mark, read_mark
+from gristmill.backends.engine.protocol import (
+    FROM_WORKER,
+    TO_WORKER,
+    AddArena,
+    DropArena,
+    Finished,
+    NodeReady,
+    RunUnit,
+    TaskInput,
+    TaskOutput,
+)
+from gristmill.backends.engine.slots import mark, read_mark
 from gristmill.backends.engine.worker import Limits
 from gristmill.backends.local.arena import ArenaWriter, new_arena, read_arena
 from gristmill.backends.local.processes import Processes
@@ -27,17 +38,37 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
     """One that does not wait, and one that does."""
     a, b = socket.socketpair()
     a.setblocking(False)
-    ends = Channel(a), Channel(b)
+    ends = Channel(a, TO_WORKER, FROM_WORKER), Channel(b, FROM_WORKER, TO_WORKER)
     yield ends
     for end in ends:
         end.close()
 
 
+def unit(number: int, payload: bytes) -> RunUnit:
+    return RunUnit(0, number, [TaskInput(number, str(number), payload, None, 0, len(payload), 0, 0, 0, ())])
+
+
+def finished(payload: bytes) -> Finished:
+    return Finished(1, 5, [(1,) * 7], {}, [TaskOutput(1, "1", 1, True, payload, 0, len(payload))])
+
+
+def test_messages_arrive_as_they_were_sent(ends):
+    ours, theirs = ends
+    ours.send([unit(1, b"x"), RunUnit(0, 2, []), AddArena(3)])
+    run, empty, arena = theirs.receive()
+    assert (type(run), type(run.inputs[0]), type(empty), type(arena)) == (RunUnit, TaskInput, RunUnit, AddArena)
+    assert run.inputs[0].payload == b"x" and not empty.inputs
+    theirs.send([finished(b"x")])
+    (message,) = ours.receive()
+    assert (type(message), type(message.outputs[0])) == (Finished, TaskOutput)
+    assert message == finished(b"x")
+
+
 def test_a_frame_larger_than_the_socket_waits_for_its_reader(ends):
     ours, theirs = ends
-    messages = [(i, b"x" * 100_000) for i in range(50)]
+    messages = [unit(i, b"x" * 100_000) for i in range(50)]
     ours.send(messages)
-    ours.send([("last",)])
+    ours.send([AddArena(1)])
     assert ours.pending
     got: list[object] = []
     reader = threading.Thread(target=lambda: [got.extend(theirs.receive()) for _ in iter(lambda: len(got) < 51, False)])
@@ -45,23 +76,23 @@ def test_a_frame_larger_than_the_socket_waits_for_its_reader(ends):
     while not ours.flush():
         pass
     reader.join()
-    assert got == [*messages, ("last",)]
+    assert got == [*messages, AddArena(1)]
 
 
 def test_a_partial_frame_is_no_message(ends):
     ours, theirs = ends
-    theirs.send([("whole", 1)])
+    theirs.send([NodeReady(1, "whole")])
     data = bytearray()
     data += ours.sock.recv(1 << 16)
     theirs.sock.send(data[:-3])
     assert ours.receive() == []
     theirs.sock.send(data[-3:])
-    assert ours.receive() == [("whole", 1)]
+    assert ours.receive() == [NodeReady(1, "whole")]
 
 
 def test_what_a_dead_end_left_is_read_to_its_end(ends):
     ours, theirs = ends
-    frames = [[(i, b"y" * 30_000)] for i in range(5)]
+    frames = [[finished(bytes([i]) * 30_000)] for i in range(5)]
     writer = threading.Thread(target=lambda: [theirs.send(frame) for frame in frames])
     writer.start()
     got = []
@@ -79,11 +110,11 @@ def test_what_a_dead_end_left_is_read_to_its_end(ends):
 
 def test_descriptors_travel_with_their_message_and_stay_the_senders(ends):
     ours, theirs = ends
-    ours.send([("big", b"z" * 1_000_000)])
+    ours.send([unit(1, b"z" * 1_000_000)])
     fd = new_arena()
     os.write(fd, b"hello")
     before = len(os.listdir("/proc/self/fd"))
-    ours.send([("fd",)], [fd])
+    ours.send([AddArena(1)], [fd])
     os.close(fd)  # although it may not be on its way yet
     got: list[object] = []
     reader = threading.Thread(target=lambda: [got.extend(theirs.receive()) for _ in iter(lambda: len(got) < 2, False)])
@@ -101,9 +132,9 @@ def test_descriptors_travel_with_their_message_and_stay_the_senders(ends):
 def test_sending_to_a_dead_end_is_harmless(ends):
     ours, theirs = ends
     fd = new_arena()
-    ours.send([(b"x" * 1_000_000,)], [fd])
+    ours.send([unit(1, b"x" * 1_000_000)], [fd])
     theirs.close()
-    ours.send([("more",)], [fd])
+    ours.send([DropArena(1)], [fd])
     assert ours.flush() and not ours.pending
     os.close(fd)
 
@@ -134,7 +165,7 @@ def test_payloads_with_many_buffers(count):
     os.close(fd)
 
 
-def test_a_new_worker_is_not_blamed_for_what_its_predecessor_in_the_slot_did():
+def test_a_new_worker_does_not_inherit_the_mark_of_the_worker_before_it_in_the_slot():
     processes = Processes()
     try:
         processes.load(False, cloudpickle.dumps(([], {})), Limits(1 << 20, 0, False, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from gristmill.scheduling.planning.problem import StaffingPlan
 
@@ -28,8 +29,7 @@ class Death(Enum):
         return self in (Death.NODE_LOST, Death.UNREACHABLE)
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """A task that a unit made (or the source gave), left where it was made."""
 
     id: int

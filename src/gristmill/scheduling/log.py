@@ -97,6 +97,8 @@ def _encode(value: Any) -> Any:
         return [_encode(x) for x in value]
     if kind is dict:
         return [[key, _encode(x)] for key, x in value.items()]
+    if kind is Output:
+        return [kind.__name__, *value]
     if kind is Solve:
         return ["Solve", value.number]  # the problem follows from the events
     names = _FIELDS.get(kind)

@@ -1,94 +1,113 @@
-"""The account of a run: what each stage took in, gave out, dropped and failed."""
+"""The account of a run: what each stage received, returned, dropped and failed on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from gristmill.backends.base import Failure, Plan, StageStats, StepStats
+from gristmill.backends.engine.protocol import Counts
+from gristmill.backends.step_runner import StageCounts
 from gristmill.scheduling.records import StepRec
 from gristmill.scheduling.state import State
 
 _KEPT_FAILURES = 1000
+_ADDED_AT_ONCE = 500
 
 
 class RunAccount:
-    """Collects what workers report and joins it with what the scheduler knows.
+    """Adds up the counts that workers report and joins them with those of the scheduler.
 
     Workers count for every stage what finished attempts did. The scheduler counts tasks of each step exactly once;
-    its figures stand for the first stage of a step, the workers' for the fused ones behind it.
+    its figures are used for the first stage of a step, the workers' for the fused stages after it.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.stages = [[StageStats(stage.name) for stage in step.stages] for step in plan.steps]
+        self._stages = [[StageStats(stage.name) for stage in step.stages] for step in plan.steps]
+        self._reported: list[list[Counts]] = [[] for _ in plan.steps]
+        """Counts by step that are not added up yet: many at a time cost less."""
         self._open: dict[int, tuple[int, list[int]]] = {}
-        """Of units that delivered part of their outputs: the step and, by stage, tasks that are in and not done."""
+        """Of units that delivered part of their outputs: the step and, by stage, tasks that began and are not done."""
         self.failures: list[Failure] = []
         self.failures_total = 0
         self.peak_worker_bytes = [0] * len(plan.steps)
 
-    def add(self, step: int, counts: Sequence[Sequence[int]]) -> None:
-        for stage, (tasks_in, items_in, done, tasks_out, items_out, dropped, busy_ns) in zip(
-            self.stages[step], counts, strict=True
-        ):
-            stage.tasks_in += tasks_in
-            stage.items_in += items_in
-            stage.tasks_done += done
-            stage.tasks_out += tasks_out
-            stage.items_out += items_out
-            stage.tasks_dropped += dropped
-            stage.busy_s += busy_ns / 1e9
+    @property
+    def stages(self) -> list[list[StageStats]]:
+        """The account of each stage, by step."""
+        for step in range(len(self._stages)):
+            self._add_up(step)
+        return self._stages
 
-    def add_part(self, step: int, unit: int, counts: Sequence[Sequence[int]]) -> None:
-        """What a unit did up to now; more is to come."""
+    def _add_up(self, step: int) -> None:
+        reported, self._reported[step] = self._reported[step], []
+        if reported:
+            for stage, of_stage in zip(self._stages[step], zip(*reported, strict=True), strict=True):
+                counts = StageCounts(*map(sum, zip(*of_stage, strict=True)))
+                stage.tasks_in += counts.tasks_in
+                stage.items_in += counts.items_in
+                stage.tasks_done += counts.tasks_done
+                stage.tasks_out += counts.tasks_out
+                stage.items_out += counts.items_out
+                stage.tasks_dropped += counts.dropped
+                stage.busy_s += counts.busy_ns / 1e9
+
+    def add(self, step: int, counts: Counts) -> None:
+        reported = self._reported[step]
+        reported.append(counts)
+        if len(reported) >= _ADDED_AT_ONCE:
+            self._add_up(step)
+
+    def add_part(self, step: int, unit: int, counts: Counts) -> None:
+        """Add what a unit did since the last report; it continues."""
         self.add(step, counts)
         _, left = self._open.setdefault(unit, (step, [0] * len(counts)))
-        for i, (tasks_in, _, done, *_) in enumerate(counts):
-            left[i] += tasks_in - done
+        for i, values in enumerate(counts):
+            stage = StageCounts(*values)
+            left[i] += stage.tasks_in - stage.tasks_done
 
     def has_part(self, unit: int) -> bool:
-        """Whether a part of what a unit makes has gone on."""
+        """Whether a unit has delivered part of its outputs."""
         return unit in self._open
 
-    def add_last(self, step: int, unit: int, counts: Sequence[Sequence[int]]) -> None:
-        """What a unit did since the last report, now that it has ended."""
+    def add_last(self, step: int, unit: int, counts: Counts) -> None:
+        """Add what a unit did since the last report; it has ended."""
         self.add(step, counts)
         if self._open:
             self._open.pop(unit, None)
 
     def released(self, task: int) -> None:
-        """A task is gone. If it neither ended nor failed it was cancelled, in all stages that it had reached."""
+        """Note the end of a task. If it was neither done nor failed, it was cancelled in all stages it had reached."""
         if self._open and task in self._open:
             step, left = self._open.pop(task)
-            for stage, n in zip(self.stages[step], left, strict=True):
+            for stage, n in zip(self._stages[step], left, strict=True):
                 stage.tasks_cancelled += n
 
     def set_up(self, step: int, stages: int | None = None) -> None:
-        """A worker has set up a step; with ``stages`` only so many, which it tore down because the next one failed."""
-        for stats in self.stages[step][:stages]:
+        """A worker set up a step; with ``stages`` only so many, which it tore down because the next one failed."""
+        for stats in self._stages[step][:stages]:
             stats.setups += 1
             stats.teardowns += stages is not None
 
     def note_memory(self, step: int, used: int) -> None:
-        """A worker that runs a step uses so much."""
+        """Note the memory that a worker uses while it runs a step."""
         if used > self.peak_worker_bytes[step]:
             self.peak_worker_bytes[step] = used
 
     def torn_down(self, step: int) -> None:
-        for stats in self.stages[step]:
+        for stats in self._stages[step]:
             stats.teardowns += 1
 
-    def fail(self, step: int, stage: int, failure: Failure, unit: int, counts: Sequence[Sequence[int]]) -> None:
-        """A task was given up in one of the stages of a step.
+    def fail(self, step: int, stage: int, failure: Failure, unit: int, counts: Counts) -> None:
+        """Note that a task was given up in one of the stages of a step.
 
-        ``counts`` are those of its last attempt; there are none if its worker died. What then is known is where it
-        was, so it must have come through the stages before that one.
+        ``counts`` are those of its last attempt; there are none if its worker died. Then only the stage is known, and
+        the task must have passed the stages before it.
         """
         self.failures_total += 1
         if len(self.failures) < _KEPT_FAILURES:
             self.failures.append(failure)
-        stats = self.stages[step]
+        stats = self._stages[step]
         if counts:
             self.add_part(step, unit, counts)
         _, left = self._open.pop(unit, (step, [0] * len(stats)))
@@ -138,6 +157,6 @@ class RunAccount:
 def failure_of(
     label: str, start: int, stop: int, stage: str, items: int, error: str, detail: str, story: Any
 ) -> Failure:
-    """A failure with the part of the task that is at fault in its id."""
+    """Return a failure whose id names the part of the task that is at fault."""
     part = f"[{start}]" if stop - start == 1 else f"[{start}:{stop}]" if stop else ""
     return Failure(label + part, stage, error, detail, tuple(story), items)

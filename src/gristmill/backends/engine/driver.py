@@ -1,4 +1,4 @@
-"""The driver of a run: tells the scheduler what happened and does what it says."""
+"""The driver of a run: passes events to the scheduler and carries out its commands."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gristmill.backends.base import Plan, RunRecord
-from gristmill.backends.engine.account import RunAccount, failure_of
+from gristmill.backends.base import RunRecord
+from gristmill.backends.engine.account import failure_of
 from gristmill.backends.engine.failure_lines import FailureLines
-from gristmill.backends.engine.interrupts import Interrupts
-from gristmill.backends.engine.names import LocalNames
-from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import pack, unpack
 from gristmill.backends.engine.planning import Planning
-from gristmill.backends.engine.protocol import ToWorker
+from gristmill.backends.engine.protocol import DropUnit, ResumeUnit, RunUnit
 from gristmill.backends.engine.reports import PayloadStore, Reports, WorkerHandle
-from gristmill.backends.engine.source import TaskSource
+from gristmill.backends.engine.run import RunParts
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
 from gristmill.metrics.progress import InputProgress
-from gristmill.metrics.view import View
-from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.profile import Profile
@@ -41,32 +36,20 @@ INTERRUPT_GRACE_S = 10.0
 
 
 class Driver(ABC):
-    """One run. `run` may be called once, from any thread. How workers are started, told and ended is the backend's."""
+    """One run. `run` may be called once, from any thread. How workers are started and reached is the backend's."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        scheduler: Scheduler,
-        reports: Reports,
-        store: PayloadStore,
-        source: TaskSource,
-        outputs: KeptOutputs,
-        account: RunAccount,
-        view: View,
-        local: LocalNames,
-        interrupts: Interrupts,
-    ) -> None:
-        self.plan = plan
-        self.scheduler = scheduler
+    def __init__(self, parts: RunParts, reports: Reports, store: PayloadStore) -> None:
+        self.plan = parts.plan
+        self.scheduler = parts.scheduler
+        self.source = parts.source
+        self.outputs = parts.outputs
+        self.account = parts.account
+        self.view = parts.view
+        self.names = parts.names
+        self.interrupts = parts.interrupts
         self.reports = reports
         self.store = store
-        self.source = source
-        self.outputs = outputs
-        self.account = account
-        self.view = view
-        self.local = local
-        self.interrupts = interrupts
-        self.failure_lines = FailureLines(view.message)
+        self.failure_lines = FailureLines(self.view.message)
         self.finished = False
         self.aborted = ""
         self.interrupted = False
@@ -93,7 +76,7 @@ class Driver(ABC):
 
     @abstractmethod
     def find_worker(self, worker: int) -> WorkerHandle | None:
-        """A worker that is there."""
+        """Return a worker whose end is not known yet."""
 
     @abstractmethod
     def start_worker(self, x: c.StartWorker) -> None: ...
@@ -109,11 +92,11 @@ class Driver(ABC):
 
     @abstractmethod
     def nodes(self) -> list[e.NodeJoined]:
-        """The nodes that are there, or were there first."""
+        """The first nodes of the run."""
 
     @abstractmethod
-    def look(self, now: float) -> float:
-        """Called now and then: look at memory and overdue workers; when (seconds from now) to look again."""
+    def check_workers(self, now: float) -> float:
+        """Check memory and overdue workers. Return after how many seconds to check again."""
 
     @property
     @abstractmethod
@@ -125,8 +108,8 @@ class Driver(ABC):
 
     @property
     @abstractmethod
-    def look_every_s(self) -> float:
-        """How often `look` is called, as it is now."""
+    def check_every_s(self) -> float:
+        """The current time between two calls of `check_workers`."""
 
     @property
     @abstractmethod
@@ -154,7 +137,7 @@ class Driver(ABC):
         reports = self.reports
         tick_at = view_at = time.monotonic()
         deadline = 0.0
-        told = False
+        warned = False
         while not self.finished and not reports.broken:
             self._settle()
             now = time.monotonic()
@@ -166,7 +149,7 @@ class Driver(ABC):
             if now >= tick_at:
                 reports.events.append(e.Tick())
                 self.failure_lines.catch_up(now)
-                tick_at = now + self.look(now)
+                tick_at = now + self.check_workers(now)
                 self._commit()
                 reports.send(all_freed=True)
                 if now >= view_at:
@@ -174,8 +157,8 @@ class Driver(ABC):
                     self._show()
                 if deadline and now > deadline:
                     return
-                if not (reports.loaded or told) and reports.now() > _SLOW_START_US:
-                    told = True
+                if not (reports.loaded or warned) and reports.now() > _SLOW_START_US:
+                    warned = True
                     self.view.message("still loading the stages: what they import is imported once, before any work")
             if not self.finished and not reports.events:
                 reports.listen(min(tick_at, self.source.due()))
@@ -198,7 +181,7 @@ class Driver(ABC):
         return InputProgress(read, kept, *blocks, done, ledger.bytes_total, ledger.bytes_resumed)
 
     def _settle(self) -> None:
-        """Tell the scheduler what happened and do what it says, until nothing is left to tell."""
+        """Pass events to the scheduler and carry out its commands until there are no more events."""
         reports = self.reports
         reports.events += self.planning.take()
         while self._take_from_source() or reports.events:
@@ -213,34 +196,39 @@ class Driver(ABC):
         w = self.find_worker(x.worker)
         if w is None:
             return
-        put = self.store.input_for
+        input_for = self.store.input_for
         if x.special:
-            inputs = [put(w, i.task, i.data, i.start, i.stop, i.skip, i.wanted) for i in x.special]
+            inputs = [
+                input_for(w, i.data)._replace(task=i.task, start=i.start, stop=i.stop, skip=i.skip, wanted=i.wanted)
+                for i in x.special
+            ]
         else:
-            inputs = [put(w, t, t, 0, 0, 0, ()) for t in x.tasks]
+            inputs = [input_for(w, task) for task in x.tasks]
         self.reports.running[x.worker, x.tasks[0]] = x.step
-        w.outbox.append((ToWorker.RUN, x.step, x.tasks[0], inputs))
+        w.outbox.append(RunUnit(x.step, x.tasks[0], inputs))
 
     def _resume(self, x: c.Resume) -> None:
         w = self.find_worker(x.worker)
         if w is not None:
-            w.outbox.append((ToWorker.RESUME, x.unit))
+            w.outbox.append(ResumeUnit(x.unit))
 
     def _release(self, x: c.Release) -> None:
         stopping = self.scheduler.state.ending.stopping
-        for t in x.tasks:
-            self.account.released(t)
-            self.reports.errors.pop(t, None)
-            if self.plan.ledger is not None:
-                self.plan.ledger.end(self.store.label(t), x.cancelled)
-            if not stopping:  # else workers may still be reading; all of it goes with the run
-                self.store.release(t)
+        ledger, errors = self.plan.ledger, self.reports.errors
+        for task in x.tasks:
+            self.account.released(task)
+            if errors:
+                errors.pop(task, None)
+            if ledger is not None:
+                ledger.end(self.store.label(task), x.cancelled)
+            if not stopping:  # else workers may still read it; all data is removed with the run
+                self.store.release(task)
 
     def _cancel(self, x: c.Cancel) -> None:
         self.reports.running.pop((x.worker, x.unit), None)
         w = self.find_worker(x.worker)
         if w is not None:
-            w.outbox.append((ToWorker.CANCEL, x.unit))
+            w.outbox.append(DropUnit(x.unit))
 
     def _quarantine(self, x: c.Quarantine) -> None:
         stage, detail, counts = self.reports.errors.get(x.data, {}).pop(x.task, (0, "", []))
@@ -273,10 +261,10 @@ class Driver(ABC):
         self.source.ask(x.count)
 
     def _take_from_source(self) -> bool:
-        """Tell what the source gave, if it is time; whether there is something to tell."""
+        """Make events of what the source gave, if it is time. Return whether there are any."""
         events = self.reports.events
         if self.source.asked and self.scheduler.state.source.ended:
-            self.source.asked = 0  # the run ends early: nobody waits for an answer any more
+            self.source.asked = 0  # the run ends early: no step waits for an answer any more
             events.append(e.SourceEnded())
             return True
         answer = self.source.answer(self._put)
@@ -296,7 +284,7 @@ class Driver(ABC):
         if self.plan.ledger is not None:
             self.plan.ledger.begin(label)
         try:
-            size = self.store.put(ident, label, pack(task, self.local))
+            size = self.store.put(ident, label, pack(task, self.names))
             return e.Output(ident, size, int(task.num_items), -1, type(task).slice is not Task.slice)
         except Exception as error:  # pickling runs the user's code, on whatever the task holds
             raise PipelineError(
@@ -335,7 +323,7 @@ class Driver(ABC):
             last_output_s=reports.last_output_s,
             ledger=self.plan.ledger,
             profile=Profile.measured(s.steps),
-            measured_load=partial(_measured_load, s, self.nodes(), self.plan.name, starts, leaves, self.look_every_s),
+            measured_load=partial(_measured_load, s, self.nodes(), self.plan.name, starts, leaves, self.check_every_s),
         )
 
 

@@ -1,82 +1,174 @@
-"""What the driver and its workers say to each other. The first value of a message is its kind, a plain number."""
+"""The messages between the driver and its workers."""
 
 from __future__ import annotations
 
-import mmap
-import struct
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
-Message = tuple[Any, ...]
+from gristmill.backends.engine.codec import Codec
 
-SLOT_BYTES = 32
-"""Each worker's place in the shared page: the task that it runs, the stage, the step that it sets up, and the task
-whose end it has not reported yet."""
-NOTHING = -(1 << 62)
-"""A slot value that names no task or step."""
-
-_SLOT = struct.Struct("<qqqq")
-_STAGE = struct.Struct("<q")
+Place = tuple[int, int]
+"""The offset and length of a payload where a worker keeps its payloads."""
+Counts = list[tuple[int, ...]]
+"""`StageCounts.as_tuple` of each stage of a step, since they were last reported."""
+BlockEntries = dict[int, dict[str, Any]]
+"""The account of documents by block, since it was last reported."""
 
 
-def mark(
-    slots: mmap.mmap, slot: int, task: int = NOTHING, stage: int = 0, step: int = NOTHING, ended: int = NOTHING
-) -> None:
-    """Note what a worker does, for the driver to read if it dies."""
-    _SLOT.pack_into(slots, slot * SLOT_BYTES, task, stage, step, ended)
+class TaskInput(NamedTuple):
+    """A task that a worker is to process."""
+
+    task: int
+    label: str
+    payload: bytes | None
+    """The task as bytes; None if they do not travel with the message."""
+    source: Any
+    """If so, the arena or object that holds them, as the backend names it."""
+    offset: int
+    length: int
+    start: int = 0
+    stop: int = 0
+    """The slice of its items to process; all of them if ``stop`` is 0."""
+    skip: int = 0
+    """How many outputs an earlier attempt has delivered."""
+    wanted: tuple[int, ...] = ()
+    """To rebuild lost data: the positions of the outputs to deliver. Empty for all of them."""
 
 
-def mark_stage(slots: mmap.mmap, slot: int, stage: int) -> None:
-    """Note that a worker has come to another stage of its step."""
-    _STAGE.pack_into(slots, slot * SLOT_BYTES + _STAGE.size, stage)
+class TaskOutput(NamedTuple):
+    """A task that a worker made."""
+
+    parent: int
+    label: str
+    items: int
+    divisible: bool
+    payload: bytes | None
+    """The task as bytes; None if the worker keeps them, or if they are not wanted."""
+    offset: int
+    length: int
 
 
-def read_mark(slots: mmap.mmap, slot: int) -> tuple[int | None, int, int | None]:
-    """Return the task, the stage and the step to set up that a worker noted last.
-
-    The task is the one that it ran, or else the last one that it ended and did not report: a worker that cannot report
-    any more, because a stage closed its descriptors for example, dies of that task.
-    """
-    task, stage, step, ended = _SLOT.unpack_from(slots, slot * SLOT_BYTES)
-    if task == NOTHING:
-        task = ended
-    return None if task == NOTHING else task, stage, None if step == NOTHING else step
+# To a worker --------------------------------------------------------------------------------------------------------
 
 
-class ToWorker:
-    RUN = 0
-    """step, unit, [(task, label, payload | None, place, offset, length, start, stop, skip, wanted)]; the place of a
-    payload that is not in the message is the backend's to know"""
-    RESUME = 1
-    """unit"""
-    CANCEL = 2
-    """unit"""
-    STOP = 3
-    ARENA = 4
-    """arena; its descriptor travels beside the frame"""
-    FORGET = 5
-    """arena"""
-    FREE = 6
-    """[(offset, length)]: payloads in the worker's own arena that are needed no more"""
+class RunUnit(NamedTuple):
+    step: int
+    unit: int
+    inputs: list[TaskInput]
 
 
-class FromWorker:
-    FINISHED = 0
-    """unit, outputs, busy_us, counts; an output is (parent, label, items, divisible, payload | None, offset, length)"""
-    EMITTED = 1
-    """as FINISHED; more is to come"""
-    FAILED = 2
-    """unit, stage, error, detail, busy_us, counts"""
-    READY = 3
-    """setup_us"""
-    STEP_SET_UP = 4
-    """step, setup_us"""
-    SETUP_FAILED = 5
-    """step, stage, error, detail"""
-    BYE = 6
-    """[steps torn down], [teardown errors]"""
-    NODE_SET_UP = 7
-    """step, error"""
-    BROKEN = 8
-    """error; the run ends now"""
-    PROGRESS = 9
-    """block, read, kept, share: of the unit that is running, since its last report; for views only"""
+class ResumeUnit(NamedTuple):
+    unit: int
+
+
+class DropUnit(NamedTuple):
+    """Forget a suspended unit."""
+
+    unit: int
+
+
+class Leave(NamedTuple):
+    """Tear down and exit."""
+
+
+class AddArena(NamedTuple):
+    """The descriptor of an arena travels beside this message."""
+
+    arena: int
+
+
+class DropArena(NamedTuple):
+    arena: int
+
+
+class FreePayloads(NamedTuple):
+    """Payloads in the worker's own arena that are not needed any more."""
+
+    places: list[Place]
+
+
+# From a worker ------------------------------------------------------------------------------------------------------
+
+
+class Finished(NamedTuple):
+    unit: int
+    busy_us: int
+    counts: Counts
+    entries: BlockEntries
+    outputs: list[TaskOutput]
+
+
+class Emitted(NamedTuple):
+    """Outputs of a unit that is suspended now: it has more to make."""
+
+    unit: int
+    busy_us: int
+    counts: Counts
+    entries: BlockEntries
+    outputs: list[TaskOutput]
+
+
+class Failed(NamedTuple):
+    unit: int
+    stage: int
+    error: str
+    detail: str
+    busy_us: int
+    counts: Counts
+
+
+class Ready(NamedTuple):
+    """The worker takes units now. A dedicated worker has set up its step."""
+
+    setup_us: int
+
+
+class StepReady(NamedTuple):
+    """A shared worker has set up a step."""
+
+    step: int
+    setup_us: int
+
+
+class StepNotReady(NamedTuple):
+    step: int
+    stage: int
+    error: str
+    detail: str
+
+
+class Left(NamedTuple):
+    """The worker's last message: the steps that it tore down, and the errors of their teardown."""
+
+    steps: list[int]
+    errors: list[str]
+
+
+class NodeReady(NamedTuple):
+    """`setup_on_node` of a step has ended. ``error`` is empty if it succeeded."""
+
+    step: int
+    error: str
+
+
+class RunBroken(NamedTuple):
+    """An error of a stage's code that ends the run."""
+
+    error: str
+
+
+class UnitProgress(NamedTuple):
+    """How far the running unit is since its last report. Only views use it."""
+
+    block: int
+    read: int
+    kept: int
+    share: float
+
+
+ToWorker = RunUnit | ResumeUnit | DropUnit | Leave | AddArena | DropArena | FreePayloads
+FromWorker = (
+    Finished | Emitted | Failed | Ready | StepReady | StepNotReady | Left | NodeReady | RunBroken | UnitProgress
+)
+
+TO_WORKER: Codec[ToWorker] = Codec(get_args(ToWorker), {RunUnit: TaskInput})
+FROM_WORKER: Codec[FromWorker] = Codec(get_args(FromWorker), {Finished: TaskOutput, Emitted: TaskOutput})

@@ -1,4 +1,4 @@
-"""What workers say, as events for the scheduler and entries in the account of the run."""
+"""Messages of workers, turned into events for the scheduler and entries in the account of the run."""
 
 from __future__ import annotations
 
@@ -7,16 +7,27 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gristmill.backends.base import Plan
-from gristmill.backends.engine.account import RunAccount
-from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.protocol import FromWorker, Message
+from gristmill.backends.engine.protocol import (
+    Emitted,
+    Failed,
+    Finished,
+    FromWorker,
+    Left,
+    NodeReady,
+    Ready,
+    RunBroken,
+    StepNotReady,
+    StepReady,
+    TaskInput,
+    TaskOutput,
+    ToWorker,
+    UnitProgress,
+)
+from gristmill.backends.engine.run import RunParts
 from gristmill.ledger.run import UnderWay
-from gristmill.metrics.view import View
 from gristmill.scheduling import events as e
-from gristmill.scheduling.state import State
 
-_TOLD_DEATHS = 20
+_REPORTED_DEATHS = 20
 
 
 @dataclass
@@ -36,17 +47,18 @@ class Mean:
 
 
 class WorkerHandle(Protocol):
-    """What the driver knows of any worker, from the order to start it until its end is known."""
+    """What the driver knows of a worker, from the command to start it until its end is known."""
 
     id: int
     step: int
     node: int
     ordered_ns: int
-    """When (`time.perf_counter_ns`) it was told to start, or to stop."""
-    said_bye: bool
+    """When (`time.perf_counter_ns`) the command to start or to stop was sent."""
+    left: bool
+    """Its last message has arrived."""
     setup_failed: bool
-    outbox: list[Message]
-    """What it is to be told."""
+    outbox: list[ToWorker]
+    """Messages that are not sent yet."""
 
 
 class PayloadStore(ABC):
@@ -54,25 +66,23 @@ class PayloadStore(ABC):
 
     @abstractmethod
     def label(self, task: int) -> str:
-        """The id of a live task, as people see it."""
+        """The id of a live task, as users see it."""
 
     @abstractmethod
     def put(self, task: int, label: str, parts: list[Any]) -> int:
         """Keep a payload of the driver's own; its size."""
 
     @abstractmethod
-    def add(self, task: int, label: str, w: Any, payload: bytes | None, offset: int, length: int) -> bool:
-        """Note a payload that a worker made; whether it lies where it can be lost."""
+    def add(self, task: int, w: Any, output: TaskOutput) -> bool:
+        """Keep the payload of a task that a worker made. Return whether it can be lost with a node."""
 
     @abstractmethod
     def take(self, w: Any, offset: int, length: int, wanted: bool) -> bytes | bytearray | None:
         """Take a payload that a worker made out of the store; its bytes if they are wanted."""
 
     @abstractmethod
-    def input_for(
-        self, w: Any, task: int, data: int, start: int, stop: int, skip: int, wanted: tuple[int, ...]
-    ) -> tuple[Any, ...]:
-        """A task as a worker is told of it (`ToWorker.RUN`)."""
+    def input_for(self, w: Any, data: int) -> TaskInput:
+        """Return a live task as an input for a worker."""
 
     @abstractmethod
     def payload(self, task: int) -> bytes | bytearray:
@@ -84,20 +94,18 @@ class PayloadStore(ABC):
 
 
 class Reports(ABC):
-    """Makes events of what workers say. How it is heard is up to the backend."""
+    """Turns messages of workers into events. How messages arrive is up to the backend."""
 
-    def __init__(
-        self, plan: Plan, state: State, store: PayloadStore, outputs: KeptOutputs, account: RunAccount, view: View
-    ) -> None:
-        self.plan = plan
-        self.ledger = plan.ledger
-        self.state = state
+    def __init__(self, parts: RunParts, store: PayloadStore) -> None:
+        self.plan = parts.plan
+        self.ledger = parts.plan.ledger
+        self.state = parts.scheduler.state
         self.store = store
-        self.outputs = outputs
-        self.account = account
-        self.view = view
+        self.outputs = parts.outputs
+        self.account = parts.account
+        self.view = parts.view
         self.events: list[e.Event] = []
-        """What the scheduler has not been told yet."""
+        """Events that the scheduler has not received yet."""
         self.errors: dict[int, dict[int, tuple[int, str, Any]]] = {}
         """Of the last failed attempt, by data and then by unit, a slice of it perhaps: stage, traceback, counts."""
         self.running: dict[tuple[int, int], int] = {}
@@ -111,22 +119,22 @@ class Reports(ABC):
         self.loaded_s = 0.0
         self.loaded = False
         self.starts = Mean()
-        """Seconds from the order to start a worker until it is there, without its setup and the loading of stages."""
+        """Seconds from the command to start a worker until it runs, without its setup and the loading of stages."""
         self.leaves = Mean()
-        """Seconds from the order to leave until a worker is gone."""
+        """Seconds from the command to leave until a worker is gone."""
         self._deaths = 0
 
     @abstractmethod
     def listen(self, until: float) -> None:
-        """Wait for news, at the longest until then (`time.monotonic`)."""
+        """Wait for messages, at most until then (`time.monotonic`)."""
 
     @abstractmethod
     def send(self, all_freed: bool = False) -> None:
-        """Send what waits for workers; with ``all_freed`` also what they need not know yet."""
+        """Send what waits for workers. ``all_freed``: report freed payloads too, however few they are."""
 
     @abstractmethod
     def close(self) -> None:
-        """Hear nothing more."""
+        """Receive no more messages."""
 
     def now(self) -> int:
         """Microseconds since the run began."""
@@ -136,69 +144,65 @@ class Reports(ABC):
         self.next_task += 1
         return self.next_task - 1
 
-    def take(self, w: WorkerHandle, message: Message) -> None:
-        kind = message[0]
-        if kind == FromWorker.PROGRESS:
-            if self.ledger is not None:
-                self.ledger.under_way[w.id] = UnderWay(*message[1:])
-            return
-        if kind in (FromWorker.FINISHED, FromWorker.EMITTED, FromWorker.FAILED):
-            self.forget_progress(w)
-        if kind == FromWorker.FINISHED:
-            _, unit, outputs, busy_us, counts, entries = message
-            step = self.running.pop((w.id, unit))
-            if self.ledger is not None:
-                self.ledger.add(entries)
-            made = self._take_outputs(w, step, outputs)
+    def take(self, w: WorkerHandle, message: FromWorker) -> None:
+        match message:
+            case Finished() | Emitted():
+                self._take_unit(w, message)
+            case UnitProgress():
+                if self.ledger is not None:
+                    self.ledger.under_way[w.id] = UnderWay(*message)
+            case Failed(unit, stage, error, detail, busy_us, counts):
+                self.forget_progress(w)
+                self.note_error(unit, stage, detail, counts)
+                del self.running[w.id, unit]
+                self.events.append(e.UnitFailed(w.id, unit, error, busy_us))
+            case Ready(setup_us):
+                if w.step >= 0:
+                    self.account.set_up(w.step)
+                self.starts.add(self.since(w) - setup_us / 1e6)
+                self.events.append(e.WorkerReady(w.id, setup_us))
+            case StepReady(step, setup_us):
+                self.account.set_up(step)
+                self.events.append(e.StepSetUp(w.id, step, setup_us))
+            case StepNotReady(step, stage, error, detail):
+                w.setup_failed = True
+                self.account.set_up(step, stage)
+                name = self.plan.steps[step].stages[stage].name
+                self.events.append(e.SetupFailed(w.id, step, f"{name}: {error}\n{detail}".strip()))
+            case Left(steps, errors):
+                w.left = True
+                for step in steps:
+                    self.account.torn_down(step)
+                for text in errors:
+                    self.view.message(f"worker {w.id}: {text}")
+            case NodeReady(step, error):
+                w.left = True
+                self.events.append(e.NodeSetupFailed(w.node, step, error) if error else e.NodeSetUp(w.node, step))
+            case RunBroken(error):
+                self.broken = self.broken or error
+
+    def _take_unit(self, w: WorkerHandle, x: Finished | Emitted) -> None:
+        unit, busy_us, counts, entries, outputs = x
+        if self.ledger is not None:
+            self.ledger.under_way.pop(w.id, None)
+            self.ledger.add(entries)
+        step = self.running[w.id, unit]
+        made = self._take_outputs(w, step, outputs)
+        if type(x) is Finished:
+            del self.running[w.id, unit]
             self.account.add_last(step, unit, counts)
             self.events.append(e.UnitFinished(w.id, unit, made, busy_us))
-        elif kind == FromWorker.EMITTED:
-            _, unit, outputs, busy_us, counts, entries = message
-            step = self.running[w.id, unit]
-            if self.ledger is not None:
-                self.ledger.add(entries)
-            made = self._take_outputs(w, step, outputs)
+        else:
             self.account.add_part(step, unit, counts)
             self.events.append(e.UnitEmitted(w.id, unit, made, busy_us))
-        elif kind == FromWorker.FAILED:
-            _, unit, stage, error, detail, busy_us, counts = message
-            self.note_error(unit, stage, detail, counts)
-            del self.running[w.id, unit]
-            self.events.append(e.UnitFailed(w.id, unit, error, busy_us))
-        elif kind == FromWorker.READY:
-            if w.step >= 0:
-                self.account.set_up(w.step)
-            self.starts.add(self.since(w) - message[1] / 1e6)
-            self.events.append(e.WorkerReady(w.id, message[1]))
-        elif kind == FromWorker.STEP_SET_UP:
-            self.account.set_up(message[1])
-            self.events.append(e.StepSetUp(w.id, message[1], message[2]))
-        elif kind == FromWorker.SETUP_FAILED:
-            _, step, stage, error, detail = message
-            w.setup_failed = True
-            self.account.set_up(step, stage)
-            name = self.plan.steps[step].stages[stage].name
-            self.events.append(e.SetupFailed(w.id, step, f"{name}: {error}\n{detail}".strip()))
-        elif kind == FromWorker.BYE:
-            w.said_bye = True
-            for step in message[1]:
-                self.account.torn_down(step)
-            for text in message[2]:
-                self.view.message(f"worker {w.id}: {text}")
-        elif kind == FromWorker.NODE_SET_UP:
-            _, step, error = message
-            w.said_bye = True
-            self.events.append(e.NodeSetupFailed(w.node, step, error) if error else e.NodeSetUp(w.node, step))
-        elif kind == FromWorker.BROKEN:
-            self.broken = self.broken or message[1]
 
     def forget_progress(self, w: WorkerHandle) -> None:
-        """The unit of a worker was reported, or the worker is gone: what it told of its progress is out of date."""
+        """Drop the progress of a worker's unit: the unit was reported, or the worker is gone."""
         if self.ledger is not None:
             self.ledger.under_way.pop(w.id, None)
 
     def since(self, w: WorkerHandle) -> float:
-        """Seconds since a worker was told to start or stop, or since it could."""
+        """Seconds since the command to start or stop a worker, or since it could start."""
         return self.now() / 1e6 - max(self.loaded_s, (w.ordered_ns - self.begun) / 1e9)
 
     def note_error(self, unit: int, stage: int, detail: str, counts: Any) -> None:
@@ -210,32 +214,33 @@ class Reports(ABC):
             del of_data[split]
         of_data[unit] = (stage, detail, counts)
 
-    def _take_outputs(self, w: WorkerHandle, step: int, outputs: list[Any]) -> tuple[e.Output, ...]:
+    def _take_outputs(self, w: WorkerHandle, step: int, outputs: list[TaskOutput]) -> tuple[e.Output, ...]:
         made = []
         last = step == len(self.plan.steps) - 1
         if last and outputs:
             self.last_output_s = self.now() / 1e6
             if self.first_output_s is None:
                 self.first_output_s = self.last_output_s
-        for parent, label, items, divisible, payload, offset, length in outputs:
+        for x in outputs:
             ident = self.new_task()
             if last:
-                if payload is None and length:
-                    payload = self.store.take(w, offset, length, self.outputs.wanted)
+                payload: bytes | bytearray | None = x.payload
+                if payload is None and x.length:
+                    payload = self.store.take(w, x.offset, x.length, self.outputs.wanted)
                 if payload is not None and self.outputs.wanted:
-                    self.outputs.add(label, payload)
-                made.append(e.Output(ident, 0, items, parent))
+                    self.outputs.add(x.label, payload)
+                made.append(e.Output(ident, 0, x.items, x.parent))
             else:
                 if self.ledger is not None:
-                    self.ledger.begin(label)
-                losable = self.store.add(ident, label, w, payload, offset, length)
-                made.append(e.Output(ident, length, items, parent, divisible, losable))
+                    self.ledger.begin(x.label)
+                losable = self.store.add(ident, w, x)
+                made.append(e.Output(ident, x.length, x.items, x.parent, x.divisible, losable))
         return tuple(made)
 
-    def tell_death(self, ident: int, cause: e.Death, detail: str, task: int | None, step: int | None) -> None:
+    def report_death(self, ident: int, cause: e.Death, detail: str, task: int | None, step: int | None) -> None:
         self._deaths += 1
-        if self._deaths > _TOLD_DEATHS:
+        if self._deaths > _REPORTED_DEATHS:
             return
         doing = f" while running '{self.plan.steps[step].name}'" if task is not None and step is not None else ""
-        more = "; further deaths are not told here" if self._deaths == _TOLD_DEATHS else ""
+        more = "; further deaths are not reported" if self._deaths == _REPORTED_DEATHS else ""
         self.view.message(f"worker {ident} {cause.value} ({detail}){doing}{more}")

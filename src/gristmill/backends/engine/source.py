@@ -9,11 +9,11 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import Any, TypeVar
 
 from gristmill.errors import PipelineError
-from gristmill.tasks import Task
+from gristmill.tasks import EmptyTask, Task
 
 _PULL_S = 0.005
 """How long tasks are gathered for one answer, and how long one answer may take to put."""
@@ -184,6 +184,9 @@ class ThreadedSource(TaskSource):
                 os.write(self._write, b"\0")
 
 
-def source_of(tasks: Iterable[Task[Any]], total: int | None) -> TaskSource:
-    """The source for an iterable: only a list or a tuple is sure not to block."""
+def source_of(tasks: Iterable[Task[Any]] | None) -> TaskSource:
+    """Return the source for the tasks of the user; None stands for one `EmptyTask`."""
+    tasks = [EmptyTask()] if tasks is None else tasks
+    total = len(tasks) if isinstance(tasks, Sized) else None
+    # Only a list or a tuple is sure not to block.
     return (TaskSource if isinstance(tasks, list | tuple) else ThreadedSource)(tasks, total)

@@ -1,4 +1,4 @@
-"""A worker: takes units, runs them, says what came out. How messages and payloads travel is up to the backend."""
+"""A worker: runs units and reports their outputs. How messages and payloads travel is up to the backend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,28 @@ from typing import Any
 
 from gristmill.backends.engine.allocator import reuse_freed_memory
 from gristmill.backends.engine.payload import load_task, pack, size_of
-from gristmill.backends.engine.protocol import NOTHING, FromWorker, Message, ToWorker
+from gristmill.backends.engine.protocol import (
+    BlockEntries,
+    Counts,
+    DropUnit,
+    Emitted,
+    Failed,
+    Finished,
+    FromWorker,
+    Leave,
+    Left,
+    Ready,
+    ResumeUnit,
+    RunBroken,
+    RunUnit,
+    StepNotReady,
+    StepReady,
+    TaskInput,
+    TaskOutput,
+    ToWorker,
+    UnitProgress,
+)
+from gristmill.backends.engine.slots import NOTHING
 from gristmill.backends.engine.threads import limit_threads
 from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
@@ -28,8 +49,8 @@ Stages = tuple[ProcessingStage[Any, Any], ...]
 
 
 @dataclass
-class Setting:
-    """What a worker is told at its start."""
+class WorkerSettings:
+    """What distinguishes a worker from the others of the run."""
 
     worker: int
     slot: int
@@ -44,7 +65,7 @@ class Setting:
 
 @dataclass
 class Limits:
-    """What all workers of a run keep to."""
+    """Limits that all workers of a run have in common."""
 
     chunk: int
     """Bytes that a generator may make before it is suspended."""
@@ -62,7 +83,7 @@ class Running:
 
     unit: int
     step: int
-    inputs: list[Any]
+    inputs: list[TaskInput]
     outputs: Iterator[tuple[int, Task[Any]]]
     skip: list[int]
     """Outputs of each input that an earlier attempt has delivered."""
@@ -75,14 +96,14 @@ class Worker(ABC):
     """Serves one dedicated step, or any step as a shared worker."""
 
     def __init__(
-        self, setting: Setting, steps: Sequence[Stages], documents: Sequence[Documents | None], limits: Limits
+        self, setting: WorkerSettings, steps: Sequence[Stages], documents: Sequence[Documents | None], limits: Limits
     ) -> None:
         self.setting = setting
         self.steps = steps
         self.documents = documents
         self.limits = limits
         self.runners: dict[int, StepRunner] = {}
-        self.outbox: list[Message] = []
+        self.outbox: list[FromWorker] = []
         self.reported_at = time.perf_counter_ns()
         self.suspended: dict[int, Running] = {}
         self.fast: dict[int, bool] = {}
@@ -109,19 +130,19 @@ class Worker(ABC):
         """Put a payload where others can read it; its place and length."""
 
     @abstractmethod
-    def get(self, x: Any) -> bytes | bytearray:
-        """The payload of an input that does not come with its message."""
+    def get(self, x: TaskInput) -> bytes | bytearray:
+        """The payload of an input that does not travel with its message."""
 
     @abstractmethod
     def free(self, offset: int, length: int) -> None:
-        """Take back a payload that was put and will not be told of."""
+        """Take back a payload that was put and will not be reported."""
 
     def report(self) -> None:
         """Send what is in the outbox, if that is how reports travel."""
         self.reported_at = time.perf_counter_ns()
 
     @abstractmethod
-    def send_progress(self, message: Message) -> None:
+    def send_progress(self, message: UnitProgress) -> None:
         """Send a message in the middle of a unit, if the backend can."""
 
     def note_progress(self, block: int, read: int, kept: int, share: float) -> None:
@@ -130,7 +151,7 @@ class Worker(ABC):
         if self.counts_again or now - self.progress_at < _PROGRESS_NS:
             return
         self.progress_at = now
-        self.send_progress((FromWorker.PROGRESS, block, read, kept, share))
+        self.send_progress(UnitProgress(block, read, kept, share))
 
     # Messages ---------------------------------------------------------------------------------------------------
 
@@ -139,35 +160,34 @@ class Worker(ABC):
         if self.setting.step >= 0:
             self.set_up(self.setting.step)
         else:
-            self.say((FromWorker.READY, 0))
+            self.outbox.append(Ready(0))
 
-    def take(self, message: Message) -> None:
-        kind = message[0]
-        if kind == ToWorker.RUN:
-            self.run(message[1], message[2], message[3])
-        elif kind == ToWorker.RESUME:
-            self.advance(self.suspended.pop(message[1]))
-        elif kind == ToWorker.CANCEL:
-            self.suspended.pop(message[1], None)
-        elif kind == ToWorker.STOP:
-            self.stopping = True
-
-    def say(self, message: Message) -> None:
-        self.outbox.append(message)
+    def take(self, message: ToWorker) -> None:
+        match message:
+            case RunUnit():
+                self.run(message)
+            case ResumeUnit(unit):
+                self.advance(self.suspended.pop(unit))
+            case DropUnit(unit):
+                self.suspended.pop(unit, None)
+            case Leave():
+                self.stopping = True
+            case _:
+                raise TypeError(f"{type(message).__name__} is not for workers of this backend")
 
     def leave(self) -> None:
-        """Tear down, and say so."""
+        """Tear down and report it."""
         self.suspended.clear()
         torn, errors = [], []
         for step, runner in self.runners.items():
             errors += [f"teardown of '{runner.stages[x.stage].name}': {x.error}" for x in runner.teardown()]
             torn.append(step)
-        self.say((FromWorker.BYE, torn, errors))
+        self.outbox.append(Left(torn, errors))
 
     # Stages -----------------------------------------------------------------------------------------------------
 
     def set_up(self, step: int) -> None:
-        """Set a step up and say how it went. A worker where that failed leaves."""
+        """Set up a step and report it. The worker leaves if that fails."""
         s = self.setting
         runner = StepRunner(self.steps[step], self.mark_stage, self.documents[step], self.note_progress)
         self.mark(step=step)
@@ -177,7 +197,7 @@ class Worker(ABC):
             runner.setup(WorkerMetadata(str(s.worker), s.node, self.cpus(step), s.gpus, s.gpu_share))
         except StageError as error:
             runner.teardown()
-            self.say((FromWorker.SETUP_FAILED, step, error.stage, error.error, error.detail))
+            self.outbox.append(StepNotReady(step, error.stage, error.error, error.detail))
             self.stopping = True
             return
         except Interrupt:
@@ -189,7 +209,7 @@ class Worker(ABC):
         self.threads = 0.0  # the setup may have loaded libraries
         self.limit(step)
         took = us_since(start)
-        self.say((FromWorker.READY, took) if s.step >= 0 else (FromWorker.STEP_SET_UP, step, took))
+        self.outbox.append(Ready(took) if s.step >= 0 else StepReady(step, took))
         self.report()
 
     def cpus(self, step: int) -> float:
@@ -204,53 +224,48 @@ class Worker(ABC):
 
     # Units ------------------------------------------------------------------------------------------------------
 
-    def run(self, step: int, unit: int, inputs: list[Any]) -> None:
-        runner = self.runners.get(step)
+    def run(self, x: RunUnit) -> None:
+        runner = self.runners.get(x.step)
         if runner is None:
-            self.set_up(step)
+            self.set_up(x.step)
             if self.stopping:
                 return
-            runner = self.runners[step]
-        self.limit(step)
-        if not self.fast.get(step):
+            runner = self.runners[x.step]
+        self.limit(x.step)
+        if not self.fast.get(x.step):
             self.report()
-        self.mark(inputs[0][0])
+        self.mark(x.inputs[0].task)
         start = time.perf_counter_ns()
         try:
-            tasks = [self.load(x) for x in inputs]
+            tasks = [
+                load_task(i.label, i.payload if i.payload is not None else self.get(i), i.start, i.stop)
+                for i in x.inputs
+            ]
         except StageError as error:
-            self.fail(unit, error, start, None)
+            self.fail(x.unit, error, start, None)
             return
-        self.advance(Running(unit, step, inputs, runner.run(tasks), [x[8] for x in inputs], inputs[0][9]), start)
-
-    def load(self, x: Any) -> Task[Any]:
-        return load_task(x[1], x[2] if x[2] is not None else self.get(x), x[6], x[7])
+        skip = [i.skip for i in x.inputs]
+        self.advance(Running(x.unit, x.step, x.inputs, runner.run(tasks), skip, x.inputs[0].wanted), start)
 
     def advance(self, r: Running, start: int = 0) -> None:
         """Make outputs until the unit ends or a chunk is full."""
         runner = self.runners[r.step]
         if not start:
             self.limit(r.step)
-            self.mark(r.inputs[0][0])
+            self.mark(r.inputs[0].task)
             start = time.perf_counter_ns()
-        outputs: list[Any] = []
+        outputs: list[TaskOutput] = []
         made = 0
         self.progress_at = start
         self.counts_again = bool(r.wanted or any(r.skip))
         last = r.step == len(self.steps) - 1
         try:
             for position, task in r.outputs:
-                if r.wanted:
-                    r.position += 1
-                    if r.position - 1 not in r.wanted:
-                        continue
-                elif r.skip[position]:
-                    r.skip[position] -= 1
-                    runner.reset_counts()
+                if not self.is_due(r, position, runner):
                     continue
-                x = self.output(runner, r.inputs[position][0], task, last)
+                x = self.output(runner, r.inputs[position].task, task, last)
                 outputs.append(x)
-                made += x[6]
+                made += x.length
                 if r.wanted and r.position > r.wanted[-1]:
                     break
                 if (
@@ -258,57 +273,68 @@ class Worker(ABC):
                     or len(outputs) >= _CHUNK_OUTPUTS
                     or (runner.streams and time.perf_counter_ns() - start > _CHUNK_NS)
                 ):
-                    self.say((FromWorker.EMITTED, r.unit, outputs, us_since(start), *self.accounts(r, runner)))
+                    self.outbox.append(Emitted(r.unit, us_since(start), *self.accounts(r, runner), outputs))
                     self.suspended[r.unit] = r
                     self.mark(ended=r.unit)
                     self.report()
                     return
         except StageError as error:
-            for _, _, _, _, payload, offset, length in outputs:
-                if payload is None and length:
-                    self.free(offset, length)
+            for x in outputs:
+                if x.payload is None and x.length:
+                    self.free(x.offset, x.length)
             self.fail(r.unit, error, start, runner)
             return
         self.mark(ended=r.unit)
         busy = us_since(start)
         self.fast[r.step] = busy < _FAST_US
-        self.say((FromWorker.FINISHED, r.unit, outputs, busy, *self.accounts(r, runner)))
+        self.outbox.append(Finished(r.unit, busy, *self.accounts(r, runner), outputs))
         if not self.fast[r.step] or time.perf_counter_ns() - self.reported_at > _REPORT_NS:
             self.report()
 
     @staticmethod
-    def accounts(r: Running, runner: StepRunner) -> tuple[Any, Any]:
-        """What the stages did since this was last asked; of a unit that is run again it has been told before."""
+    def is_due(r: Running, position: int, runner: StepRunner) -> bool:
+        """Whether the next output, which the input at ``position`` gave, is to be delivered."""
+        if r.wanted:
+            r.position += 1
+            return r.position - 1 in r.wanted
+        if r.skip[position]:
+            r.skip[position] -= 1
+            runner.reset_counts()
+            return False
+        return True
+
+    @staticmethod
+    def accounts(r: Running, runner: StepRunner) -> tuple[Counts, BlockEntries]:
+        """The accounts since they were last taken. Those of a unit that rebuilds lost data were reported before."""
         if r.wanted:
             runner.reset_counts()
         return runner.take_counts(), runner.take_entries()
 
-    def output(self, runner: StepRunner, parent: int, task: Task[Any], last: bool) -> tuple[Any, ...]:
-        """An output as it is reported; its payload is put where others can read it."""
+    def output(self, runner: StepRunner, parent: int, task: Task[Any], last: bool) -> TaskOutput:
+        """Put the payload of an output where others can read it."""
         try:
             items = int(task.num_items)
             divisible = type(task).slice is not Task.slice
             if last and not self.limits.keep:
-                return (parent, task.task_id, items, divisible, None, 0, 0)
+                return TaskOutput(parent, task.task_id, items, divisible, None, 0, 0)
             parts = pack(task)
             size = size_of(parts)
             if size <= self.limits.inline:
-                return (parent, task.task_id, items, divisible, b"".join(parts), 0, size)
-            offset, length = self.put(parts)
+                return TaskOutput(parent, task.task_id, items, divisible, b"".join(parts), 0, size)
+            return TaskOutput(parent, task.task_id, items, divisible, None, *self.put(parts))
         except Exception as error:  # pickling runs the user's code, on whatever the stage put into the task
             raise StageError(
                 len(runner.stages) - 1, f"what it returned cannot be passed on: {one_line(error)}", details(error)
             ) from None
-        return (parent, task.task_id, items, divisible, None, offset, length)
 
     def fail(self, unit: int, error: StageError, start: int, runner: StepRunner | None) -> None:
         self.mark(ended=unit)
         counts = runner.take_counts() if runner is not None else []
         if runner is not None:
-            runner.reset_counts()  # what it did to documents is done again
+            runner.reset_counts()  # another attempt accounts for the documents
         if error.ends_run:
-            self.say((FromWorker.BROKEN, error.error))
-        self.say((FromWorker.FAILED, unit, error.stage, error.error, error.detail, us_since(start), counts))
+            self.outbox.append(RunBroken(error.error))
+        self.outbox.append(Failed(unit, error.stage, error.error, error.detail, us_since(start), counts))
         self.report()
 
 

@@ -42,7 +42,7 @@ class ArenaWriter:
         self._next = 0
 
     def write(self, parts: list[Any]) -> tuple[int, int]:
-        """PayloadStore a payload; its offset and length."""
+        """Store a payload; its offset and length."""
         length = size_of(parts)
         size = _size_class(length)
         spare = self._free.get(size)

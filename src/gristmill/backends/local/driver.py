@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 import signal
 
-from gristmill.backends.base import Plan
-from gristmill.backends.engine.account import RunAccount
 from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Driver
-from gristmill.backends.engine.interrupts import Interrupts
 from gristmill.backends.engine.memory import MemoryWatch
-from gristmill.backends.engine.names import LocalNames
-from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.source import TaskSource
+from gristmill.backends.engine.run import RunParts
 from gristmill.backends.local.processes import Processes, WorkerProcess
 from gristmill.backends.local.reports import LocalReports
 from gristmill.backends.local.store import LocalStore
-from gristmill.metrics.view import View
-from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.settings import UNIT
@@ -27,31 +20,24 @@ _EXIT_S = 10.0
 
 
 class LocalDriver(Driver):
-    """Does what the scheduler says with processes of this machine."""
+    """Carries out the scheduler's commands with processes of this machine."""
 
     def __init__(
         self,
-        plan: Plan,
-        scheduler: Scheduler,
+        parts: RunParts,
         processes: Processes,
         node: e.NodeJoined,
         devices: tuple[str, ...],
-        source: TaskSource,
         store: LocalStore,
-        outputs: KeptOutputs,
-        view: View,
-        local: LocalNames,
-        interrupts: Interrupts,
     ) -> None:
-        account = RunAccount(plan)
-        self.talk = LocalReports(plan, scheduler.state, processes, store, outputs, account, view, node.memory)
-        super().__init__(plan, scheduler, self.talk, store, source, outputs, account, view, local, interrupts)
+        self.talk = LocalReports(parts, processes, store, node.memory)
+        super().__init__(parts, self.talk, store)
         self.processes = processes
         self.node = node
         self.devices = devices
         self.arenas = store
         self.memory = MemoryWatch(node.memory)
-        self.talk.watch_source(source)
+        self.talk.watch_source(self.source)
 
     def nodes(self) -> list[e.NodeJoined]:
         return [self.node]
@@ -82,7 +68,7 @@ class LocalDriver(Driver):
     def _end_overdue(self, now: float) -> None:
         for w in self.processes.workers.values():
             if w.closed_at and not w.cut_off and now > w.closed_at + _EXIT_S:
-                # it runs, and will never be heard again: a stage closed its connection
+                # it runs, but can report nothing: a stage closed its connection
                 w.cut_off = True
                 self.processes.signal(w, signal.SIGKILL)
             if w.stop_by and now > w.stop_by:
@@ -92,14 +78,14 @@ class LocalDriver(Driver):
 
     # Memory -----------------------------------------------------------------------------------------------------
 
-    def look(self, now: float) -> float:
-        self._look_at_memory()
+    def check_workers(self, now: float) -> float:
+        self._check_memory()
         self.talk.oom_kills.look(now)
         self._end_overdue(now)
         return self.memory.again_s
 
     @property
-    def look_every_s(self) -> float:
+    def check_every_s(self) -> float:
         return self.memory.again_s
 
     @property
@@ -114,8 +100,8 @@ class LocalDriver(Driver):
     def memory_peak(self) -> int:
         return self.memory.peak
 
-    def _look_at_memory(self) -> None:
-        """Note what the run uses; when that is too much, end the worker that uses most."""
+    def _check_memory(self) -> None:
+        """Measure the memory of the run. If it is above the limit, kill the worker that uses most."""
         pids = {w.id: w.pid for w in self.processes.workers.values() if w.pid}
         arenas = 0 if self.processes.on_disk else self.arenas.arena_bytes
         worst = self.memory.look(pids, (os.getpid(), self.processes.process.pid), arenas)

@@ -1,4 +1,4 @@
-"""The driver's side of the processes: the supervisor, the workers it forks, and the certainty that they end."""
+"""The driver's side of the processes: the supervisor and the workers that it forks. All of them end with the run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,35 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 
 from gristmill.backends.engine.proc import environment_of
-from gristmill.backends.engine.protocol import SLOT_BYTES, Message, ToWorker, mark
+from gristmill.backends.engine.protocol import (
+    FROM_WORKER,
+    TO_WORKER,
+    AddArena,
+    DropArena,
+    FromWorker,
+    Leave,
+    Place,
+    ToWorker,
+)
+from gristmill.backends.engine.slots import SLOT_BYTES, mark
 from gristmill.backends.engine.threads import VARIABLES
 from gristmill.backends.engine.worker import Limits
 from gristmill.backends.local.arena import new_arena
 from gristmill.backends.local.printing import Printer
-from gristmill.backends.local.protocol import RUN_MARK, WORKER_MARK, ToSupervisor
+from gristmill.backends.local.protocol import (
+    FROM_SUPERVISOR,
+    RUN_MARK,
+    TO_SUPERVISOR,
+    WORKER_MARK,
+    EndRun,
+    ForkNodeSetup,
+    ForkWorker,
+    FromSupervisor,
+    ImportModules,
+    LoadStages,
+    Quit,
+    ToSupervisor,
+)
 from gristmill.backends.local.wire import Channel
 from gristmill.errors import PipelineError, no_room
 
@@ -31,25 +54,25 @@ _QUIT_S = 10.0
 
 @dataclass
 class WorkerProcess:
-    """A process of the run, from the order to start it until its exit is known."""
+    """A process of the run, from the command to start it until its exit is known."""
 
     id: int
     step: int
     slot: int
-    channel: Channel
+    channel: Channel[ToWorker, FromWorker]
     pid: int = 0
     arenas: set[int] = field(default_factory=set)
     """Arenas whose descriptor it has."""
-    outbox: list[Message] = field(default_factory=list)
-    freed: list[tuple[int, int]] = field(default_factory=list)
+    outbox: list[ToWorker] = field(default_factory=list)
+    freed: list[Place] = field(default_factory=list)
     """Payloads in its arena to be given back with the next message."""
     ordered_ns: int = 0
-    """When (`time.perf_counter_ns`) it was told to start, or to stop."""
+    """When (`time.perf_counter_ns`) the command to start or to stop was sent."""
     stop_by: float = 0.0
-    """When it must have left, after it was told to stop."""
+    """When it must have exited, after the command to stop."""
     stop_now: bool = False
-    """It was to stop in the middle of what it does."""
-    said_bye: bool = False
+    """It is to stop in the middle of its unit."""
+    left: bool = False
     setup_failed: bool = False
     out_of_memory: bool = False
     closed_at: float = 0.0
@@ -95,15 +118,15 @@ class Processes:
 
     def ahead(self, modules: Sequence[str]) -> None:
         """Have the supervisor import what the next run needs."""
-        self.control.send([(ToSupervisor.IMPORT, list(modules))])
+        self.control.send([ImportModules(list(modules))])
 
     def load(self, on_disk: bool, steps: bytes, limits: Limits) -> None:
         """Have the supervisor load the stages. Payloads are then ``on_disk`` or in memory."""
         self.on_disk = on_disk
         self.is_clear = False
         self._path = [str(p) for p in sys.path]
-        self._init = (ToSupervisor.INIT, self._path, steps, astuple(limits))
-        self.control.send([self._init])
+        self._load = LoadStages(self._path, steps, astuple(limits))
+        self.control.send([self._load])
 
     def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
@@ -122,15 +145,15 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                start_new_session=True,  # a Ctrl-C in the terminal is the driver's to deal with
+                start_new_session=True,  # a Ctrl-C in the terminal is for the driver
             )
         assert self.process.stdout is not None and self.process.stderr is not None
         self.printers = [Printer(self.process.stdout, "stdout"), Printer(self.process.stderr, "stderr")]
         ours.setblocking(False)
-        self.control = Channel(ours)
+        self.control: Channel[ToSupervisor, FromSupervisor] = Channel(ours, TO_SUPERVISOR, FROM_SUPERVISOR)
 
     def end_supervisor(self) -> int:
-        """Make sure that a supervisor that hung up is gone, and all its processes; its exit code."""
+        """Make sure that a supervisor that closed its connection is gone, with all its processes; its exit code."""
         self.control.close()
         try:
             code = self.process.wait(_QUIT_S)
@@ -146,14 +169,14 @@ class Processes:
     def restart(self) -> None:
         """Start another supervisor after `end_supervisor`, with the same stages."""
         self._spawn()
-        self.control.send([self._init])
+        self.control.send([self._load])
 
     def start(
         self, ident: int, step: int, cpus: float, gpus: tuple[int, ...], devices: Sequence[str], gpu_share: float
     ) -> WorkerProcess:
         w, theirs = self._new(ident, step)
         arena = self.arenas[ident] = new_arena(self.on_disk)
-        message = (ToSupervisor.START, ident, w.slot, step, cpus, gpus, tuple(devices), gpu_share)
+        message = ForkWorker(ident, w.slot, step, cpus, gpus, tuple(devices), gpu_share)
         with theirs:
             self.control.send([message], [theirs.fileno(), arena])
         return w
@@ -162,7 +185,7 @@ class Processes:
         w, theirs = self._new(ident, step)
         w.node_setup = True
         with theirs:
-            self.control.send([(ToSupervisor.SET_UP_NODE, ident, step)], [theirs.fileno()])
+            self.control.send([ForkNodeSetup(ident, step)], [theirs.fileno()])
         return w
 
     def _new(self, ident: int, step: int) -> tuple[WorkerProcess, socket.socket]:
@@ -173,24 +196,26 @@ class Processes:
             )
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        w = self.workers[ident] = WorkerProcess(ident, step, self._free_slots.pop(), Channel(ours))
+        w = self.workers[ident] = WorkerProcess(
+            ident, step, self._free_slots.pop(), Channel(ours, TO_WORKER, FROM_WORKER)
+        )
         w.ordered_ns = time.perf_counter_ns()
-        mark(self.slots, w.slot)  # whoever had the slot before may have died with something in it
+        mark(self.slots, w.slot)  # the worker that had the slot before may have died with a task in it
         return w, theirs
 
     def show_arena(self, w: WorkerProcess, arena: int, fd: int) -> None:
-        """Give a worker the descriptor of an arena, ahead of whatever it is told next."""
+        """Send a worker the descriptor of an arena, before any later message."""
         if w.outbox:
             w.channel.send(w.outbox)
             w.outbox = []
-        w.channel.send([(ToWorker.ARENA, arena)], [fd])
+        w.channel.send([AddArena(arena)], [fd])
         w.arenas.add(arena)
 
     def stop(self, ident: int, now: bool, grace_s: float) -> None:
         w = self.workers.get(ident)
         if w is None:
             return
-        w.outbox.append((ToWorker.STOP,))
+        w.outbox.append(Leave())
         w.ordered_ns = time.perf_counter_ns()
         w.stop_by = time.monotonic() + grace_s
         w.stop_now = now
@@ -222,14 +247,14 @@ class Processes:
         for w in self.workers.values():
             if ident in w.arenas:
                 w.arenas.discard(ident)
-                w.outbox.append((ToWorker.FORGET, ident))
+                w.outbox.append(DropArena(ident))
 
     def clear(self) -> None:
-        """End a run that has come to its end: whatever it left goes, and the supervisor waits for the next one."""
+        """End a run: what it left is removed, and the supervisor waits for the next run."""
         if self.closed or self.workers or self.control.fileno() < 0:
-            self.close()  # not at its end
+            self.close()  # the run did not come to its end
             return
-        self.control.send([(ToSupervisor.CLEAR,)])
+        self.control.send([EndRun()])
         for printer in self.printers:
             printer.flush()
         self._drop_arenas()
@@ -241,13 +266,13 @@ class Processes:
         self.arenas.clear()
 
     def close(self) -> None:
-        """End everything, once. The supervisor kills what is left; if it is gone itself, the driver does."""
+        """End all processes, once. The supervisor kills what is left; if it is gone itself, the driver does."""
         if self.closed:
             return
         self.closed = True
         self.is_clear = False
         if self.control.fileno() >= 0:
-            self.control.send([(ToSupervisor.QUIT,)])
+            self.control.send([Quit()])
             self.end_supervisor()
         for w in self.workers.values():
             w.channel.close()

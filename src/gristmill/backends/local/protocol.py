@@ -1,6 +1,10 @@
-"""What the driver and the supervisor say to each other. The first value of a message is its kind, a plain number."""
+"""The messages between the driver and the supervisor, and the marks of a run's processes."""
 
 from __future__ import annotations
+
+from typing import NamedTuple, get_args
+
+from gristmill.backends.engine.codec import Codec
 
 RUN_MARK = "GRISTMILL_RUN"
 """The environment variable that names the run to which a process belongs."""
@@ -12,26 +16,77 @@ CUT_OFF_STATUS = 76
 CUT_OFF = "a stage closed the worker's connection to the driver: it may close only descriptors that it opened itself"
 
 
-class ToSupervisor:
-    INIT = 0
-    """sys.path, pickled steps (each a tuple of stages) and task classes, `Limits`"""
-    START = 1
-    """worker, slot, step (-1: shared), cpus, gpu indices, devices, gpu_share; beside it: socket, arena"""
-    SET_UP_NODE = 2
-    """worker, step; beside it: socket"""
-    QUIT = 3
-    IMPORT = 4
-    """modules that the next run needs"""
-    CLEAR = 5
-    """a run has ended, and another may begin"""
+# To the supervisor --------------------------------------------------------------------------------------------------
 
 
-class FromSupervisor:
-    LOADED = 0
-    """error, empty if the stages could be loaded"""
-    STARTED = 1
-    """worker, pid"""
-    EXITED = 2
-    """worker, wait status"""
-    UNABLE = 3
-    """error: a process could not be started"""
+class LoadStages(NamedTuple):
+    path: list[str]
+    """`sys.path` of the driver."""
+    steps: bytes
+    """The pickled steps, each a tuple of stages, with task classes and what is needed to account for documents."""
+    limits: tuple[int, int, bool, int]
+    """The fields of `Limits`."""
+
+
+class ForkWorker(NamedTuple):
+    """The fields of `WorkerSettings`. A socket and an arena travel beside this message."""
+
+    worker: int
+    slot: int
+    step: int
+    cpus: float
+    gpus: tuple[int, ...]
+    devices: tuple[str, ...]
+    gpu_share: float
+
+
+class ForkNodeSetup(NamedTuple):
+    """Run `setup_on_node` of a step. A socket travels beside this message."""
+
+    worker: int
+    step: int
+
+
+class ImportModules(NamedTuple):
+    """Import what the next run needs."""
+
+    modules: list[str]
+
+
+class EndRun(NamedTuple):
+    """The run has ended, and another may follow."""
+
+
+class Quit(NamedTuple):
+    """No other run follows."""
+
+
+# From the supervisor ------------------------------------------------------------------------------------------------
+
+
+class Loaded(NamedTuple):
+    """The stages are loaded. ``error`` is empty if that succeeded."""
+
+    error: str
+
+
+class Forked(NamedTuple):
+    worker: int
+    pid: int
+
+
+class Exited(NamedTuple):
+    worker: int
+    status: int
+    """As `os.waitpid` returns it."""
+
+
+class CannotFork(NamedTuple):
+    error: str
+
+
+ToSupervisor = LoadStages | ForkWorker | ForkNodeSetup | ImportModules | EndRun | Quit
+FromSupervisor = Loaded | Forked | Exited | CannotFork
+
+TO_SUPERVISOR: Codec[ToSupervisor] = Codec(get_args(ToSupervisor), {})
+FROM_SUPERVISOR: Codec[FromSupervisor] = Codec(get_args(FromSupervisor), {})

@@ -1,4 +1,4 @@
-"""What the processes of a run say, as events for the scheduler."""
+"""Messages and exits of the processes of a run, turned into events for the scheduler."""
 
 from __future__ import annotations
 
@@ -7,45 +7,41 @@ import selectors
 import signal
 import time
 from collections import Counter
+from typing import Any
 
-from gristmill.backends.base import Plan
-from gristmill.backends.engine.account import RunAccount
 from gristmill.backends.engine.memory import OomKills
-from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.protocol import ToWorker, read_mark
+from gristmill.backends.engine.protocol import FreePayloads
 from gristmill.backends.engine.reports import Reports
+from gristmill.backends.engine.run import RunParts
+from gristmill.backends.engine.slots import read_mark
 from gristmill.backends.engine.source import TaskSource
 from gristmill.backends.local.printing import Printer
 from gristmill.backends.local.processes import Processes, WorkerProcess, describe_code, describe_exit
-from gristmill.backends.local.protocol import CUT_OFF, CUT_OFF_STATUS, FromSupervisor
+from gristmill.backends.local.protocol import (
+    CUT_OFF,
+    CUT_OFF_STATUS,
+    CannotFork,
+    Exited,
+    Forked,
+    FromSupervisor,
+    Loaded,
+)
 from gristmill.backends.local.store import LocalStore
 from gristmill.backends.local.wire import Channel, Closed
-from gristmill.metrics.view import View
 from gristmill.scheduling import events as e
-from gristmill.scheduling.state import State
 
 _RESTARTS = 5
 _FREED = 16
-"""Payloads that a worker is told to free even if there is nothing else to tell."""
+"""So many freed payloads are reported to a worker even if there is no other message for it."""
 _KILLS = (signal.SIGKILL, signal.SIGTERM)
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class LocalReports(Reports):
-    """Talks with the processes: passes messages on without ever waiting for anyone."""
+    """Exchanges messages with the processes, and never waits for one of them."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        state: State,
-        processes: Processes,
-        store: LocalStore,
-        outputs: KeptOutputs,
-        account: RunAccount,
-        view: View,
-        memory_limit: int,
-    ) -> None:
-        super().__init__(plan, state, store, outputs, account, view)
+    def __init__(self, parts: RunParts, processes: Processes, store: LocalStore, memory_limit: int) -> None:
+        super().__init__(parts, store)
         self.processes = processes
         self.arenas = store
         self.memory_limit = memory_limit
@@ -63,18 +59,17 @@ class LocalReports(Reports):
     # Listening and sending --------------------------------------------------------------------------------------
 
     def listen(self, until: float) -> None:
-        """Wait for news, at the longest until then."""
+        """Wait for messages, at most until then (`time.monotonic`)."""
         for key, mask in self._selector.select(max(0.0, until - time.monotonic())):
-            # What was heard a moment ago may have ended this one.
+            # A message that came a moment ago may have ended this one.
             if self._selector.get_map().get(key.fd) is key:
                 key.data(mask)
 
     def send(self, all_freed: bool = False) -> None:
-        """Send what was put into outboxes; with ``all_freed`` also what workers may free and need not know yet."""
         for w in self.processes.workers.values():
             if w.outbox or len(w.freed) > _FREED or (all_freed and w.freed):
                 if w.freed:
-                    w.outbox.append((ToWorker.FREE, w.freed))
+                    w.outbox.append(FreePayloads(w.freed))
                     w.freed = []
                 messages, w.outbox = w.outbox, []
                 w.channel.send(messages)
@@ -83,14 +78,14 @@ class LocalReports(Reports):
         if self.processes.control.pending:
             self._flush(self.processes.control)
 
-    def _flush(self, channel: Channel) -> None:
+    def _flush(self, channel: Channel[Any, Any]) -> None:
         """Send what waits, now or when the other end takes it."""
         key = self._selector.get_map().get(channel.fileno())
         mask = _READ if channel.flush() else _READ | _WRITE
         if key is not None and key.events != mask:
             self._selector.modify(channel, mask, key.data)
 
-    # Workers speak ----------------------------------------------------------------------------------------------
+    # Messages of workers -------------------------------------------------------------------------------------------
 
     def watch(self, w: WorkerProcess) -> None:
         def ready(mask: int) -> None:
@@ -106,7 +101,7 @@ class LocalReports(Reports):
         if fd is not None:
             self._selector.register(fd, _READ, lambda mask: source.woken())
 
-    def _unwatch(self, watched: Channel | Printer) -> None:
+    def _unwatch(self, watched: Channel[Any, Any] | Printer) -> None:
         if self._selector.get_map().get(watched.fileno()) is not None:
             self._selector.unregister(watched)
 
@@ -120,7 +115,7 @@ class LocalReports(Reports):
         for message in messages:
             self.take(w, message)
 
-    # The supervisor speaks --------------------------------------------------------------------------------------
+    # Messages of the supervisor -----------------------------------------------------------------------------------
 
     def _watch_supervisor(self) -> None:
         self._selector.register(self.processes.control, _READ, self._hear_supervisor)
@@ -139,19 +134,22 @@ class LocalReports(Reports):
             self._supervisor_died()
             return
         for message in messages:
-            kind = message[0]
-            if kind == FromSupervisor.STARTED:
-                self.processes.started(message[1], message[2])
-            elif kind == FromSupervisor.EXITED:
-                self._exited(message[1], message[2])
-            elif kind == FromSupervisor.LOADED:
+            self._take_from_supervisor(message)
+        self._set_up_nodes_again()
+
+    def _take_from_supervisor(self, message: FromSupervisor) -> None:
+        match message:
+            case Forked(worker, pid):
+                self.processes.started(worker, pid)
+            case Exited(worker, status):
+                self._exited(worker, status)
+            case Loaded(error):
                 self.loaded_s = self.loaded_s or self.now() / 1e6
                 self.loaded = True
-                if message[1]:
-                    self.broken = f"the stages could not be loaded in a worker process:\n{message[1]}"
-            elif kind == FromSupervisor.UNABLE:
-                self.broken = f"a worker process could not be started: {message[1]}"
-        self._set_up_nodes_again()
+                if error:
+                    self.broken = f"the stages could not be loaded in a worker process:\n{error}"
+            case CannotFork(error):
+                self.broken = f"a worker process could not be started: {error}"
 
     def _exited(self, ident: int, status: int) -> None:
         w = self.processes.workers.get(ident)
@@ -166,15 +164,15 @@ class LocalReports(Reports):
         self.forget_progress(w)
         cause, detail = self._cause(w, status)
         if w.node_setup:
-            if not w.said_bye:
+            if not w.left:
                 self._node_setup_deaths[w.step] += 1
             again = self._node_setup_deaths[w.step] < self.state.config.isolated_kills
-            if not w.said_bye and cause is e.Death.KILLED and again:
+            if not w.left and cause is e.Death.KILLED and again:
                 self._node_setups_killed.append(w.step)
-            elif not w.said_bye:
+            elif not w.left:
                 self.events.append(e.NodeSetupFailed(w.node, w.step, f"its process {cause.value} ({detail})"))
             return
-        if w.said_bye and status == 0 and (w.stop_by or w.setup_failed):
+        if w.left and status == 0 and (w.stop_by or w.setup_failed):
             if w.stop_by:
                 self.leaves.add(self.since(w))
             self.events.append(e.WorkerLeft(ident))
@@ -182,7 +180,7 @@ class LocalReports(Reports):
             step = self.running.get((ident, task)) if task is not None else None
             if task is not None and step is not None:
                 self.note_error(task, min(stage, len(self.plan.steps[step].stages) - 1), "", [])
-            self.tell_death(ident, cause, detail, task, step)
+            self.report_death(ident, cause, detail, task, step)
             self.events.append(e.WorkerDied(ident, cause, task, setting_up, detail))
         for key in [k for k in self.running if k[0] == ident]:
             del self.running[key]
@@ -196,12 +194,12 @@ class LocalReports(Reports):
             if os.WTERMSIG(status) == signal.SIGKILL and self.oom_kills.take():
                 return e.Death.OUT_OF_MEMORY, "killed by the system"
             return e.Death.KILLED, describe_exit(status)
-        if w.said_bye and status == 0:
+        if w.left and status == 0:
             return e.Death.KILLED, "SIGTERM"
         return e.Death.CRASHED, describe_exit(status)
 
     def _supervisor_died(self) -> None:
-        """Someone killed it, and all workers with it: that is no task's fault. Start again."""
+        """It was killed, and all workers with it, which is no task's fault. Start it again."""
         self._unwatch(self.processes.control)
         for printer in self.processes.printers:
             self._unwatch(printer)

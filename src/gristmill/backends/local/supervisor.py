@@ -26,24 +26,41 @@ from types import FrameType
 
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.proc import children_of, descendants_of, environment_of
-from gristmill.backends.engine.protocol import Message
-from gristmill.backends.engine.worker import Limits, Setting, Stages
+from gristmill.backends.engine.worker import Limits, Stages, WorkerSettings
 from gristmill.backends.local import worker
-from gristmill.backends.local.protocol import NODE_MARK, RUN_MARK, WORKER_MARK, FromSupervisor, ToSupervisor
+from gristmill.backends.local.protocol import (
+    FROM_SUPERVISOR,
+    NODE_MARK,
+    RUN_MARK,
+    TO_SUPERVISOR,
+    WORKER_MARK,
+    CannotFork,
+    EndRun,
+    Exited,
+    Forked,
+    ForkNodeSetup,
+    ForkWorker,
+    FromSupervisor,
+    ImportModules,
+    Loaded,
+    LoadStages,
+    Quit,
+    ToSupervisor,
+)
 from gristmill.backends.local.wire import Channel, Closed
 from gristmill.backends.step_runner import Documents
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_S = 0.5
-"""How often to see whether the driver lives: the control socket tells sooner, unless somebody else holds it too."""
+"""How often to check that the driver lives. The control socket shows its end earlier, unless others hold it too."""
 
 
 class Supervisor:
-    """Follows the driver's orders."""
+    """Carries out the driver's commands."""
 
     def __init__(self, control: socket.socket, slots: mmap.mmap, driver: int) -> None:
-        self.channel = Channel(control)
+        self.channel: Channel[FromSupervisor, ToSupervisor] = Channel(control, FROM_SUPERVISOR, TO_SUPERVISOR)
         self.slots = slots
         self.driver = driver
         self.pid = os.getpid()
@@ -53,12 +70,12 @@ class Supervisor:
         self.children: dict[int, int] = {}
         """Worker by pid."""
         self.unnamed: dict[int, float] = {}
-        """When orphans that name nobody were first seen."""
+        """When orphans whose environment names no worker were first seen."""
         self.worker_ended = self.node_setup_ended = -math.inf
         self.quitting = False
 
     def serve(self) -> None:
-        """Follow the driver's orders until it says so or is gone."""
+        """Carry out commands until the last one, or until the driver is gone."""
         wake, write = os.pipe()
         os.set_blocking(write, False)
         os.set_blocking(wake, False)
@@ -82,31 +99,30 @@ class Supervisor:
         finally:
             kill_descendants()
 
-    def take(self, message: Message) -> None:
-        kind = message[0]
-        if kind == ToSupervisor.START:
-            setting = Setting(*message[1:])
-            sock = socket.socket(fileno=self.channel.fds.popleft())
-            arena = self.channel.fds.popleft()
-            self.fork(
-                setting.worker,
-                lambda: worker.main(setting, sock, arena, self.slots, self.steps, self.documents, self.limits),
-            )
-            sock.close()
-            os.close(arena)
-        elif kind == ToSupervisor.SET_UP_NODE:
-            _, ident, step = message
-            sock = socket.socket(fileno=self.channel.fds.popleft())
-            self.fork(ident, lambda: worker.set_up_node(step, sock, self.steps))
-            sock.close()
-        elif kind == ToSupervisor.INIT:
-            self.load(*message[1:])
-        elif kind == ToSupervisor.IMPORT:
-            import_ahead(message[1])
-        elif kind == ToSupervisor.CLEAR:
-            self.clear()
-        elif kind == ToSupervisor.QUIT:
-            self.quitting = True
+    def take(self, message: ToSupervisor) -> None:
+        match message:
+            case ForkWorker():
+                settings = WorkerSettings(*message)
+                sock = socket.socket(fileno=self.channel.fds.popleft())
+                arena = self.channel.fds.popleft()
+                self.fork(
+                    settings.worker,
+                    lambda: worker.main(settings, sock, arena, self.slots, self.steps, self.documents, self.limits),
+                )
+                sock.close()
+                os.close(arena)
+            case ForkNodeSetup(ident, step):
+                sock = socket.socket(fileno=self.channel.fds.popleft())
+                self.fork(ident, lambda: worker.set_up_node(step, sock, self.steps))
+                sock.close()
+            case LoadStages():
+                self.load(message)
+            case ImportModules(modules):
+                import_ahead(modules)
+            case EndRun():
+                self.clear()
+            case Quit():
+                self.quitting = True
 
     def clear(self) -> None:
         """Forget a run, as if the next one were the first."""
@@ -116,14 +132,14 @@ class Supervisor:
         self.unnamed = {}
         self.worker_ended = self.node_setup_ended = -math.inf
 
-    def load(self, path: list[str], steps: bytes, limits: tuple[int, int, bool, int]) -> None:
-        sys.path[:] = path
-        self.limits = Limits(*limits)
+    def load(self, x: LoadStages) -> None:
+        sys.path[:] = x.path
+        self.limits = Limits(*x.limits)
         error = ""
         signal.signal(signal.SIGALRM, self.check_driver)
         signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
         try:
-            self.steps, classes, self.documents = pickle.loads(steps)
+            self.steps, classes, self.documents = pickle.loads(x.steps)
             learn_names(classes)
             for stages in self.steps:
                 for stage in stages:
@@ -131,21 +147,21 @@ class Supervisor:
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
                 error = "a stage touches CUDA while it is loaded; do that in setup(), which runs in the worker"
-        except ImportError as missing:  # what to install is all there is to say, where it is said
+        except ImportError as missing:  # a message that says what to install needs no traceback
             error = str(missing) if "pip install" in str(missing) else traceback.format_exc(limit=-3).strip()
-        except BaseException:  # loading runs the user's imports; whatever they raise, be it SystemExit, is told
+        except BaseException:  # loading runs the user's imports; whatever they raise, `SystemExit` too, is reported
             error = traceback.format_exc(limit=-3).strip()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
         gc.collect()
         gc.freeze()  # what is loaded stays: workers need not look at it again, and so share its pages for longer
-        self.channel.send([(FromSupervisor.LOADED, error)])
+        self.channel.send([Loaded(error)])
         if error:
             self.quitting = True
 
     def check_driver(self, signum: int, frame: FrameType | None) -> None:
-        """Imports of stages may take long; the driver may be killed while they last."""
+        """End if the driver was killed while stages are imported, which may take long."""
         if os.getppid() != self.driver:
             kill_descendants()
             os._exit(1)
@@ -158,12 +174,12 @@ class Supervisor:
         try:
             pid = os.fork()
         except OSError as error:
-            self.channel.send([(FromSupervisor.UNABLE, str(error))])
+            self.channel.send([CannotFork(str(error))])
             return
         if pid == 0:
             self.become(work)
         self.children[pid] = ident
-        self.channel.send([(FromSupervisor.STARTED, ident, pid)])
+        self.channel.send([Forked(ident, pid)])
 
     def become(self, work: Callable[[], None]) -> None:
         """Turn this forked child into a worker. Never returns."""
@@ -177,7 +193,7 @@ class Supervisor:
                 file.write("500")
             work()
             status = 0
-        except BaseException:  # the last frame of a process: there is nobody above to handle it
+        except BaseException:  # the last frame of a process: no caller can handle it
             traceback.print_exc()
         finally:
             with contextlib.suppress(OSError, ValueError):
@@ -186,15 +202,15 @@ class Supervisor:
             os._exit(status)
 
     def reap(self) -> None:
-        """Say which workers have ended, and kill what they left behind.
+        """Report which workers have ended, and kill the processes that they left.
 
-        Orphans come to the supervisor when their parent ends. One that was started as a program names in its
-        environment who started it: it goes when that worker is gone, or with the run if that was `setup_on_node`.
-        One that was only forked names nobody: it goes if a worker ended about when it was first seen, and no
-        `setup_on_node` did. Whatever else there is, such as programs with another environment, goes with the run.
+        An orphan becomes a child of the supervisor. If it was started as a program, its environment names the worker
+        that started it: it is killed when that worker is gone, or with the run if `setup_on_node` started it. If it
+        was only forked, it is killed if a worker ended about when it was first seen and no `setup_on_node` did. Other
+        orphans, such as programs with another environment, are killed with the run.
         """
         now = time.monotonic()
-        ended: list[Message] = []
+        ended: list[Exited] = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -204,7 +220,7 @@ class Supervisor:
                 break
             ident = self.children.pop(pid, None)
             if ident is not None:
-                ended.append((FromSupervisor.EXITED, ident, status))
+                ended.append(Exited(ident, status))
                 if ident >= 0:
                     self.worker_ended = now
                 else:
@@ -222,7 +238,7 @@ class Supervisor:
                 _kill(pid)
 
     def owner(self, pid: int) -> str | None:
-        """Who started a program of this run; empty if it was only forked, None if that is not known."""
+        """The worker that started a program of this run; empty if it was only forked, None if that is not known."""
         variables = environment_of(pid)
         if f"{RUN_MARK}={os.environ.get(RUN_MARK)}".encode() not in variables:
             return None  # also while it is being replaced by another program
@@ -262,7 +278,7 @@ def _ignore(signum: int, frame: FrameType | None) -> None:
 
 
 def import_ahead(modules: Sequence[str]) -> None:
-    """Import what stages will need, while the driver still plans. What is wrong with it, loading the stages says."""
+    """Import what stages will need while the driver still plans. Errors are reported later, by loading the stages."""
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -272,7 +288,7 @@ def main(control: int, slots: int, driver: int, modules: Sequence[str] = ()) -> 
     """The whole life of the supervisor process."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # Ctrl-C is the driver's. Not SIG_IGN: programs that stages start would inherit that.
+    # The driver handles Ctrl-C. Not SIG_IGN: programs that stages start would inherit that.
     signal.signal(signal.SIGINT, _ignore)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
@@ -284,4 +300,4 @@ def main(control: int, slots: int, driver: int, modules: Sequence[str] = ()) -> 
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    os._exit(0)  # the driver waits, and to take all that was imported apart takes a while
+    os._exit(0)  # the driver waits, and an orderly end of the interpreter takes a while

@@ -1,8 +1,7 @@
 """Messages between processes of one machine: frames of many messages over a socket pair, descriptors beside them.
 
-A message is a tuple of plain values; a frame is a list of messages in `marshal` form, which both ends can use because
-they are the same interpreter. A descriptor travels with the frame that announces it, so the order of arrival tells
-which is which.
+A frame is a list of encoded messages (`Codec`) in `marshal` form, which both ends can read because they run the same
+interpreter. A descriptor travels with the frame that announces it, so descriptors arrive in the order of the messages.
 """
 
 from __future__ import annotations
@@ -16,8 +15,12 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
-from gristmill.backends.engine.protocol import Message
+from gristmill.backends.engine.codec import Codec, Plain
+
+Sent = TypeVar("Sent", bound=tuple[Any, ...])
+Received = TypeVar("Received", bound=tuple[Any, ...])
 
 _HEADER = struct.Struct("<Q")
 _CHUNK = 1 << 18
@@ -40,11 +43,13 @@ class Closed(Exception):
     """The other end is gone."""
 
 
-class Channel:
+class Channel(Generic[Sent, Received]):
     """One end of a socket pair. Blocking or not as the socket is."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, sent: Codec[Sent], received: Codec[Received]) -> None:
         self.sock = sock
+        self._sent = sent
+        self._received = received
         self.fds: deque[int] = deque()
         """Descriptors received and not yet claimed."""
         self._in = bytearray()
@@ -58,15 +63,15 @@ class Channel:
         """Whether something waits for `flush`."""
         return bool(self._out)
 
-    def send(self, messages: list[Message], fds: Sequence[int] = ()) -> None:
+    def send(self, messages: Sequence[Sent], fds: Sequence[int] = ()) -> None:
         """Send now, as far as the socket takes it; the rest waits for `flush`. The descriptors stay the caller's."""
-        body = marshal.dumps(messages)
+        body = marshal.dumps(self._sent.encode(messages))
         self._out.append((_HEADER.pack(len(body)) + body, [os.dup(fd) for fd in fds]))
         if len(self._out) == 1:
             self.flush()
 
     def flush(self) -> bool:
-        """Send what waits; True when nothing is left. To an end that is gone nothing can be sent, and nothing is."""
+        """Send what waits; True when nothing is left. Messages to an end that is gone are discarded."""
         while self._out:
             data, fds = self._out[0]
             try:
@@ -84,7 +89,7 @@ class Channel:
                 self._out[0] = (memoryview(data)[sent:], [])
         return True
 
-    def receive(self) -> list[Message]:
+    def receive(self) -> list[Received]:
         """All messages of the complete frames that have arrived; waits for one on a blocking socket."""
         while True:
             try:
@@ -95,8 +100,8 @@ class Channel:
             if messages or not self.sock.getblocking():
                 return messages
 
-    def drain(self) -> list[Message]:
-        """All messages that an end which has ended left behind. For sockets that do not block."""
+    def drain(self) -> list[Received]:
+        """All messages of a process that has ended. For sockets that do not block."""
         with contextlib.suppress(BlockingIOError, Closed):
             while True:
                 self._read()
@@ -115,8 +120,8 @@ class Channel:
             raise Closed
         self._in += view[:n]
 
-    def _parse(self) -> list[Message]:
-        messages: list[Message] = []
+    def _parse(self) -> list[Received]:
+        messages: list[Plain] = []
         start = 0
         buffer = self._in
         while len(buffer) - start >= _HEADER.size:
@@ -129,7 +134,7 @@ class Channel:
             start = end
         if start:
             del buffer[:start]
-        return messages
+        return self._received.decode(messages)
 
     def _discard(self) -> None:
         while self._out:

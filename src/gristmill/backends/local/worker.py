@@ -14,8 +14,20 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from gristmill.backends.engine.protocol import NOTHING, FromWorker, Message, ToWorker, mark, mark_stage
-from gristmill.backends.engine.worker import Limits, Setting, Stages, Worker
+from gristmill.backends.engine.protocol import (
+    FROM_WORKER,
+    TO_WORKER,
+    AddArena,
+    DropArena,
+    FreePayloads,
+    FromWorker,
+    NodeReady,
+    TaskInput,
+    ToWorker,
+    UnitProgress,
+)
+from gristmill.backends.engine.slots import NOTHING, mark, mark_stage
+from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerSettings
 from gristmill.backends.local.arena import ArenaWriter, read_arena
 from gristmill.backends.local.protocol import CUT_OFF_STATUS, NODE_MARK, WORKER_MARK
 from gristmill.backends.local.wire import Channel, Closed
@@ -28,12 +40,12 @@ class CutOff(Exception):
 
 
 class LocalWorker(Worker):
-    """Works until it is told to stop or interrupted, and tears down then."""
+    """Works until it is stopped or interrupted, and then tears down."""
 
     def __init__(
         self,
-        setting: Setting,
-        channel: Channel,
+        setting: WorkerSettings,
+        channel: Channel[FromWorker, ToWorker],
         arena: int,
         slots: mmap.mmap,
         steps: list[Stages],
@@ -45,7 +57,7 @@ class LocalWorker(Worker):
         self.arena = ArenaWriter(arena, limits.retain)
         self.slots = slots
         self.arenas: dict[int, int] = {}
-        self.inbox: deque[Message] = deque()
+        self.inbox: deque[ToWorker] = deque()
         self.sending = False
         self.interrupted = False
         """While it was sending."""
@@ -54,7 +66,7 @@ class LocalWorker(Worker):
         """A stage closed its connection to the driver."""
 
     def serve(self) -> None:
-        """Work until told to stop; then, whatever happened, tear down."""
+        """Work until stopped; then, whatever happened, tear down."""
         try:
             try:
                 signal.signal(signal.SIGTERM, self.interrupt)
@@ -91,17 +103,17 @@ class LocalWorker(Worker):
             with contextlib.suppress(Interrupt):
                 self.report()
 
-    def take(self, message: Message) -> None:
-        kind = message[0]
-        if kind == ToWorker.ARENA:
-            self.arenas[message[1]] = self.channel.fds.popleft()
-        elif kind == ToWorker.FORGET:
-            os.close(self.arenas.pop(message[1]))
-        elif kind == ToWorker.FREE:
-            for offset, length in message[1]:
-                self.arena.free(offset, length)
-        else:
-            super().take(message)
+    def take(self, message: ToWorker) -> None:
+        match message:
+            case AddArena(arena):
+                self.arenas[arena] = self.channel.fds.popleft()
+            case DropArena(arena):
+                os.close(self.arenas.pop(arena))
+            case FreePayloads(places):
+                for place in places:
+                    self.arena.free(*place)
+            case _:
+                super().take(message)
 
     def report(self) -> None:
         if self.outbox:
@@ -116,7 +128,7 @@ class LocalWorker(Worker):
                 raise Interrupt
         self.reported_at = time.perf_counter_ns()
 
-    def send_progress(self, message: Message) -> None:
+    def send_progress(self, message: UnitProgress) -> None:
         self.sending = True
         with contextlib.suppress(OSError):  # a stage closed the connection: the next report finds out
             self.channel.send([message])
@@ -127,7 +139,7 @@ class LocalWorker(Worker):
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[None]:
-        """Raise `CutOff` if the connection to the driver is not there: a stage must have closed it."""
+        """Raise `CutOff` if the connection to the driver is closed, which only a stage can have done."""
         try:
             yield
         except OSError as error:
@@ -143,15 +155,15 @@ class LocalWorker(Worker):
     def put(self, parts: list[Any]) -> tuple[int, int]:
         return self.arena.write(parts)
 
-    def get(self, x: Any) -> bytearray:
-        return read_arena(self.arenas[x[3]], x[4], x[5])
+    def get(self, x: TaskInput) -> bytearray:
+        return read_arena(self.arenas[x.source], x.offset, x.length)
 
     def free(self, offset: int, length: int) -> None:
         self.arena.free(offset, length)
 
 
 def main(
-    setting: Setting,
+    setting: WorkerSettings,
     sock: socket.socket,
     arena: int,
     slots: mmap.mmap,
@@ -159,11 +171,11 @@ def main(
     documents: list[Documents | None],
     limits: Limits,
 ) -> None:
-    """Be a worker until told to stop. Called in a freshly forked process."""
+    """Work until stopped. Called in a freshly forked process."""
     os.environ[WORKER_MARK] = str(setting.worker)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(setting.devices)
     try:
-        LocalWorker(setting, Channel(sock), arena, slots, steps, documents, limits).serve()
+        LocalWorker(setting, Channel(sock, FROM_WORKER, TO_WORKER), arena, slots, steps, documents, limits).serve()
     except CutOff:
         with contextlib.suppress(OSError, ValueError):  # those may be closed too
             sys.stdout.flush()
@@ -172,11 +184,11 @@ def main(
 
 
 def set_up_node(step: int, sock: socket.socket, steps: list[Stages]) -> None:
-    """Run a step's `setup_on_node` and say how it went. Called in a freshly forked process."""
+    """Run a step's `setup_on_node` and report it. Called in a freshly forked process."""
     os.environ[WORKER_MARK] = NODE_MARK
     error = ""
     try:
         StepRunner(steps[step]).setup_on_node(NodeInfo("local"), WorkerMetadata("0", "local"))
     except StageError as failure:
         error = f"{failure.error}\n{failure.detail}".strip()
-    Channel(sock).send([(FromWorker.NODE_SET_UP, step, error)])
+    Channel(sock, FROM_WORKER, TO_WORKER).send([NodeReady(step, error)])

@@ -1,4 +1,4 @@
-"""One actor on each node: what the driver wants to know of a node and cannot see from where it is."""
+"""One actor on each node, which reports what only a process of that node can see."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from gristmill.backends.engine import machine
 from gristmill.backends.engine.memory import MemoryWatch, OomKills
-from gristmill.backends.engine.protocol import SLOT_BYTES, mark, read_mark
+from gristmill.backends.engine.slots import SLOT_BYTES, mark, read_mark
 from gristmill.backends.ray.worker import CRASH_BYTES, NOTES_BYTES, SLOTS, Notes
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What a node says of itself."""
+    """What the agent reports of its node."""
 
     notes: Notes
     host: str
@@ -34,8 +34,8 @@ class LastMark:
     task: int | None
     stage: int
     setting_up: int | None
-    words: str
-    """Its last ones, if it crashed."""
+    exit_message: str
+    """Empty unless it crashed."""
     out_of_memory: bool
 
 
@@ -49,14 +49,17 @@ class NodeAgent:
         self._memory = MemoryWatch(memory_limit or machine.memory_bytes() * 9 // 10)
         self._oom = OomKills()
         self._ended: set[int] = set()
-        """Workers that were ended because they used too much."""
+        """Workers that were killed because they used too much memory."""
 
     def describe(self) -> NodeFacts:
         sizes = tuple(size for _, size in machine.gpus())
         return NodeFacts(Notes(os.getpid(), self._fd), socket.gethostname(), sizes, self._memory.limit)
 
-    def look(self, pids: Mapping[int, int], now: float) -> tuple[int, dict[int, int], list[int]]:
-        """Bytes that workers use together and each, and which of them are gone; ends the largest if it is too much."""
+    def check(self, pids: Mapping[int, int], now: float) -> tuple[int, dict[int, int], list[int]]:
+        """Return the bytes that workers use together and each, and which workers are gone.
+
+        If they use too much, the largest is killed.
+        """
         self._oom.look(now)
         worst = self._memory.look(pids, (os.getpid(),), 0)
         if worst is not None and worst not in self._ended:
@@ -71,9 +74,11 @@ class NodeAgent:
 
     def last_mark(self, worker: int, slot: int) -> LastMark:
         task, stage, step = read_mark(self._slots, slot)
-        words = os.pread(self._fd, CRASH_BYTES, SLOTS * SLOT_BYTES + slot * CRASH_BYTES).rstrip(b"\0")
-        mark(self._slots, slot)  # for who is given the slot next
+        message = os.pread(self._fd, CRASH_BYTES, SLOTS * SLOT_BYTES + slot * CRASH_BYTES).rstrip(b"\0")
+        mark(self._slots, slot)  # for the next worker in this slot
         os.pwrite(self._fd, bytes(CRASH_BYTES), SLOTS * SLOT_BYTES + slot * CRASH_BYTES)
         ended = worker in self._ended
         self._ended.discard(worker)
-        return LastMark(task, stage, step, words.decode(errors="replace"), ended or (not words and self._oom.take()))
+        return LastMark(
+            task, stage, step, message.decode(errors="replace"), ended or (not message and self._oom.take())
+        )

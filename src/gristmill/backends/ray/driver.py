@@ -8,16 +8,12 @@ import threading
 import time
 from typing import Any
 
-from gristmill.backends.base import Plan, RunRecord
-from gristmill.backends.engine.account import RunAccount
+from gristmill.backends.base import RunRecord
 from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Driver
-from gristmill.backends.engine.interrupts import Interrupts
 from gristmill.backends.engine.machine import LOGICAL_GPU_BYTES
-from gristmill.backends.engine.names import LocalNames
-from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.engine.protocol import FromWorker
-from gristmill.backends.engine.source import TaskSource
-from gristmill.backends.engine.worker import Limits, Setting
+from gristmill.backends.engine.protocol import FROM_WORKER, Ready
+from gristmill.backends.engine.run import RunParts
+from gristmill.backends.engine.worker import Limits, WorkerSettings
 from gristmill.backends.ray.agent import NodeAgent, NodeFacts
 from gristmill.backends.ray.background_calls import in_one_line
 from gristmill.backends.ray.cluster import NodeState, NodeWatch, nodes_of
@@ -31,49 +27,34 @@ from gristmill.core import loss
 from gristmill.core.loss import LossWatch
 from gristmill.errors import PipelineError
 from gristmill.logs import logger
-from gristmill.metrics.view import View
-from gristmill.scheduling import Scheduler
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.settings import UNIT
 
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 _START_S = 60.0
-"""A worker whose process is not there by then was given no room by Ray."""
+"""If the process of a worker does not run by then, Ray had no free resources for it."""
 _DOUBT_S = 15.0
-"""How long a node that did not answer is left alone; Ray notes within that time that it is gone, or it is not."""
+"""How long a node that did not answer is not used. If it is gone, Ray notices within that time."""
 _UNSEEN = 2
 _NODE_SETUPS = 3
-_BURY_S = 30.0
-"""How long to wait for an agent's word on a dead worker."""
+_CAUSE_S = 30.0
+"""How long to wait for an agent to report why a worker died."""
 _CAUGHT_S = 5.0
-"""How long the driver may take to hear that the cluster is lost, before somebody else prints it."""
+"""How long the driver may take to notice that the cluster is lost, before another thread prints it."""
 _WAIT_US = 20_000_000
 _SETTLED = 2
-"""How often a node must be seen to have changed in size, until it is believed: Ray takes a while to note what ends."""
+"""How many times in a row a new size of a node must be seen until it counts: Ray takes a while to notice what ended."""
 
 
 class RayDriver(Driver):
-    """Does what the scheduler says with actors. Nodes come and go as Ray says."""
+    """Carries out the scheduler's commands with actors. Nodes come and go as Ray reports."""
 
     def __init__(
-        self,
-        ray: Any,
-        config: RayConfig,
-        plan: Plan,
-        scheduler: Scheduler,
-        steps: bytes,
-        limits: Limits,
-        source: TaskSource,
-        store: RayStore,
-        outputs: KeptOutputs,
-        view: View,
-        local: LocalNames,
-        interrupts: Interrupts,
+        self, ray: Any, config: RayConfig, parts: RunParts, steps: bytes, limits: Limits, store: RayStore
     ) -> None:
-        account = RunAccount(plan)
-        self.talk = RayReports(ray, plan, scheduler.state, store, outputs, account, view)
-        super().__init__(plan, scheduler, self.talk, store, source, outputs, account, view, local, interrupts)
+        self.talk = RayReports(ray, parts, store)
+        super().__init__(parts, self.talk, store)
         self.ray = ray
         self.config = config
         self.limits = limits
@@ -87,7 +68,7 @@ class RayDriver(Driver):
         self._first: list[e.NodeJoined] = []
         self._joined = 0
         self._first_worker = False
-        """There was one, or it was told that there is none."""
+        """There was one, or the user was warned that there is none."""
         self._peak = 0
         self._loss = loss.describe(ray.get_runtime_context().gcs_address, config.cluster_timeout_s)
         self._is_lost = threading.Event()
@@ -96,11 +77,11 @@ class RayDriver(Driver):
             self.talk.background_calls,
             self.talk.mailbox,
             lambda group, tell: self._watch.await_group(group, tell),
-            view.message,
+            self.view.message,
         )
-        fd = source.fileno()
+        fd = self.source.fileno()
         if fd is not None:
-            self.talk.mailbox.watch(fd, source.woken)
+            self.talk.mailbox.watch(fd, self.source.woken)
         self._see(nodes_of(ray))
         self._watch = NodeWatch(ray, lambda nodes: self.talk.mailbox.post(self._seen, nodes))
         self._loss_watch = LossWatch(lambda: self._watch.answered_at, config.cluster_timeout_s, self._cluster_lost)
@@ -116,7 +97,7 @@ class RayDriver(Driver):
     def close(self) -> None:
         self._loss_watch.close()
         self._watch.close()
-        if not self._is_lost.is_set():  # else nothing can be asked of the cluster any more
+        if not self._is_lost.is_set():  # a lost cluster answers no calls
             for w in self.talk.workers.values():
                 self.talk.end(w.actor)
             for node in self.talk.nodes.values():
@@ -126,7 +107,7 @@ class RayDriver(Driver):
         super().close()
 
     def _cluster_lost(self) -> None:
-        """Called in a thread. If the driver's is caught in a call to Ray, Ray will end this process in a moment."""
+        """Called in a thread. If the driver's thread waits in a call to Ray, Ray will end this process in a moment."""
 
         def lose(_: Any, error: BaseException | None) -> None:
             self._is_lost.set()
@@ -160,7 +141,7 @@ class RayDriver(Driver):
                 self._compare(node, up[node.ident])
 
     def _compare(self, node: RayNode, state: NodeState) -> None:
-        """Tell if others on the cluster have taken some of a node, or given it back, and it stays so for a while."""
+        """Report a new size of a node, if other jobs have taken or released some of it for a while."""
         size = self._size(node, state)
         if size == node.size or size != node.seen:
             node.seen, node.times = size, 0
@@ -173,7 +154,7 @@ class RayDriver(Driver):
                 self._reservations.want(node, size[0] / UNIT)
 
     def _size(self, node: RayNode, state: NodeState) -> tuple[int, int, tuple[int, ...]]:
-        """What this run may use of a node: what it has and what is free."""
+        """What this run may use of a node: what it uses and what is free."""
         own = [w for w in self.talk.workers.values() if w.node == node.index]
         share = self.config.cpu_allocation_percentage
         cpus = min(state.cpus * share, state.free_cpus + node.reserved)
@@ -190,7 +171,7 @@ class RayDriver(Driver):
         return [size or (real[i] if i < len(real) else LOGICAL_GPU_BYTES) for i in range(count)]
 
     def _welcome(self, state: NodeState) -> None:
-        """Place an agent on a node; it is used once the agent has answered."""
+        """Start an agent on a node. The node is used once the agent has answered."""
         agent = self._agent_class.options(
             num_cpus=0, scheduling_strategy=self._strategy(state.ident, soft=False), max_concurrency=1
         ).remote(self.config.node_memory)
@@ -230,7 +211,7 @@ class RayDriver(Driver):
             if x.node not in self.talk.nodes:
                 return
             if failure is not None:
-                if node.setups[x.step] < _NODE_SETUPS:  # killed, or its node is going: that is seen in a moment
+                if node.setups[x.step] < _NODE_SETUPS:  # killed, or its node is lost, which is noticed in a moment
                     self.set_up_node(x)
                     return
                 error = f"its process died: {failure}"
@@ -249,9 +230,9 @@ class RayDriver(Driver):
         step = -1 if x.step is None else x.step
         spec = self.scheduler.state.steps[x.step].spec if x.step is not None else None
         slot = node.free_slots.pop()
-        gpus = math.floor(len(x.gpus) * x.gpu_share / UNIT * 1e4) / 1e4  # rounded up, sevenths do not fit
+        gpus = math.floor(len(x.gpus) * x.gpu_share / UNIT * 1e4) / 1e4  # rounded up, seven sevenths do not fit
         self._reservations.want(node, node.size[0] / UNIT)
-        setting = Setting(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, node.facts.host)
+        settings = WorkerSettings(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, node.facts.host)
         actor = self._worker_class.options(
             num_cpus=0,
             num_gpus=gpus,
@@ -259,17 +240,17 @@ class RayDriver(Driver):
             max_restarts=0,
             max_concurrency=1,
             scheduling_strategy=self._strategy(node.ident, soft=False),
-        ).remote(setting, node.facts.notes)
+        ).remote(settings, node.facts.notes)
         take = actor.take.options(num_returns=2)
         w = RayWorkerHandle(x.worker, step, x.node, slot, actor, take, time.perf_counter_ns())
         w.gpu, w.gpus = gpus, x.gpus
         self.talk.workers[x.worker] = w
         self._first_worker = True
-        self.talk.mailbox.when(actor.hello.remote(), lambda pid, error: self._is_there(w, pid, error))
+        self.talk.mailbox.when(actor.hello.remote(), lambda pid, error: self._is_running(w, pid, error))
         begun = actor.begin.remote(self._steps, self._path, self.limits)
         self.talk.mailbox.when(begun, lambda answer, error: self._begun(w, answer, error))
 
-    def _is_there(self, w: RayWorkerHandle, pid: int | None, error: BaseException | None) -> None:
+    def _is_running(self, w: RayWorkerHandle, pid: int | None, error: BaseException | None) -> None:
         if pid is not None:
             w.pid = pid
         elif error is not None:
@@ -279,7 +260,7 @@ class RayDriver(Driver):
         if error is not None:
             self.talk.died(w, error)
             return
-        said, problem = answer
+        messages, problem = answer
         if problem:
             node = self.talk.nodes.get(w.node)
             if not self.reports.loaded:
@@ -291,9 +272,10 @@ class RayDriver(Driver):
             self.reports.loaded = True
             self.reports.loaded_s = self.reports.now() / 1e6
         if w.id in self.talk.workers:
-            # To the balancer a move costs what it takes until a worker is there, and here that is seconds.
+            # To the balancer a move costs the time until a worker is ready, and here that is seconds.
             since = (time.perf_counter_ns() - w.ordered_ns) // 1000
-            self.talk.hear(w, [(m[0], since) if m[0] == FromWorker.READY else m for m in said], None)
+            reply = [Ready(since) if isinstance(m, Ready) else m for m in FROM_WORKER.decode(messages)]
+            self.talk.process_reply(w, reply, None)
 
     def stop_worker(self, x: c.StopWorker) -> None:
         w = self.talk.workers.get(x.worker)
@@ -305,13 +287,13 @@ class RayDriver(Driver):
         if x.now and w.pid and node is not None:
             node.agent.signal.remote(w.pid, int(INTERRUPT))
         self.reports.send()
-        self.talk.mailbox.when(w.actor.leave.remote(), lambda said, error: self._left(w, said, error))
+        self.talk.mailbox.when(w.actor.leave.remote(), lambda messages, error: self._left(w, messages, error))
 
-    def _left(self, w: RayWorkerHandle, said: Any, error: BaseException | None) -> None:
+    def _left(self, w: RayWorkerHandle, messages: Any, error: BaseException | None) -> None:
         if error is not None:
             self.talk.died(w, error)
         elif w.id in self.talk.workers:
-            self.talk.hear(w, said, None)
+            self.talk.process_reply(w, FROM_WORKER.decode(messages), None)
 
     def kill_worker(self, x: c.KillWorker) -> None:
         w = self.talk.workers.get(x.worker)
@@ -327,20 +309,20 @@ class RayDriver(Driver):
         for line in self.talk.background_calls.reports():
             self.view.message(line)
 
-    def look(self, now: float) -> float:
+    def check_workers(self, now: float) -> float:
         self._report_failed_calls()
         self._reservations.look(now)
         for node in self.talk.nodes.values():
-            if node.facts is not None and not node.looking:
+            if node.facts is not None and not node.checking:
                 pids = {w.id: w.pid for w in self.talk.workers.values() if w.node == node.index and w.pid}
                 if pids:
-                    self._ask(node, pids, now)
+                    self._check_node(node, pids, now)
         if not self._first_worker and not self.talk.workers and self.reports.now() > _WAIT_US:
             self._first_worker = True
-            self.view.message("no worker could be started yet: the cluster has no room that is free and large enough")
+            self.view.message("no worker could be started yet: the cluster has too few free resources")
         for w in list(self.talk.workers.values()):
             if w.dead:
-                if now > w.dead_at + _BURY_S:
+                if now > w.dead_at + _CAUSE_S:
                     self.talk.gone(w)
                     self.reports.events.append(e.WorkerDied(w.id, e.Death.UNREACHABLE))
                 continue
@@ -349,18 +331,18 @@ class RayDriver(Driver):
                 self.view.message(f"worker {w.id} did not leave in time and is killed")
                 self.talk.died(w, None)
             elif not w.pid and (time.perf_counter_ns() - w.ordered_ns) / 1e9 > _START_S:
-                self.view.message(f"worker {w.id} did not start: Ray has no room for it now")
+                self.view.message(f"worker {w.id} did not start: Ray has no free resources for it now")
                 self.talk.gone(w)
                 self.reports.events.append(e.WorkerDied(w.id, e.Death.UNREACHABLE))
-        return _LOOK_S
+        return _CHECK_S
 
-    def _ask(self, node: RayNode, pids: dict[int, int], now: float) -> None:
-        node.looking = True
+    def _check_node(self, node: RayNode, pids: dict[int, int], now: float) -> None:
+        node.checking = True
 
         def answered(answer: Any, error: BaseException | None) -> None:
-            node.looking = False
+            node.checking = False
             if error is not None:
-                return  # the watch over nodes tells whether it is gone
+                return  # `NodeWatch` reports it if it is gone
             node.memory, resident, gone = answer
             self._peak = max(self._peak, self.memory_now)
             for worker, used in resident.items():
@@ -372,11 +354,11 @@ class RayDriver(Driver):
                 if w is not None and not w.stop_by:
                     self.talk.died(w, None)
 
-        self.talk.mailbox.when(node.agent.look.remote(pids, now), answered)
+        self.talk.mailbox.when(node.agent.check.remote(pids, now), answered)
 
     @property
-    def look_every_s(self) -> float:
-        return _LOOK_S
+    def check_every_s(self) -> float:
+        return _CHECK_S
 
     @property
     def memory_now(self) -> int:
@@ -392,7 +374,7 @@ class RayDriver(Driver):
 
 
 def _hint(error: BaseException | None) -> str:
-    """Explain an error of Ray's: it ends the actors of a process that it cannot call, and blames their references."""
+    """Explain an error of Ray, which ends the actors of a process that it cannot call and names another reason."""
     if "all references to the actor were removed" not in str(error):
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Where the data of each live task is: inline with the driver, or in Ray's object store."""
+"""The payload of each live task: inline with the driver, or in Ray's object store."""
 
 from __future__ import annotations
 
@@ -7,48 +7,35 @@ from typing import Any
 import numpy as np
 
 from gristmill.backends.engine.payload import size_of
+from gristmill.backends.engine.protocol import TaskInput, TaskOutput
 from gristmill.backends.engine.reports import PayloadStore
 from gristmill.backends.ray.payload import to_bytes
 from gristmill.backends.ray.workers import RayWorkerHandle
 
 
 class Bulk:
-    """An object of the store, with payloads of one or several tasks. It goes when none of them is live."""
+    """An object of the store, with payloads of one or several tasks. It is dropped when none of them is live."""
 
     __slots__ = ("node", "ref", "tasks")
 
     def __init__(self, ref: Any, node: int) -> None:
         self.ref = ref
         self.node = node
-        """Where it was made; -1 for the driver, whose data can only be lost with the run."""
+        """The node that made it; -1 for the driver, whose data can only be lost with the run."""
         self.tasks: dict[int, int] = {}
-        """Live tasks, and which of the payloads is theirs."""
+        """Live tasks, each with the position of its payload."""
 
     def tasks_at(self, index: int) -> list[int]:
-        """The live tasks whose payload this is."""
+        """The live tasks whose payload is at this position."""
         return [task for task, at in self.tasks.items() if at == index]
-
-
-class StoreRef:
-    """Where the data of a task is."""
-
-    __slots__ = ("bulk", "index", "label", "length", "payload")
-
-    def __init__(
-        self, label: str, length: int, payload: bytes | None, bulk: Bulk | None = None, index: int = 0
-    ) -> None:
-        self.label = label
-        self.length = length
-        self.payload = payload
-        self.bulk = bulk
-        self.index = index
 
 
 class RayStore(PayloadStore):
     """Holds references, not data. Objects belong to the driver, so they outlive the worker that made them."""
 
     def __init__(self, ray: Any, inline: int) -> None:
-        self.refs: dict[int, StoreRef] = {}
+        self.refs: dict[int, TaskInput] = {}
+        """Live tasks, each as the input of a step. The source of a payload is its `Bulk`, the offset its position."""
         self._ray = ray
         self._inline = inline
         self._on_node: dict[int, set[Bulk]] = {}
@@ -59,25 +46,25 @@ class RayStore(PayloadStore):
     def put(self, task: int, label: str, parts: list[Any]) -> int:
         length = size_of(parts)
         if length <= self._inline:
-            self.refs[task] = StoreRef(label, length, b"".join(parts))
+            self.refs[task] = TaskInput(task, label, b"".join(parts), None, 0, length)
             return length
         arrays = [np.frombuffer(part, np.uint8) for part in parts if len(part)]
         self._note(task, label, length, Bulk(self._ray.put([arrays]), -1), 0)
         return length
 
-    def add(self, task: int, label: str, w: RayWorkerHandle, payload: bytes | None, offset: int, length: int) -> bool:
-        if payload is not None:
-            self.refs[task] = StoreRef(label, length, payload)
+    def add(self, task: int, w: RayWorkerHandle, output: TaskOutput) -> bool:
+        if output.payload is not None:
+            self.refs[task] = TaskInput(task, output.label, output.payload, None, 0, output.length)
             return False
         if w.bulk is None:
             w.bulk = Bulk(w.bulk_ref, w.node)
             self._on_node.setdefault(w.node, set()).add(w.bulk)
-        self._note(task, label, length, w.bulk, offset)
+        self._note(task, output.label, output.length, w.bulk, output.offset)
         return True
 
-    def _note(self, task: int, label: str, length: int, bulk: Bulk, index: int) -> None:
-        bulk.tasks[task] = index
-        self.refs[task] = StoreRef(label, length, None, bulk, index)
+    def _note(self, task: int, label: str, length: int, bulk: Bulk, position: int) -> None:
+        bulk.tasks[task] = position
+        self.refs[task] = TaskInput(task, label, None, bulk, position, length)
 
     def take(self, w: RayWorkerHandle, offset: int, length: int, wanted: bool) -> bytearray | None:
         return to_bytes(w.payloads[offset]) if wanted and w.payloads is not None else None
@@ -86,11 +73,10 @@ class RayStore(PayloadStore):
         ref = self.refs[task]
         if ref.payload is not None:
             return ref.payload
-        assert ref.bulk is not None
-        return to_bytes(self._ray.get(ref.bulk.ref)[ref.index])
+        return to_bytes(self._ray.get(ref.source.ref)[ref.offset])
 
     def release(self, task: int) -> None:
-        bulk = self.refs.pop(task).bulk
+        bulk = self.refs.pop(task).source
         if bulk is None:
             return
         bulk.tasks.pop(task, None)
@@ -105,9 +91,5 @@ class RayStore(PayloadStore):
         """Whether an object was on a node that is gone."""
         return bulk.node >= 0 and bulk not in self._on_node.get(bulk.node, ())
 
-    def input_for(
-        self, w: RayWorkerHandle, task: int, data: int, start: int, stop: int, skip: int, wanted: tuple[int, ...]
-    ) -> tuple[Any, ...]:
-        """A task as a worker is told of it. In place of a payload in the store stands its object."""
-        ref = self.refs[data]
-        return (task, ref.label, ref.payload, ref.bulk, ref.index, ref.length, start, stop, skip, wanted)
+    def input_for(self, w: RayWorkerHandle, data: int) -> TaskInput:
+        return self.refs[data]

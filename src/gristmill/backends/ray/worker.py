@@ -1,4 +1,4 @@
-"""A worker as a Ray actor: each call brings a batch of messages and takes their reports back."""
+"""A worker as a Ray actor: each call brings a batch of messages and returns their reports."""
 
 from __future__ import annotations
 
@@ -15,27 +15,37 @@ from typing import Any
 
 import numpy as np
 
+from gristmill.backends.engine.codec import Plain
 from gristmill.backends.engine.names import learn_names
-from gristmill.backends.engine.protocol import NOTHING, SLOT_BYTES, FromWorker, Message, mark, mark_stage
-from gristmill.backends.engine.worker import Limits, Setting, Stages, Worker
+from gristmill.backends.engine.protocol import (
+    FROM_WORKER,
+    TO_WORKER,
+    Left,
+    StepNotReady,
+    TaskInput,
+    ToWorker,
+    UnitProgress,
+)
+from gristmill.backends.engine.slots import NOTHING, SLOT_BYTES, mark, mark_stage
+from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerSettings
 from gristmill.backends.ray.payload import to_bytes
 from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
 from gristmill.stages.core import NodeInfo, WorkerMetadata
 
 INTERRUPT = signal.SIGUSR1
-"""Tells a worker to leave what it is doing. Ray has uses of its own for the usual signals."""
+"""Interrupts the unit of a worker. Ray itself uses the usual signals."""
 SLOTS = 4096
 CRASH_BYTES = 4096
-"""Room for a worker's last words, behind the slots of all workers."""
+"""The space for a worker's exit message, after the slots of all workers."""
 NOTES_BYTES = SLOTS * (SLOT_BYTES + CRASH_BYTES)
 
-Reply = tuple[list[Message], list[list[Any]] | None]
-"""What workers say, and the payloads that do not fit into messages."""
+Reply = tuple[list[Plain], list[list[Any]] | None]
+"""Encoded messages of a worker, and the payloads that do not fit into messages."""
 
 
 @dataclass(frozen=True)
 class Notes:
-    """The file in which the workers of a node note what they do. It has no name: it is a descriptor of the agent."""
+    """The file in which the workers of a node note what they do: a descriptor of the agent, without a name."""
 
     pid: int
     fd: int
@@ -45,7 +55,7 @@ class Notes:
 
 
 def load_steps(pickled: bytes, path: Sequence[str]) -> tuple[list[Stages], list[Documents | None]]:
-    """The stages of a run, in a process on any node: what the driver could import is looked for here too."""
+    """Load the stages of a run in a process on any node. It looks for modules where the driver does."""
     sys.path += [p for p in path if p not in sys.path and os.path.isdir(p)]
     stages, classes, documents = pickle.loads(pickled)
     learn_names(classes)
@@ -53,10 +63,15 @@ def load_steps(pickled: bytes, path: Sequence[str]) -> tuple[list[Stages], list[
 
 
 class RayWorker(Worker):
-    """Payloads that are too large for messages go back with the reply, as one object that belongs to the driver."""
+    """Returns payloads that are too large for messages with the reply, as one object that belongs to the driver."""
 
     def __init__(
-        self, setting: Setting, steps: list[Stages], documents: list[Documents | None], limits: Limits, notes: int
+        self,
+        setting: WorkerSettings,
+        steps: list[Stages],
+        documents: list[Documents | None],
+        limits: Limits,
+        notes: int,
     ) -> None:
         super().__init__(setting, steps, documents, limits)
         self.slots = mmap.mmap(notes, SLOTS * SLOT_BYTES)
@@ -67,8 +82,8 @@ class RayWorker(Worker):
         """It may be interrupted now."""
         self.mark()
 
-    def serve(self, messages: Sequence[Message], given: Sequence[Any]) -> None:
-        """Do what a call says. It comes after the reply to the one before."""
+    def serve(self, messages: Sequence[ToWorker], given: Sequence[Any]) -> None:
+        """Process the messages of a call. Each call comes after the reply to the one before."""
         self.given = given
         self.mark()
         try:
@@ -92,10 +107,10 @@ class RayWorker(Worker):
             raise Interrupt
 
     def reply(self) -> Reply:
-        """What there is to tell since the last reply."""
-        said, self.outbox = self.outbox, []
+        """Return the messages since the last reply."""
+        messages, self.outbox = self.outbox, []
         made, self.made = self.made, []
-        return said, made or None
+        return FROM_WORKER.encode(messages), made or None
 
     def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING, ended: int = NOTHING) -> None:
         mark(self.slots, self.setting.slot, task, stage, step, ended)
@@ -103,8 +118,8 @@ class RayWorker(Worker):
     def mark_stage(self, stage: int) -> None:
         mark_stage(self.slots, self.setting.slot, stage)
 
-    def send_progress(self, message: Message) -> None:
-        """Send nothing: a worker reports with the reply of a call, which comes at its end."""
+    def send_progress(self, message: UnitProgress) -> None:
+        """Send nothing: a worker reports at the end of a call."""
 
     def put(self, parts: list[Any]) -> tuple[int, int]:
         # A copy: the stage may use its buffers again before the call returns.
@@ -112,8 +127,8 @@ class RayWorker(Worker):
         self.made.append([data])
         return len(self.made) - 1, data.nbytes
 
-    def get(self, x: Any) -> bytearray:
-        return to_bytes(self.given[x[3]][x[4]])
+    def get(self, x: TaskInput) -> bytearray:
+        return to_bytes(self.given[x.source][x.offset])
 
     def free(self, offset: int, length: int) -> None:
         self.made[offset] = []
@@ -122,7 +137,7 @@ class RayWorker(Worker):
 class WorkerActor:
     """The actor: single-threaded, so that stages run in the main thread of their process."""
 
-    def __init__(self, setting: Setting, notes: Notes) -> None:
+    def __init__(self, setting: WorkerSettings, notes: Notes) -> None:
         self.setting = setting
         self.notes = notes
         self.worker: RayWorker | None = None
@@ -133,19 +148,19 @@ class WorkerActor:
             self.worker.interrupt(signum, frame)
 
     def hello(self) -> int:
-        """The process that this is."""
+        """Return the pid of this process."""
         return os.getpid()
 
-    def begin(self, pickled: bytes, path: list[str], limits: Limits) -> tuple[list[Message], str]:
-        """Load the stages and set up; what there is to tell, and why it could not be done."""
+    def begin(self, pickled: bytes, path: list[str], limits: Limits) -> tuple[list[Plain], str]:
+        """Load the stages and set up. Return the messages, and why the stages could not be loaded."""
         import ray
 
         setting = self.setting
         fd = self.notes.open()
-        self._last_words(fd)
+        self._note_exit(fd)
         try:
             steps, documents = load_steps(pickled, path)
-        except BaseException as error:  # loading stages runs the user's code, and what is missing here is told there
+        except BaseException as error:  # loading stages runs the user's code; the driver reports the error
             return [], f"{one_line(error)}\n{details(error)}"
         if not setting.gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -164,43 +179,43 @@ class WorkerActor:
             worker.leave()
         return worker.reply()[0], ""
 
-    def take(self, messages: list[Message], *given: Any) -> Reply:
+    def take(self, messages: list[Plain], *given: Any) -> Reply:
         worker = self.worker
         assert worker is not None
         was_stopping = worker.stopping
-        worker.serve(messages, given)
-        if worker.stopping and not was_stopping and any(x[0] == FromWorker.SETUP_FAILED for x in worker.outbox):
+        worker.serve(TO_WORKER.decode(messages), given)
+        if worker.stopping and not was_stopping and any(isinstance(x, StepNotReady) for x in worker.outbox):
             worker.leave()
         return worker.reply()
 
-    def leave(self) -> list[Message]:
+    def leave(self) -> list[Plain]:
         """Tear down. Nothing is done after that."""
         worker = self.worker
         if worker is None:
-            return [(FromWorker.BYE, [], [])]
+            return FROM_WORKER.encode([Left([], [])])
         worker.stopping = True
         worker.leave()
         return worker.reply()[0]
 
-    def _last_words(self, fd: int) -> None:
-        """Let a crash leave a trace, so that it can be told from a kill."""
+    def _note_exit(self, fd: int) -> None:
+        """Have a crash leave an exit message, which distinguishes it from a kill."""
         place = SLOTS * SLOT_BYTES + self.setting.slot * CRASH_BYTES
         os.pwrite(fd, bytes(CRASH_BYTES), place)
-        words = self.notes.open()  # with a position of its own
-        os.lseek(words, place, os.SEEK_SET)
-        faulthandler.enable(words, all_threads=False)
+        message = self.notes.open()  # with its own position
+        os.lseek(message, place, os.SEEK_SET)
+        faulthandler.enable(message, all_threads=False)
         leave, pid = os._exit, os.getpid()
 
-        def tell(status: int) -> None:
+        def note(status: int) -> None:
             if os.getpid() == pid:
-                os.write(words, f"exit code {status}".encode())
+                os.write(message, f"exit code {status}".encode())
             leave(status)
 
-        os._exit = tell  # type: ignore[assignment]
+        os._exit = note  # type: ignore[assignment]
 
 
 def set_up_node(pickled: bytes, path: list[str], step: int, node: str) -> str:
-    """Run a step's `setup_on_node`; what went wrong. A task of its own, on the node."""
+    """Run a step's `setup_on_node` as a Ray task on the node. Return the error, if there is one."""
     try:
         steps, _ = load_steps(pickled, path)
         StepRunner(steps[step]).setup_on_node(NodeInfo(node), WorkerMetadata("0", node))

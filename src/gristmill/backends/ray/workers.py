@@ -1,4 +1,4 @@
-"""The driver's side of actors: started, told, ended; and how their death is learnt."""
+"""What the driver knows of the workers and nodes of a run on Ray."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gristmill.backends.engine.protocol import Message
+from gristmill.backends.engine.protocol import FromWorker, ToWorker
 
 if TYPE_CHECKING:
     from gristmill.backends.ray.store import Bulk
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Call:
-    """Messages on their way, until their reports are taken in."""
+    """Messages that were sent, until their reports are processed."""
 
-    messages: list[Message]
+    messages: list[ToWorker]
     bulk: Any = None
     """The object with the payloads of the reply."""
-    said: list[Message] | None = None
+    reply: list[FromWorker] | None = None
     error: BaseException | None = None
 
     @property
     def is_answered(self) -> bool:
-        return self.said is not None or self.error is not None
+        return self.reply is not None or self.error is not None
 
 
 @dataclass(eq=False)
 class RayWorkerHandle:
-    """A worker, from the order to start it until its end is known."""
+    """A worker, from the command to start it until its end is known."""
 
     id: int
     step: int
@@ -39,28 +39,28 @@ class RayWorkerHandle:
     take: Any
     """Its method for messages."""
     ordered_ns: int
-    """When (`time.perf_counter_ns`) it was told to start, or to stop."""
+    """When (`time.perf_counter_ns`) the command to start or to stop was sent."""
     pid: int = 0
-    """0 until its process is there."""
+    """0 until its process runs."""
     gpu: float = 0.0
     gpus: tuple[int, ...] = ()
     """How many GPUs it reserves, and which of its node's the scheduler gave it."""
-    outbox: list[Message] = field(default_factory=list)
+    outbox: list[ToWorker] = field(default_factory=list)
     calls: deque[Call] = field(default_factory=deque)
-    """In the order in which they were made, which is that in which they are answered, unless one fails."""
+    """In the order in which they were sent. They are answered in that order, unless one fails."""
     stop_by: float = 0.0
-    """When it must have left, after it was told to stop."""
-    said_bye: bool = False
+    """When it must have exited, after the command to stop."""
+    left: bool = False
     setup_failed: bool = False
     dead: bool = False
-    """Its calls fail; why is being found out."""
+    """Its calls fail, and the driver has asked its node for the cause."""
     dead_at: float = 0.0
     bulk_ref: Any = None
-    """The payloads that came with the reply that is being read."""
+    """The payloads that came with the reply that is being processed."""
     bulk: Bulk | None = None
-    """The same, once one of them is noted."""
+    """The same, once the store holds one of them."""
     payloads: list[Any] | None = None
-    """And the payloads themselves, if they are wanted here."""
+    """The payloads themselves, if the driver keeps them."""
 
 
 @dataclass
@@ -69,7 +69,7 @@ class RayNode:
 
     index: int
     ident: str
-    """As Ray knows it."""
+    """Its id in Ray."""
     agent: Any
     facts: Any = None
     free_slots: list[int] = field(default_factory=list)
@@ -78,17 +78,17 @@ class RayNode:
     asked: float = 0.0
     """Placement groups for its CPUs, how many CPUs were granted, and how many asked for."""
     left: bool = False
-    """The run has given back what it had there."""
+    """The run has released what it had there."""
     unseen: int = 0
-    """How often in a row it was not among the nodes that are up."""
+    """How many times in a row it was not among the nodes that are up."""
     setups: dict[int, int] = field(default_factory=dict)
-    """How often `setup_on_node` of a step was begun."""
+    """How many times `setup_on_node` of a step was started."""
     size: Any = None
-    """CPUs, memory and GPUs as the scheduler was told."""
+    """CPUs, memory and GPUs as the scheduler knows them."""
     seen: Any = None
     times: int = 0
-    """The same as it was seen last, and how often."""
-    looking: bool = False
-    """It was asked what it uses and has not answered yet."""
+    """The size as it was seen last, and how many times."""
+    checking: bool = False
+    """Its agent has not answered yet how much memory is in use."""
     memory: int = 0
     """Bytes that its workers use."""
