@@ -25,7 +25,7 @@ def file_map() -> Iterator[str]:
     for folder in sorted({path.parent for path in PACKAGE.rglob("*.py")}):
         name = folder.relative_to(PACKAGE.parent).as_posix()
         about = summary(folder / "__init__.py") if folder != PACKAGE and (folder / "__init__.py").exists() else ""
-        yield from (f"### {name}/", "")
+        yield from (f"#### {name}/", "")
         if about:
             yield from (f"{about}.", "")
         files = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]

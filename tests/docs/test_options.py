@@ -36,5 +36,5 @@ def test_the_page_has_the_true_default(field):
 
 @pytest.mark.parametrize("setting", [p for p in inspect.signature(ProcessingStage.with_).parameters if p != "self"])
 def test_the_page_names_every_setting_of_a_stage(setting):
-    table = PAGE.partition("## Of a stage")[2].partition("\n## ")[0]
+    table = PAGE.partition("## Stage options")[2].partition("\n## ")[0]
     assert re.search(rf"^\| `{setting}\b", table, re.MULTILINE)
