@@ -1,4 +1,4 @@
-"""Telling a scheduler a story event by event, with all invariants checked after each."""
+"""Feed a scheduler event by event, with all invariants checked after each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gristmill.scheduling.simulator.model import cpus
 
 
 class Script:
-    """A scheduler and what it said. Time goes on by one microsecond an event unless told otherwise."""
+    """A scheduler and its commands. Time advances by one microsecond an event unless stated otherwise."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Script:
         return self.tell(e.WorkerDied(worker, cause, unit))
 
     def to_the_end(self) -> None:
-        """Whatever runs finishes, whoever is asked does as he is told, until all is done."""
+        """Finish all units and obey all commands until the run ends."""
         for _ in range(10_000):
             if self.state.ending.finished:
                 return

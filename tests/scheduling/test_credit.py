@@ -43,13 +43,13 @@ def test_bytes_in_flight_never_exceed_the_budget_when_sizes_are_constant(size: i
     assert w.max_bytes <= size
 
 
-def test_the_source_is_not_asked_for_more_than_there_is_room_for() -> None:
+def test_the_source_is_not_asked_for_more_than_the_budget_holds() -> None:
     s = Script(StepSpec("a"), nodes=(), budget=100 * KB)
     s.tell(e.Tick())
     assert s.all(c.Pull) == [c.Pull(1)]
     s.give(1, size=30 * KB)
     assert s.all(c.Pull)[-1] == c.Pull(2), "two more of that size fit"
-    assert s.state.budget.reserved >= 60 * KB, "nobody else may take that room meanwhile"
+    assert s.state.budget.reserved >= 60 * KB, "no other unit may take that memory meanwhile"
     s.give(2, size=30 * KB)
     s.tell(e.Tick())
     assert len(s.all(c.Pull)) == 2
@@ -90,7 +90,7 @@ def test_a_budget_of_one_byte_still_gets_everything_through(gpu: int) -> None:
     CheckedWorld(specs, models, 12, config=budget(1), nodes=[cpus(1, 1)]).run().assert_nothing_lost()
 
 
-def test_room_is_left_for_one_unit_of_each_step_behind() -> None:
+def test_memory_is_left_for_one_unit_of_each_later_step() -> None:
     s = Script(StepSpec("a"), StepSpec("b"), StepSpec("c"), budget=100 * KB)
     s.give(2)
     s.start()

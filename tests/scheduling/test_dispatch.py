@@ -54,7 +54,7 @@ def test_long_tasks_do_not_wait_in_shared_workers() -> None:
     assert len(short.running()) == 5
 
 
-def test_an_idle_worker_takes_part_of_a_batch_and_waits_ahead_only_for_whole_ones() -> None:
+def test_an_idle_worker_takes_a_partial_batch_and_waits_ahead_only_for_whole_ones() -> None:
     s = Script(StepSpec("a", workers=1, batch_size=4))
     s.start()
     s.give(1)

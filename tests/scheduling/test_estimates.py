@@ -1,4 +1,4 @@
-"""What is learnt of a step: means, changes, tasks that still run, and what an earlier run said."""
+"""Estimates of a step: means, changes, tasks that still run, and what an earlier run said."""
 
 from __future__ import annotations
 

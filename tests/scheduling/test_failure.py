@@ -1,4 +1,4 @@
-"""Failures: retries, suspicion, guilt, bisection, quarantine, and ends before the end."""
+"""Failures: retries, suspects, attribution, bisection, quarantine, and runs that end early."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_single_item_is_retried_before_it_is_given_up() -> None:
 # A worker that dies
 
 
-def test_what_merely_waited_in_a_dead_worker_is_not_blamed() -> None:
+def test_what_merely_waited_in_a_dead_worker_is_not_suspected() -> None:
     s = Script(StepSpec("a", workers=1), nodes=(cpus(1),))
     s.start()
     s.give(2)
@@ -122,7 +122,7 @@ def test_what_merely_waited_in_a_dead_worker_is_not_blamed() -> None:
     assert [u.key for u in s.state.steps[0].queue.retries] == [waiting]
 
 
-def test_a_suspect_runs_alone_in_a_fresh_worker_and_is_guilty_if_that_dies_too() -> None:
+def test_a_suspect_runs_alone_in_a_fresh_worker_and_is_at_fault_if_that_dies_too() -> None:
     s = Script(StepSpec("a", workers=1), nodes=(cpus(1),), ignore_failures=True)
     s.start()
     s.give(4)
@@ -157,11 +157,11 @@ def test_a_suspected_generator_keeps_its_worker_to_itself_while_it_is_suspended(
     s.tell(e.UnitEmitted(worker, task, s.outputs(3, size=9000, parent=task), 1000))
     s.start()
     assert worker not in [w for w, step, _ in s.running() if step == 1]
-    assert [step for _, step, _ in s.running()] == [1], "another worker makes room for it"
+    assert [step for _, step, _ in s.running()] == [1], "another worker leaves for it"
 
 
 @pytest.mark.parametrize("items", [1, 4])
-def test_a_poisonous_task_is_found_and_nobody_else_is_hurt(items: int) -> None:
+def test_a_poisonous_task_is_found_and_no_other_task_fails(items: int) -> None:
     model = StepModel(SECOND // 10, poison=bad("7#0"))
     specs = [StepSpec("a", batch_size=4), StepSpec("b")]
     w = CheckedWorld(specs, [model, StepModel(SECOND // 10)], 30, items=items, config=GO_ON).run()
@@ -169,7 +169,7 @@ def test_a_poisonous_task_is_found_and_nobody_else_is_hurt(items: int) -> None:
     assert w.quarantined == [(0, Data("7", (0,)))]
 
 
-def test_kills_from_outside_never_convict() -> None:
+def test_kills_from_outside_prove_nothing() -> None:
     specs = [StepSpec("a"), StepSpec("b", gpu=SECOND, batch_size=4)]
     w = CheckedWorld(specs, [StepModel(SECOND // 2)] * 2, 60, nodes=[cpus(4, 2)], kill_every_us=SECOND, lag_us=3000)
     w.run().assert_nothing_lost()
@@ -188,7 +188,7 @@ def test_a_task_that_is_always_killed_is_given_up_in_the_end() -> None:
     assert len(s.all(c.Quarantine)) == 1
 
 
-def test_a_task_whose_workers_die_without_a_word_is_suspected_and_given_up() -> None:
+def test_a_task_whose_workers_die_and_name_no_task_is_suspected_and_given_up() -> None:
     s = Script(StepSpec("a", workers=1), ignore_failures=True)
     s.start()
     s.give(1)
@@ -259,7 +259,7 @@ def test_a_batch_killed_again_and_again_gets_smaller_so_that_it_can_get_through(
     assert all(t.attempts <= 1 for t in s.state.tasks.values())
 
 
-def test_a_lost_node_blames_nobody() -> None:
+def test_no_task_is_at_fault_for_a_lost_node() -> None:
     specs = [StepSpec("a"), StepSpec("b", gpu=SECOND)]
     w = CheckedWorld(specs, [StepModel(SECOND)] * 2, 30, nodes=[cpus(2, 1), cpus(2, 1, node=1)])
     w.after(4 * SECOND, lambda world: world.lose(1))
@@ -275,7 +275,7 @@ def test_many_workers_that_start_on_a_node_that_is_lost_do_not_end_the_run() -> 
     assert s.all(c.Abort) == []
 
 
-def test_a_hung_task_is_ended_and_given_up_and_the_rest_goes_on() -> None:
+def test_a_hung_task_is_ended_and_given_up_and_the_rest_continues() -> None:
     specs = [StepSpec("a", timeout_us=5 * SECOND)]
     w = CheckedWorld(specs, [StepModel(SECOND // 10, hangs=bad("4"))], 20, config=GO_ON).run()
     w.assert_nothing_lost()

@@ -21,7 +21,7 @@ def shared(n: int = 4, **config: object) -> Script:
 
 
 def test_too_little_memory_for_all_is_not_the_fault_of_the_one_who_is_killed() -> None:
-    """Whoever died runs again when nothing else does, and if that goes well it is free."""
+    """The task runs again while nothing else does. If that succeeds, it is no longer suspected."""
     s = shared()
     _, suspect = s.unit()
     s.die(OOM)
@@ -40,7 +40,7 @@ def test_too_little_memory_for_all_is_not_the_fault_of_the_one_who_is_killed() -
     assert s.all(c.Quarantine) == []
 
 
-def test_a_task_that_uses_all_memory_on_its_own_is_guilty() -> None:
+def test_a_task_that_uses_all_memory_on_its_own_is_at_fault() -> None:
     s = shared(2)
     _, suspect = s.unit()
     s.die(OOM)

@@ -67,7 +67,7 @@ def fickle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def two_minds(s: Script, monkeypatch: pytest.MonkeyPatch, between: Callable[[Script], object]) -> None:
-    """A balancer that lets an idle worker go, and starts one in the same place in its next look."""
+    """A balancer that lets an idle worker go, and starts one in the same place when it runs next."""
     watch = BackAndForth()
     s.give(1)
     s.start()
@@ -191,7 +191,7 @@ def test_idle_workers_make_way_for_the_step_furthest_downstream(monkeypatch: pyt
     s.to_the_end()
 
 
-def test_a_worker_keeps_its_turn_until_something_is_learnt() -> None:
+def test_a_worker_keeps_its_turn_until_there_is_new_evidence() -> None:
     s = Script(StepSpec("a", gpu=UNIT), nodes=(cpus(2, 1),))
     s.give(1)
     s.start()
@@ -199,29 +199,29 @@ def test_a_worker_keeps_its_turn_until_something_is_learnt() -> None:
     s.finish()
     step, w = s.state.steps[0], s.state.workers[worker]
     place = (step.index, w.node, w.placement)
-    assert time_sharing._could_make_room(s.state, step, w)
+    assert time_sharing._could_leave(s.state, step, w)
     s.state.balance.standing.fill(s.state.balance.evidence, place)
-    assert not time_sharing._could_make_room(s.state, step, w)
+    assert not time_sharing._could_leave(s.state, step, w)
     s.state.balance.evidence += 1
-    assert time_sharing._could_make_room(s.state, step, w)
+    assert time_sharing._could_leave(s.state, step, w)
 
 
-def test_that_nothing_is_under_way_is_evidence_only_if_something_was_learnt_since_the_last_time() -> None:
+def test_that_nothing_is_under_way_is_evidence_only_if_there_was_other_evidence_since() -> None:
     s = gpu_script()
     before = s.state.balance.evidence
     s.state.balance.note_unblocked()
     s.state.balance.note_unblocked()
     assert s.state.balance.evidence == before + 1
     s.give(1)
-    learnt = s.state.balance.evidence
+    then = s.state.balance.evidence
     s.state.balance.note_unblocked()
-    assert s.state.balance.evidence == learnt + 1
+    assert s.state.balance.evidence == then + 1
 
 
 # What used to stall ------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_with_a_unit_that_could_be_resumed_does_not_make_room() -> None:
+def test_a_worker_with_a_unit_that_could_be_resumed_does_not_leave() -> None:
     s = Script(StepSpec("a", gpu=UNIT), nodes=(cpus(2, 1),))
     s.give(1)
     s.start()
@@ -230,7 +230,7 @@ def test_a_worker_with_a_unit_that_could_be_resumed_does_not_make_room() -> None
     w = s.state.workers[worker]
     w.suspended.update({u.key: u for u in w.assigned})
     w.assigned.clear()
-    assert not time_sharing._could_make_room(s.state, s.state.steps[0], w)
+    assert not time_sharing._could_leave(s.state, s.state.steps[0], w)
 
 
 def test_lost_data_is_rebuilt_although_a_suspended_suspect_blocks_the_only_worker() -> None:

@@ -1,4 +1,4 @@
-"""Data that was lost is made again from what it was made from, and nobody is the wiser."""
+"""Data that was lost is made again from what it was made from."""
 
 from __future__ import annotations
 
@@ -207,12 +207,12 @@ def test_the_barrier_of_batch_mode_stays_open() -> None:
     s.finish(0, n=3, losable=True, busy_us=SECOND)
     said = s.tell(e.DataLost((2,)))
     said += s.finish(1)
-    assert [x.step for x in dispatches(said)] == [1], "the other task of the step goes on"
+    assert [x.step for x in dispatches(said)] == [1], "the other task of the step continues"
     s.to_the_end()
     assert s.state.steps[1].counts.tasks_done == 3
 
 
-def test_a_producer_that_keeps_failing_costs_the_lost_task_and_says_so() -> None:
+def test_a_producer_that_keeps_failing_fails_the_lost_task_with_a_reason() -> None:
     s = busy_with_one_of(1, ignore_failures=True)
     worker, unit = s.unit()
     s.tell(e.InputsLost(worker, unit, (unit,)))
@@ -305,8 +305,8 @@ def test_an_interrupted_run_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize(("budget", "at_once"), [(1, 1), (1 << 30, 8)])
-def test_data_of_tasks_that_are_done_is_fetched_as_there_is_room(budget: int, at_once: int) -> None:
-    """Grandchildren are lost whose parents have been released: without room these are made one after the other."""
+def test_data_of_tasks_that_are_done_is_fetched_as_the_budget_allows(budget: int, at_once: int) -> None:
+    """Grandchildren are lost whose parents have been released: beyond the budget these are made one after the other."""
     s = Script(*(StepSpec(x, workers=1) for x in "abc"), nodes=(cpus(3),))
     s.start()
     s.give(10)
@@ -371,7 +371,7 @@ def test_the_scenarios_lose_data() -> None:
 
 @pytest.mark.parametrize("seed", [99, 1493, 1946])
 def test_a_chain_of_lost_data_and_a_step_full_of_suspects_are_not_stuck(seed: int) -> None:
-    """99: data of a task that is done waited for room that only it could make. 1493: suspects that did not fit the
+    """99: data of a task that is done waited for memory that only it could free. 1493: suspects that did not fit the
     budget kept the only worker from making lost data again. 1946: the balancer sent away each fresh worker that was
     started for a suspect."""
     play(random_scenario(seed))

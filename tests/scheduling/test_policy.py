@@ -62,7 +62,9 @@ def test_every_change_of_workers_is_explained_in_words() -> None:
         if moved[2]:
             assert "taken from" in d.text or "others are leaving" in d.text
     for step in w.scheduler.state.steps:
-        assert step.counts.workers_started <= announced[step.spec.name], f"{step.spec.name}: workers nobody speaks of"
+        assert step.counts.workers_started <= announced[step.spec.name], (
+            f"{step.spec.name}: workers that no decision names"
+        )
 
 
 def test_rebalancing_loses_and_repeats_nothing() -> None:
@@ -139,18 +141,18 @@ def promised() -> Script:
     return s
 
 
-def test_a_death_is_noticed_although_somebody_waits_for_room() -> None:
+def test_a_death_is_noticed_although_a_step_waits_for_capacity() -> None:
     s = promised()
     only = next(iter(s.state.steps[1].workers.values()))
     others = [w.id for w in s.state.steps[1].workers.values() if w is not only]
     for other in others:
         s.tell(e.WorkerDied(other, e.Death.KILLED))
     answer = s.tell(e.WorkerDied(only.id, e.Death.KILLED))
-    assert s.all(c.StartWorker) and s.state.steps[1].workers, "b has work and a free GPU, and nobody"
+    assert s.all(c.StartWorker) and s.state.steps[1].workers, "b has work, a free GPU and no worker"
     assert answer
 
 
-def test_room_that_was_made_goes_to_the_step_it_was_promised_to() -> None:
+def test_a_freed_place_goes_to_the_step_that_it_is_reserved_for() -> None:
     s = promised()
     for step in s.state.steps:
         step.plan.next_rebalance = 1 << 40  # no other plan comes between

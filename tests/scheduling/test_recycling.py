@@ -15,7 +15,7 @@ from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
 OLD = 60 * SECOND
 
 
-def test_with_room_the_new_worker_is_up_before_the_old_one_goes() -> None:
+def test_with_capacity_the_new_worker_is_up_before_the_old_one_goes() -> None:
     s = Script(StepSpec("a", gpu=SECOND, workers=1, lifetime_us=OLD), nodes=(cpus(4, 2),))
     s.start()
     s.give(3)
@@ -30,7 +30,7 @@ def test_with_room_the_new_worker_is_up_before_the_old_one_goes() -> None:
     assert s.all(c.StopWorker) == [c.StopWorker(0)]
 
 
-def test_without_room_the_old_worker_drains_and_then_the_new_one_starts() -> None:
+def test_without_capacity_the_old_worker_drains_and_then_the_new_one_starts() -> None:
     s = Script(StepSpec("a", gpu=SECOND, lifetime_us=OLD), nodes=(cpus(4, 1),))
     s.start()
     s.give(1)
@@ -42,7 +42,7 @@ def test_without_room_the_old_worker_drains_and_then_the_new_one_starts() -> Non
     assert new.gpus == (0,)
 
 
-def test_without_room_one_worker_at_a_time_is_restarted() -> None:
+def test_without_capacity_one_worker_at_a_time_is_restarted() -> None:
     s = Script(StepSpec("a", gpu=SECOND, lifetime_us=OLD), nodes=(cpus(8, 4),))
     s.start()
     s.tell(e.Tick(), after=OLD)

@@ -41,7 +41,7 @@ def test_who_runs_on_a_node_that_shrinks_finishes_and_then_leaves() -> None:
     assert s.state.steps[0].counts.tasks_done == 8
 
 
-def test_nothing_is_started_where_there_is_no_room_left() -> None:
+def test_nothing_is_started_where_no_capacity_is_left() -> None:
     s = Script(StepSpec("a", dedicated=True), nodes=(cpus(1),))
     said = s.tell(e.NodeResized(0, 0, 1 << 34))
     assert said == [c.StopWorker(0, now=True)], "it is still starting"
@@ -76,16 +76,16 @@ def test_a_gpu_that_others_have_is_left_to_them(gpus: tuple[int, ...]) -> None:
     assert [x.gpus for x in said if isinstance(x, c.StartWorker)] == [(1,)]
 
 
-def test_room_counts_what_is_taken_of_a_gpu_that_goes_and_comes_back() -> None:
-    room = Capacity(0, 0, (GPU, GPU))
-    place = room.find(StepSpec("a", cpu=0, gpu=UNIT // 2))
+def test_capacity_counts_what_is_taken_of_a_gpu_that_goes_and_comes_back() -> None:
+    capacity = Capacity(0, 0, (GPU, GPU))
+    place = capacity.find(StepSpec("a", cpu=0, gpu=UNIT // 2))
     assert place is not None
-    room.take(place)
-    room.resize(UNIT, 5, (-1, GPU, GPU))
-    assert (room.cpu, room.memory, room.gpu_free) == (UNIT, 5, [-UNIT // 2, UNIT, UNIT])
-    room.give(place)
-    room.resize(0, 0, (GPU,))
-    assert room.gpu_free == [UNIT, 0, 0] and room.gpu_memory == (GPU, -1, -1)
+    capacity.take(place)
+    capacity.resize(UNIT, 5, (-1, GPU, GPU))
+    assert (capacity.cpu, capacity.memory, capacity.gpu_free) == (UNIT, 5, [-UNIT // 2, UNIT, UNIT])
+    capacity.give(place)
+    capacity.resize(0, 0, (GPU,))
+    assert capacity.gpu_free == [UNIT, 0, 0] and capacity.gpu_memory == (GPU, -1, -1)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -102,7 +102,7 @@ def test_a_cluster_shared_with_others_gets_through(seed: int) -> None:
     w.assert_nothing_lost()
 
 
-def test_a_generator_on_a_node_that_has_become_too_small_goes_on_elsewhere() -> None:
+def test_a_generator_on_a_node_that_has_become_too_small_continues_elsewhere() -> None:
     s = Script(StepSpec("a", cpu=2 * UNIT), StepSpec("b"), nodes=(cpus(2), cpus(2, node=1)))
     s.give(1)
     s.start()

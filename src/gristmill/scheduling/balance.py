@@ -1,4 +1,4 @@
-"""Looking at the balance: what is known goes to the planner, what it says becomes workers, with a reason."""
+"""Rebalance: pass what is known to the planner, and turn its plan into workers that start and leave."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_MARGIN = 250_000
 
 
 def rebalance(s: State) -> None:
-    """Compare what runs with what should run, and move as much as pays."""
+    """Compare the workers with the ones that should run, and move those that pay."""
     s.balance.begin(s.now, s.config.autoscale_interval_us)
     if s.ending.stopping:
         return
@@ -54,16 +54,19 @@ def rebalance(s: State) -> None:
 
 def _active(s: State) -> list[StepRec]:
     """Steps with workers of their own that can have some and have something to do, now or later."""
-    empty = _rooms(s, 0).values()
+    empty = _empty_nodes(s, 0).values()
     return [
         step
         for step in s.steps
-        if step.dedicated and not step.ended and may_run(s, step) and any(room.find(step.spec) for room in empty)
+        if step.dedicated
+        and not step.ended
+        and may_run(s, step)
+        and any(capacity.find(step.spec) for capacity in empty)
     ]
 
 
 def _drain_misplaced(s: State, node: NodeRec) -> None:
-    """Workers for whom a node that became smaller has no room leave when they have done what they have."""
+    """Drain the workers that a node which became smaller has no capacity for."""
     left = Capacity(node.cpu, node.memory, node.free.gpu_memory)
     for step in s.steps:
         if not step.dedicated:
@@ -86,12 +89,12 @@ def _drain_misplaced(s: State, node: NodeRec) -> None:
 
 
 def next_turn(s: State) -> None:
-    """The step whose turn it is gets room."""
+    """Give capacity to the step whose turn it is."""
     take_turns(s, _active(s))
 
 
 def _ask(s: State, problem: Problem) -> None:
-    """Have a plan made: at once if that is quick, else beside everything else."""
+    """Make a plan: at once if that is quick, else in the background (`Solve`)."""
     if len(problem.sites) * len(problem.demands) <= s.config.plan_at_once:
         _take(s, problem, solve(problem))
         return
@@ -99,7 +102,7 @@ def _ask(s: State, problem: Problem) -> None:
 
 
 def solved(s: State, e: Solved) -> None:
-    """A plan that was made beside everything else is there. What has changed since then is left out of it."""
+    """Apply a plan that was made in the background, as far as it is still possible."""
     problem = s.balance.problem
     if e.number != s.balance.solving or problem is None:
         return
@@ -127,7 +130,7 @@ def _take(s: State, problem: Problem, plan: StaffingPlan) -> None:
 
 
 def is_due(s: State) -> bool:
-    """Whether the balance should be looked at now. On large clusters that takes a while, so it is done less often."""
+    """Whether to rebalance now. On large clusters that takes a while, so it happens less often."""
     if s.balance.solving:
         return False
     if not s.balance.reason:
@@ -137,7 +140,7 @@ def is_due(s: State) -> bool:
 
 
 def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
-    """What the planner has to know."""
+    """State the problem for the planner."""
     remaining = _remaining(s)
     drains = _drains(s)
     demands = []
@@ -152,14 +155,14 @@ def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
             work += step.spec.cpu * (step.service.service_us() * tasks // UNIT)
     times = [step.service.service_us() * step.spec.batch_size for step in active]
     leave = min(sum(times) // len(times), _LEAVE_US)
-    rooms = _rooms(s, memory_floor)
-    closed = _closed(s, active, rooms)
-    sites = tuple(Site(i, s.nodes[i].kind, room, closed.get(i, frozenset())) for i, room in rooms.items())
+    capacities = _empty_nodes(s, memory_floor)
+    closed = _closed(s, active, capacities)
+    sites = tuple(Site(i, s.nodes[i].kind, capacity, closed.get(i, frozenset())) for i, capacity in capacities.items())
     margin = min(_MARGIN + error // 4, _MOST_MARGIN)
     return Problem(sites, tuple(demands), SharedDemand(work, s.shared.cpu_floor), leave, margin, memory_floor)
 
 
-def _closed(s: State, active: list[StepRec], rooms: dict[int, Capacity]) -> dict[int, frozenset[int]]:
+def _closed(s: State, active: list[StepRec], capacities: dict[int, Capacity]) -> dict[int, frozenset[int]]:
     """For each node, the steps that cannot start there before `setup_on_node` is done, but can start elsewhere.
 
     A step that can start nowhere yet gets a place in the plan all the same, so that others do not take it.
@@ -168,8 +171,8 @@ def _closed(s: State, active: list[StepRec], rooms: dict[int, Capacity]) -> dict
     for step in active:
         if not step.spec.node_setup:
             continue
-        fits = [i for i, room in rooms.items() if room.find(step.spec)]
-        waits = {i for i in rooms if not is_set_up(s.nodes[i], step)}
+        fits = [i for i, capacity in capacities.items() if capacity.find(step.spec)]
+        waits = {i for i in capacities if not is_set_up(s.nodes[i], step)}
         if any(i not in waits for i in fits):
             for i in waits:
                 closed[i] = closed.get(i, frozenset()) | {step.index}
@@ -307,6 +310,6 @@ def _slowest_us(s: State) -> int:
     return slowest
 
 
-def _rooms(s: State, memory_floor: int) -> dict[int, Capacity]:
+def _empty_nodes(s: State, memory_floor: int) -> dict[int, Capacity]:
     """The nodes as if empty, less the memory that shared steps need."""
     return {n.id: Capacity(n.cpu, max(0, n.memory - memory_floor), n.free.gpu_memory) for n in s.nodes.values()}

@@ -1,4 +1,4 @@
-"""What the backend is told to do."""
+"""Commands to the backend."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Solve:
-    """Make a plan (`planning.solve`) beside everything else, and tell it with `Solved`."""
+    """Make a plan (`planning.solve`) in the background and report it with `Solved`."""
 
     number: int
     problem: Problem

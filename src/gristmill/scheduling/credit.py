@@ -1,7 +1,7 @@
-"""The byte budget: what is held, what is promised, and who may start.
+"""The byte budget: what is held, what is reserved, and which units may start.
 
 ``held`` counts every task that waits or runs; ``reserved`` what running units are expected to emit. A unit of
-step *i* is admitted if both, its own outputs and room for one unit of every later step stay within the
+step *i* is admitted if both, its own outputs and one unit of every later step stay within the
 budget. The step furthest downstream that has work may always run one unit: that is what frees memory. In batch
 mode everything is held between two steps by definition, so the budget does not apply. A unit that makes lost data again
 is always let in: the data is still counted for the task that it was lost to.
@@ -65,7 +65,7 @@ def _fits(s: State, step: StepRec, expected: int) -> bool:
 
 
 def _must_run(s: State, step: StepRec) -> bool:
-    """Nothing behind it can free memory, and nothing of its own is about to."""
+    """Whether no later step can free memory, and no unit of this step is about to."""
     return step.running == 0 and deepest(s) == step.index
 
 

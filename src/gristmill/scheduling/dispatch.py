@@ -1,4 +1,4 @@
-"""Giving work to workers: furthest downstream first, idle workers first, never beyond the budget."""
+"""Dispatch work: to the step furthest downstream first, to idle workers first, never beyond the budget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHEAP_SETUP_US = 50_000
 
 
 def dispatch(s: State) -> None:
-    """Hand out all work that can be handed out now."""
+    """Dispatch all work that can start now."""
     if s.ending.stopping or s.suspects.solo_running:
         return
     if s.suspects.solo and _solo_can_run(s):
@@ -66,7 +66,7 @@ def _dispatch_to_dedicated(s: State, step: StepRec) -> None:
     long = step.service.service_us() * step.spec.batch_size > LONG_US
     for idle in (True, False):
         if long and not idle and step.queue.size <= len(step.workers) * step.spec.batch_size:
-            return  # the last ones go to whoever is free first, not to one who has much to do yet
+            return  # the last ones go to the worker that is free first, not to one with much left to do
         for w in list(step.accepting.values()):
             while w.id in step.accepting and w.is_idle == idle:
                 if not _cpu_free(s, w, step):

@@ -1,4 +1,4 @@
-"""What has been learnt about a step, in integers: service times, fan-out and output sizes."""
+"""Estimates of a step, in integers: service times, fan-out and output sizes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _UNUSUAL = 4
 class ServiceEstimate:
     """Time per task over roughly the last hundred units, and outputs per task.
 
-    The latest units are set against those before them. When the difference is beyond chance the speed has changed,
-    and what was known of it before is forgotten.
+    The latest units are compared with those before them. If the difference is statistically significant, the speed
+    has changed and the older times are forgotten.
     """
 
     old_units: int = 0

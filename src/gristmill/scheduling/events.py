@@ -72,9 +72,9 @@ class NodeResized:
 
 @dataclass(frozen=True, slots=True)
 class DataLost:
-    """The data of these tasks is gone: ids of data (`Input.data`), each told after the report that brought it.
+    """The data of these tasks is gone: ids of data (`Input.data`), each reported after the report that brought it.
 
-    What is not known, replaced or gone already is passed over, so it can be told twice.
+    Ids that are unknown, replaced or already gone are skipped, so a loss can be reported twice.
     """
 
     tasks: tuple[int, ...]
@@ -151,7 +151,7 @@ class WorkerDied:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLeft:
-    """A worker that was told to stop has torn down and gone."""
+    """A worker that was asked to stop has torn down and left."""
 
     worker: int
 

@@ -21,7 +21,7 @@ def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
         t.move(TaskMove.FAILED)
         t.note(s.now, f"attempt {t.attempts} failed on worker {w.id}: {first_line(e.error)}")
     unit.avoid_worker(w.id)
-    unit.clear_suspicion()
+    unit.clear_suspect()
     first = unit.tasks[0]
     allowed = policy.attempts_allowed(step.spec.max_attempts, first.items, first.is_slice)
     _respond(s, unit, policy.after_error(len(unit.tasks), first.attempts, allowed, s.ending.draining), e.error)

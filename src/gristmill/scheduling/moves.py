@@ -1,4 +1,4 @@
-"""Carrying out a plan: workers start and leave, and places are reserved for those that start when others have left."""
+"""Carry out a plan: workers start and leave, and places are reserved for workers that start when others have left."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def apply(s: State, problem: Problem, plan: StaffingPlan) -> None:
 
 
 def _without_replacements(s: State, plan: StaffingPlan) -> tuple[list[int], list[Place]]:
-    """Who leaves and who starts.
+    """Return the workers that leave and the places where workers start.
 
     A worker stays if another of its step would start in its very place, or in a place that should be free now and is
     not: a worker is still leaving it.
@@ -143,7 +143,7 @@ def _without_replacements(s: State, plan: StaffingPlan) -> tuple[list[int], list
 def _not_set_up(s: State, plan: StaffingPlan) -> set[int]:
     """Nodes where workers would leave only for steps that cannot start there yet: `setup_on_node` is not done.
 
-    Nobody leaves these nodes. The free place would be filled again, and the next plan would free it again.
+    No worker leaves these nodes. The free place would be filled again, and the next plan would free it again.
     """
     nodes: dict[int, bool] = {}
     for index, node_id, _ in plan.later:
@@ -154,7 +154,7 @@ def _not_set_up(s: State, plan: StaffingPlan) -> set[int]:
 def _taken_back(s: State, leaves: list[int], starts: list[Place]) -> set[int]:
     """Nodes where a worker would leave a place that the balancer filled on the same evidence, or come back to one.
 
-    Nobody leaves these nodes until there is new evidence.
+    No worker leaves these nodes until there is new evidence.
     """
     places = [(w.step, w.node, w.placement) for i in leaves if (w := s.workers.get(i)) and w.step is not None]
     return {place[1] for place in places if not s.balance.standing.may_vacate(s.balance.evidence, place)} | {
@@ -171,9 +171,9 @@ def _awaits_suspect(s: State, step: int, w: WorkerRec) -> bool:
 
 
 def _withdraw(s: State, problem: Problem, name: int) -> None:
-    """A worker that was promised is no longer wanted."""
+    """Cancel the reservation of a place."""
     demand = next(x for x in problem.demands if x.step == (-1 - name) % len(s.steps))
-    hand = next(h for h in demand.workers if h.id == name)
-    promised = s.steps[demand.step].plan.reserved
-    if (hand.node, hand.placement) in promised:
-        promised.remove((hand.node, hand.placement))
+    worker = next(h for h in demand.workers if h.id == name)
+    reserved = s.steps[demand.step].plan.reserved
+    if (worker.node, worker.placement) in reserved:
+        reserved.remove((worker.node, worker.placement))

@@ -1,4 +1,4 @@
-"""What the balancer did and why, in words."""
+"""Describe what the balancer did, and why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def explain(
     coming: dict[int, int],
     taken: dict[int, int],
 ) -> None:
-    """Say what was done and why."""
+    """Add a decision for each change, with its reason."""
     demands = {demand.step: demand for demand in problem.demands}
     names = {i: demand.spec.name for i, demand in demands.items()}
     givers = ", ".join(f"{names[i]} ({n} of {have[i]}{_idle(s, s.steps[i])})" for i, n in taken.items())
@@ -25,7 +25,7 @@ def explain(
         more = grown.get(i, 0)
         short = coming.get(i, 0)
         if short:
-            source = f"taken from {givers}" if givers else "in room that others are leaving"
+            source = f"taken from {givers}" if givers else "in places that others are leaving"
             s.decide(f"{names[i]}: +{short} workers, {_why(s, demands[i], have[i], plan)}; {source}")
         if more:
             s.decide(f"{names[i]}: {have[i]} to {have[i] + more} workers; {_why(s, demands[i], have[i], plan)}")
@@ -39,15 +39,15 @@ def explain(
 def _why(s: State, demand: StepDemand, have: int, plan: StaffingPlan) -> str:
     step = s.steps[demand.step]
     if not have:
-        return "it has none" if step.service.is_known else "free room, speed not yet known"
+        return "it has none" if step.service.is_known else "free capacity, speed not yet known"
     if not step.service.is_known:
-        return "free room, speed not yet known"
+        return "free capacity, speed not yet known"
     service = max(1, min(demand.service_us.values()))
     can = have * UNIT / service
     needs = demand.tasks / UNIT / max(plan.finish_us / UNIT, 1e-6)
     if can < needs:
         return f"bottleneck at {can:.3g}/s against {needs:.3g}/s demand"
-    return f"free room, to run ahead of {needs:.3g}/s demand"
+    return f"free capacity, to run ahead of {needs:.3g}/s demand"
 
 
 def _idle(s: State, step: StepRec) -> str:

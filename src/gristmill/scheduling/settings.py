@@ -1,4 +1,4 @@
-"""What the scheduler is told before a run: its steps and its limits."""
+"""The steps and limits of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions stand until something is learnt: the balancer does not undo a move of its own on the same evidence.
+"""Decisions stand until there is new evidence: the balancer does not undo its own moves on the same evidence.
 
 A place is a step, a node and what a worker occupies there. On the same evidence a step does not leave a place that it
 has filled, nor fill one that it has left. So the number of its workers in each place only grows or only shrinks, and no

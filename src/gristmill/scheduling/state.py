@@ -199,7 +199,7 @@ class BalanceState:
     """When the balancer runs, and what it has planned."""
 
     evidence: int = 0
-    """How often something was learnt that can change a plan (docs/simulator.md lists what counts)."""
+    """Number of events so far that can change a plan (docs/simulator.md lists them)."""
     reason: str = ""
     """Why a rebalance is due; empty if none is."""
     done_at: int = 0
@@ -263,12 +263,12 @@ class BalanceState:
         return nodes
 
     def note_unblocked(self) -> None:
-        """Count as evidence that nothing is under way. A second time it counts only if something was learnt since."""
+        """Count as evidence that nothing is under way. A second time it counts only if there was other evidence."""
         self.learn(self.unblocked_at != self.evidence)
         self.unblocked_at = self.evidence
 
     def may_force(self) -> bool:
-        """Whether to run although nothing calls for it: once for each record of evidence."""
+        """Whether to run although nothing calls for it: once on the same evidence."""
         if self.forced_at == self.evidence:
             return False
         self.forced_at = self.evidence

@@ -1,4 +1,4 @@
-"""Who is missed least, and steps that take turns because not all of them can have a worker."""
+"""Steps that share slots in time because not all of them can have a worker, and which workers leave first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def least_missed(s: State, step: StepRec) -> list[WorkerRec]:
 
 
 def _start_somewhere(s: State, step: StepRec) -> bool:
-    """Start a worker where there is room: if possible not where one of the step has left on the same evidence."""
+    """Start a worker where it fits: if possible not in a place that the step has left on the same evidence."""
     places = _free_places(s, step)
     if not places:
         return False
@@ -48,9 +48,9 @@ def _may_fill(s: State, step: StepRec, node: NodeRec, placement: Placement) -> b
 
 
 def take_turns(s: State, active: list[StepRec]) -> None:
-    """Not every step can have a worker: the step furthest downstream that could run goes first, idle workers make room.
+    """Give capacity to the step furthest downstream that could run: idle workers leave for it.
 
-    While it waits no other step gets a worker, or the room that is made for it would never be large enough.
+    While it waits no other step gets a worker, or the free capacity would never be large enough for it.
     """
     for step in reversed(active):
         if not _waits_for_turn(s, step):
@@ -62,8 +62,8 @@ def take_turns(s: State, active: list[StepRec]) -> None:
             continue
         for other in active:
             for w in list(other.workers.values()):
-                if _could_make_room(s, other, w):
-                    s.decide(f"{step.spec.name}: its turn; a worker of {other.spec.name} is idle and makes room")
+                if _could_leave(s, other, w):
+                    s.decide(f"{step.spec.name}: its turn; a worker of {other.spec.name} is idle and leaves for it")
                     if w.state is WorkerState.READY:
                         s.balance.standing.vacate(s.balance.evidence, (other.index, w.node, w.placement))
                     _let_go(s, w)
@@ -96,7 +96,7 @@ def unblock_step(s: State) -> bool:
             if placement is None or not is_set_up(node, step):
                 continue
             s.balance.note_unblocked()
-            s.decide(f"{step.spec.name}: nothing else can run; the workers on node {node.id} make room")
+            s.decide(f"{step.spec.name}: nothing else can run; the workers on node {node.id} leave for it")
             step.plan.reserve(node.id, placement, s.balance.evidence)
             for w in [w for w in s.workers.values() if w.step is not None and w.node == node.id]:
                 _let_go(s, w)
@@ -104,7 +104,7 @@ def unblock_step(s: State) -> bool:
     return False
 
 
-def _could_make_room(s: State, step: StepRec, w: WorkerRec) -> bool:
+def _could_leave(s: State, step: StepRec, w: WorkerRec) -> bool:
     """Whether a dedicated worker has nothing to do. One that waits for a CPU has something to do."""
     if not w.is_idle or w.state not in (WorkerState.READY, WorkerState.DRAINING):
         return False
@@ -127,13 +127,13 @@ def _waits_for_turn(s: State, step: StepRec) -> bool:
 
 
 def turn_due(s: State) -> bool:
-    """Whether a step waits for a worker while there is room, or a dedicated worker that has nothing to do."""
+    """Whether a step waits for a worker while it could have one, or while a dedicated worker has nothing to do."""
     starved = [x for x in s.steps if x.dedicated and not x.workers and may_run(s, x) and _waits_for_turn(s, x)]
     if not starved:
         return False
     if any(node.free.find(step.spec) for step in starved for node in s.nodes.values()):
         return True
-    return any(_could_make_room(s, step, w) for step in s.steps if step.dedicated for w in step.workers.values())
+    return any(_could_leave(s, step, w) for step in s.steps if step.dedicated for w in step.workers.values())
 
 
 def refresh_for_suspects(s: State) -> None:

@@ -1,4 +1,4 @@
-"""The life of workers: start, ready, drain, stop, die, be replaced when old."""
+"""Workers: they start, get ready, drain, stop, die, and are replaced when they are old."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def start_shared(s: State) -> None:
 
 
 def _wants_first(s: State, node: NodeRec) -> bool:
-    """There is shared work and nobody for it here. Dedicated workers make room on the CPUs once somebody is."""
+    """Whether there is shared work and no worker for it here. Dedicated workers yield CPUs once there is one."""
     return not node.shared_workers and any(
         x.queue.size and not x.dedicated and may_run(s, x) and can_host(node, x) for x in s.steps
     )
@@ -67,10 +67,10 @@ def _start_for_suspects(s: State) -> None:
             continue  # fresh workers would not help it, and none of the other steps may go for it
         staying = [w for w in s.shared.workers.values() if w.state <= WorkerState.READY]
         fresh = sum(1 for w in staying if w.is_fresh and any(w.node == node.id for node in nodes))
-        room = 4 + sum(4 * node.cpu // UNIT for node in s.nodes.values()) - len(staying)
-        for _ in range(min(len(step.queue.suspects), 4, room) - fresh):
+        most = 4 + sum(4 * node.cpu // UNIT for node in s.nodes.values()) - len(staying)
+        for _ in range(min(len(step.queue.suspects), 4, most) - fresh):
             start(s, nodes[0], None, Placement())
-        if room <= 0 and not fresh and len(staying) == len(s.shared.workers):
+        if most <= 0 and not fresh and len(staying) == len(s.shared.workers):
             drain(s, min(staying, key=lambda w: (len(w.assigned) + len(w.suspended), w.id)))
 
 
@@ -124,7 +124,7 @@ def setup_failed(s: State, w: WorkerRec, e: SetupFailed) -> None:
 
 
 def give_back(s: State, w: WorkerRec, index: int) -> None:
-    """A shared worker could not set a step up: its units of that step go elsewhere, without blame."""
+    """A shared worker could not set a step up: its units of that step go elsewhere and this attempt does not count."""
     step = s.steps[index]
     for unit in reversed(w.take_assigned(index)):
         unassign(s, w, unit)
@@ -148,7 +148,7 @@ def put_back_suspended(s: State, w: WorkerRec) -> None:
 
 
 def put_back_stuck(s: State) -> bool:
-    """Nothing runs or starts: what is suspended in draining workers may hold the very room that it waits for.
+    """Nothing runs or starts: what is suspended in draining workers may hold the memory that it waits for.
 
     What is suspended on a node that has become too small for it goes elsewhere; True if something did.
     """
@@ -209,13 +209,13 @@ def stop(s: State, w: WorkerRec, now: bool = False) -> None:
 
 
 def gone(s: State, w: WorkerRec, e: WorkerLeft) -> None:
-    """A worker says that it goes. If it had work, that is done elsewhere."""
+    """A worker reports that it leaves. Its work, if it has any, goes elsewhere."""
     units_lost(s, w, Death.KILLED, None, "")
     left(s, w)
 
 
 def left(s: State, w: WorkerRec) -> None:
-    """A worker is gone; whatever it occupied is free."""
+    """A worker is gone; what it occupied is free."""
     expected = w.state >= WorkerState.DRAINING
     s.balance.learn(not expected)
     del s.workers[w.id]
@@ -356,7 +356,7 @@ def recycle(s: State) -> None:
             s.decide(f"{who} is replaced after {(s.now - w.ready_at) / 1e6:.0f} s")
             start(s, node, step, place).replace(w)
         else:
-            s.decide(f"{who} is restarted after {(s.now - w.ready_at) / 1e6:.0f} s; there is no room for both")
+            s.decide(f"{who} is restarted after {(s.now - w.ready_at) / 1e6:.0f} s; both do not fit on the node")
             drain(s, w)
 
 

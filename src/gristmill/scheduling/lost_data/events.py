@@ -1,4 +1,4 @@
-"""Data is lost, and what was lost comes back."""
+"""Events: data is lost, and lost data was made again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def data_lost(s: State, e: DataLost) -> None:
 
 
 def inputs_lost(s: State, w: WorkerRec, e: InputsLost) -> None:
-    """The unit goes back with blame on nobody, and waits for its data with all others that need it."""
+    """The unit goes back to its queue without counting an attempt, and waits for its data."""
     unit = take_head(s, w, e.unit)
     lost = _mark_lost(s, e.tasks)
     requeue_uncounted(s, s.steps[unit.step], unit)

@@ -29,7 +29,7 @@ def check_lost_data(s: State) -> None:
         assert not record.released or not (record.live or kept), f"data {data} was released and is needed"
         if record.stalled:
             assert not record.available, f"units wait for data {data}, which is there"
-            assert record.rebuilding or data in s.lost.deferred, f"units wait for data {data}, which nobody makes"
+            assert record.rebuilding or data in s.lost.deferred, f"units wait for data {data}, which no unit makes"
         makers = makes[id(record)]
         assert makers == record.rebuilding, f"data {data} is made again {makers} times at once"
         if record.fetched and record.rebuilding:

@@ -2,7 +2,7 @@
 
 - A record (`DataRec`) is kept of each output that can be lost: from which input, which slice of it, at which position.
 - An input that cannot be lost itself is kept, its `Release` delayed, while such an output of it is live or is what
-  live data was made from. One that can be lost is released when it is done; if need be it is made again as well.
+  live data was made from. One that can be lost is released when it is done; if necessary it is made again as well.
 - So what is kept is bounded by what is live, and ends with it.
 
 Outputs that cannot be lost have no record, and a run without others pays nothing for all this.

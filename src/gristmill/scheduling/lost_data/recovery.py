@@ -116,13 +116,13 @@ def _make_from(s: State, record: DataRec, parent: DataRec) -> None:
 
 
 def fetch_deferred(s: State) -> None:
-    """Go on with what had to wait because making it again takes room."""
+    """Make again what had to wait because that exceeds the budget."""
     while s.lost.deferred and _may_fetch(s):
         request_rebuild(s, s.lost.deferred.popitem()[1])
 
 
 def _may_fetch(s: State) -> bool:
-    """Data of tasks that are done takes room beyond what is held; one chain of it at a time may always be made."""
+    """Data of tasks that are done needs memory beyond what is held. One chain of it at a time may always be made."""
     return not s.lost.fetched or s.budget.used <= s.config.budget
 
 
@@ -160,7 +160,7 @@ def accept_rebuilt(s: State, record: DataRec, o: Output) -> None:
     """Lost data has been made again: those that wait for it go on."""
     old = record.data
     if s.lost.records.get(old) is not record:
-        s.out.append(Release((o.id,)))  # nobody needs it any more
+        s.out.append(Release((o.id,)))  # it is no longer needed
         return
     t = s.tasks.get(record.task)
     tasks = [t] if t is not None and t.data == old else []
@@ -203,14 +203,14 @@ def give_up_data(s: State, record: DataRec, why: str, story: Sequence[str] = ())
         if unit.rebuild is not None:
             _drop_rebuild(s, unit, why, story)
             continue
-        guilty = [t for t in unit.tasks if t.data == record.data]
+        lost = [t for t in unit.tasks if t.data == record.data]
         unit.keep([t for t in unit.tasks if t.data != record.data])
         unit.count_missing(-1)
         if unit.tasks:
             step.queue.stall(unit)
             if not unit.missing:
                 _wake(s, unit)
-        for t in guilty:
+        for t in lost:
             for line in story:
                 t.note(s.now, f"while its data was made again: {line}")
             t.note(s.now, f"its data was lost and could not be made again: {why}")
@@ -228,7 +228,7 @@ def _drop_rebuild(s: State, unit: Unit, why: str, story: Sequence[str] = ()) -> 
 
 
 def fail_rebuild(s: State, unit: Unit, error: str) -> None:
-    """A unit that should make lost data again is guilty, like any other that fails so often."""
+    """A unit that should make lost data again is at fault, like any other that fails so often."""
     why = f"'{s.steps[unit.step].spec.name}' failed when it was run for it: {first_line(error)}"
     _drop_rebuild(s, unit, why, unit.tasks[0].story or ())
 

@@ -211,7 +211,7 @@ class Unit:
         """It failed in a worker: try it in another one."""
         self.avoid = worker
 
-    def clear_suspicion(self) -> None:
+    def clear_suspect(self) -> None:
         self.isolated = self.solo = False
 
 

@@ -64,7 +64,7 @@ class WorkerRec:
     cpu_held: int = 0
     memory_held: int = 0
     kill_cause: Death | None = None
-    """It has been told to die: why. It gets no more work."""
+    """Why it is being killed. It gets no more work."""
     replaces: int | None = None
     being_replaced: bool = False
 
