@@ -137,7 +137,7 @@ def test_unknown_settings_are_refused():
         Plain().with_(workers=3)
 
 
-def test_a_name_that_is_a_property_cannot_be_changed_and_says_so():
+def test_a_name_that_is_a_property_cannot_be_changed():
     class Named(Plain):
         @property
         def name(self):
@@ -248,7 +248,7 @@ def test_a_stage_that_says_it_returns_several_fans_out(annotation):
     "annotation",
     [None, Task, Task | None, Task[list], Any, "Task[list]", "Unknown[list]", "Unknown | None", "not python"],
 )
-def test_one_that_does_not_say_so_does_not(annotation):
+def test_other_annotations_do_not_mean_several_tasks(annotation):
     assert not returning(annotation).fans_out()
     assert not Plain().fans_out()
 

@@ -1,4 +1,4 @@
-"""Stages that must have seen all documents before they let the first one go."""
+"""Stages that must see all documents before they pass on the first one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ KEYS = ".keys"
 
 @dataclass(frozen=True)
 class Looked:
-    """What is known of the input before it is read: by its size, and by some of its documents."""
+    """An estimate of the input before it is read, by its size and some of its documents."""
 
     documents: int
     text_bytes: int
     seconds_each: float
-    """To read a document and make its keys."""
+    """The time to read one document and make its keys."""
     keys: int = 0
-    """Rows of keys: of pieces of documents there are more than documents."""
+    """Rows of keys: more than documents where these are split into pieces."""
     stored_bytes: int = 0
-    """Of the documents as they are put aside, with all fields that later stages need."""
+    """The size of the documents as they are stored, with all fields that later stages need."""
     block_bytes: int = 16 << 20
     """How much a worker reads at a time."""
     stream_bytes: int = 0
@@ -38,7 +38,7 @@ class Looked:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a stage will take."""
+    """The resources that a stage is expected to need."""
 
     documents: int
     text_bytes: int
@@ -46,26 +46,26 @@ class Forecast:
     disk_bytes: int
     seconds: float
     words: str = ""
-    """More, to be said behind the size of the input."""
+    """Text that is printed after the size of the input."""
 
 
 class BarrierContext(Protocol):
-    """What a barrier is given to decide with, when all keys are there."""
+    """What a barrier works with once all keys exist."""
 
     folder: Folder
-    """Where the keys are, one file for each batch; whatever is made on the way goes here too."""
+    """The folder of the keys, one file for each batch, and of intermediate files."""
     records: Folder
-    """Where the records of what was decided go, for the user."""
+    """The folder of the records of decisions, for the user."""
     memory: int
-    """Bytes that all of it may take at the same time."""
+    """The bytes that all of the work may take at the same time."""
     workers: int
     notes: list[str]
-    """What the user should know in the end, line by line."""
+    """Lines for the user, printed at the end."""
 
     def run(self, name: str, stage: ProcessingStage[Any, Any], tasks: Sequence[Task[Any]], size: int) -> list[Any]:
-        """What the stage makes of the tasks, on the executor; at once, here, if there is little to do.
+        """Run the stage on the tasks and return its outputs. Little work is done in this process, more on the executor.
 
-        ``size`` is how many bytes it works on.
+        ``size`` is the number of bytes that it works on.
         """
 
     def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
@@ -76,30 +76,30 @@ class BarrierContext(Protocol):
 
 
 class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """A stage at which a pipeline is cut in two.
+    """A stage that splits a pipeline in two.
 
-    In front of the cut the `keys` of each batch are put aside, and the documents too, unless they are as they were
-    read. When all are there it `decide`s. Behind the cut `after_barrier` takes its place.
+    The first half stores the `keys` of each batch, and the documents too, unless they can be read again unchanged.
+    When all keys exist, the stage `decide`s. In the second half `after_barrier` takes its place.
     """
 
     accounts_for_documents = True
     key_columns: Sequence[str] = ("text",)
-    """What it looks at in documents."""
+    """The columns of documents that the keys are made of."""
     indifferent = ("memory_limit", "device", "bands_per_iteration")
     memory_limit: int | str | None = None
     """For the work between the phases: bytes, or a text as in "4GB". None: what the executor may use."""
     stays: Sequence[str] = ()
-    """Files in its folder that stay when the run has ended: `after_barrier` needs them to make a lost part again."""
+    """Files in its folder that stay when the run has ended: `after_barrier` needs them to rebuild a lost part."""
     device: str | None = None
-    """Where keys are made: "cpu", "cuda", or None for a GPU if one is there and is of use."""
+    """Where keys are made: "cpu", "cuda", or None for a GPU if one exists and is faster."""
     cautions: Sequence[str] = ()
-    """What the user should know of its arguments before it starts, line by line."""
+    """Warnings about its arguments, printed before it starts."""
     decides_with: ClassVar[tuple[str, ...]] = ()
     """Modules that `decide` imports: they are loaded while the first half of the pipeline runs."""
 
     @property
     def gpu_is_of_use(self) -> bool:
-        """Whether keys can be made on a GPU, and sooner than on CPUs if those are few."""
+        """Whether keys can be made on a GPU, faster than on a few CPUs."""
         return False
 
     def inputs(self) -> tuple[list[str], list[str]]:
@@ -110,18 +110,18 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     @abstractmethod
     def keys(self, batch: DocumentBatch) -> pa.Table:
-        """What is to be remembered of documents: a row for each."""
+        """Return the keys of documents, one row or several for each."""
 
     @abstractmethod
     def decide(self, context: BarrierContext) -> None:
-        """Work out what is to be done behind the cut, and write it down."""
+        """Decide what the second half does, and store the decision."""
 
     @abstractmethod
     def after_barrier(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
-        """The stage that does what was decided."""
+        """Return the stage of the second half that carries out the decision."""
 
     def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast | None:
-        """What it will take. ``stored``: documents are put aside as well."""
+        """Return the expected resources. ``stored``: documents are stored as well."""
         return None
 
     def process(self, task: DocumentBatch) -> Result:

@@ -1,4 +1,4 @@
-"""What a stage is: the contract between those who write stages and the engine."""
+"""The contract between the author of a stage and the engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNCHANGED: Any = type("Unchanged", (), {"__repr__": lambda self: "unchanged"})()
 """The default of settings in `with_` for which None is a value."""
 MAY_BE_NONE = ("num_workers", "worker_max_lifetime_m", "worker_restart_interval_m", "timeout_s", "max_attempts")
 MAX_DEPTH = 50
-"""Composites nested deeper than this are taken for one that decomposes into itself."""
+"""A composite that is nested deeper than this is taken to decompose into itself."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class WorkerMetadata:
-    """The worker that hosts a stage, and what it was given."""
+    """The worker that hosts a stage, and its resources."""
 
     worker_id: str
     node_id: str = ""
@@ -42,7 +42,7 @@ class WorkerMetadata:
     gpus: tuple[int, ...] = ()
     """Indices of the GPUs on the node."""
     gpu_share: float = 0.0
-    """The part of the GPU that is this worker's, when it shares one."""
+    """The fraction of the GPU that this worker may use, if it shares one."""
 
 
 class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC):
@@ -76,7 +76,7 @@ class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC
 
     _named_by_class: ClassVar[bool] = True
     _settings: Mapping[str, Any] = {}
-    """What `with_` has changed, for those who write a pipeline down."""
+    """The changes by `with_`, for a pipeline that is written as YAML."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -89,26 +89,26 @@ class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC
     def process(self, task: In) -> Result:
         """Turn a task into a task, several tasks (a list or a generator), or None to drop it.
 
-        A generator's tasks leave as they are made, so a huge output never sits in memory whole. It must give the same
-        tasks in the same order each time: when it is tried again, those that have left already are skipped.
+        The tasks of a generator are passed on as they are made: a large output is never in memory as a whole. It must
+        yield the same tasks in the same order each time: on a retry, those that were passed on are skipped.
         """
 
     def process_batch(self, tasks: list[In]) -> list[Result]:
         """One result per task, in order, each as `process` would return it.
 
-        Override it where many tasks are cheaper together. Which tasks come together must not affect results.
+        Override it where many tasks are cheaper together. Results must not depend on which tasks come together.
         """
         return [self.process(task) for task in tasks]
 
-    # Called by what the signatures of the overrides ask for: both arguments may be left out.
+    # Overrides may leave out either argument.
     def setup_on_node(self, node_info: NodeInfo | None = None, worker_metadata: WorkerMetadata | None = None) -> None:
-        """Once on each node, before any `setup` there: fetch a model's weights, say."""
+        """Called once on each node, before any `setup` there: to fetch the weights of a model, for example."""
 
     def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:
-        """Once in each worker that hosts the stage, before its first task: load a model, say."""
+        """Called once in each worker of the stage, before its first task: to load a model, for example."""
 
     def teardown(self) -> None:
-        """Once for each `setup`, whenever the process still lives: at the end, on errors, recycling and Ctrl-C."""
+        """Called once for each `setup` if the process is still running: at the end, on errors, recycling and Ctrl-C."""
 
     def with_(
         self,
@@ -141,10 +141,10 @@ class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC
 
 
 class CompositeStage(ProcessingStage[In, Out]):
-    """A stage for the user that is several for the engine: define `decompose`."""
+    """A stage that decomposes into several for the engine: define `decompose`."""
 
     _changes: tuple[tuple[str | None, dict[str, Any]], ...] = ()
-    """(name of a stage or None for all, its changes), in the order in which they were asked for."""
+    """(name of a stage or None for all, its changes), in order."""
 
     @abstractmethod
     def decompose(self) -> list[ProcessingStage[Any, Any]]:
@@ -222,7 +222,7 @@ class CompositeStage(ProcessingStage[In, Out]):
 
 
 class _Fixed:
-    """A `num_workers` that `with_` put in place of the method; a lambda could not be pickled."""
+    """A `num_workers` that `with_` has set in place of the method. A lambda could not be pickled."""
 
     def __init__(self, count: int | None) -> None:
         self.count = count
@@ -255,7 +255,7 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _set(stage: ProcessingStage[Any, Any], field: str, value: object) -> None:
     try:
-        object.__setattr__(stage, field, value)  # frozen dataclasses too: the copy is not yet anyone's
+        object.__setattr__(stage, field, value)  # for frozen dataclasses too: the copy is not shared yet
     except AttributeError:
         raise TypeError(
             f"with_({field}=...) cannot change {type(stage).__name__}: "

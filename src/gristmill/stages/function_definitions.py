@@ -120,4 +120,4 @@ def _check_function(function: object) -> None:
     except TypeError:
         raise TypeError(f"@processing_stage: {function!r} must take one argument, the task.") from None
     except ValueError:
-        return  # builtins without a signature: the first task will tell
+        return  # builtins without a signature

@@ -1,4 +1,4 @@
-"""What annotations say about the tasks that a stage takes and gives."""
+"""The types of tasks that a stage takes and returns, by its annotations."""
 
 from __future__ import annotations
 

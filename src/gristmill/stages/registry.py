@@ -13,7 +13,7 @@ C = TypeVar("C", bound=type)
 
 REGISTERED: dict[str, type] = {}
 INTERNAL: set[str] = set()
-"""Names of registered classes that are of no use in a file that a user writes."""
+"""Names of registered classes that are not listed for users."""
 MODULES = tuple(
     f"gristmill.stages.{package}.{module}"
     for package, modules in {
@@ -39,7 +39,7 @@ def register(cls: C) -> C:
     a pipeline be written as YAML.
     """
     if not isinstance(cls, type):
-        raise TypeError(f"register is for classes: {cls!r} is none. A function cannot be named in YAML; write a class.")
+        raise TypeError(f"register takes a class, not {cls!r}. A function cannot be named in YAML: write a class.")
     name = cls.__name__
     before = REGISTERED.get(name)
     if before is not None and not _is_the_same(before, cls):

@@ -1,4 +1,4 @@
-"""What a stage's worker needs of a machine."""
+"""The resources that a worker of a stage needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a stage's options may be written down beside its output."""
+"""The options of a stage that may be written beside its output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIENT = "client_kwargs"
 def public(options: Mapping[Any, Any]) -> dict[Any, Any]:
     """Options without those of a storage, which hold keys and tokens; the address of the storage stays.
 
-    Credentials that change must not make another pipeline either: a run goes on with new ones.
+    New credentials do not make another pipeline: a run resumes with them.
     """
     return {key: _place(value) if key == STORAGE else value for key, value in options.items()}
 

@@ -1,4 +1,4 @@
-"""Documents, and keys of them, put aside in the middle of a pipeline, and read again."""
+"""Documents and their keys, stored before a barrier and read again after it."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DOCUMENTS = ".docs"
-"""How the names of files end that hold documents."""
+"""The end of the names of files that hold documents."""
 FAILED = ".failed"
-"""How the names of files end that say which rows of a part have no keys, and why: only where it is read again."""
+"""The end of the names of files with the failed rows of a part and the reasons, where the source is read again."""
 EMPTY = b"gristmill.empty"
-"""In the metadata of keys: the columns of which all of the part is null."""
+"""Key in the metadata of keys: the columns that are null in the whole part."""
 REMOTE_BLOCK_BYTES = 64 << 10
-"""Read ahead of what is asked for, of a file that is not on this machine."""
+"""Read ahead of a remote file."""
 SMALL_BYTES = 1 << 20
-"""Such a file is read as a whole: parts of it would take several requests."""
+"""A remote file below this size is read whole: parts of it would take several requests."""
 PART = "spool_part"
-"""In the metadata of a batch: the part that it was."""
+"""Key in the metadata of a batch: the name of its part."""
 OF_DOCUMENTS = (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError)
-"""Errors that are about what a document holds. Others, of memory or of a storage, may not come again."""
+"""Errors that a document may cause. Others, of memory or of a storage, may not come again."""
 
 
 def part_of(task: DocumentBatch) -> str:
-    """The name of the part that a batch is, without an end: the same in front of a cut and behind it."""
+    """The name of the part of a batch, without an end: the same before a barrier and after it."""
     part: str = task._metadata.get(PART) or part_name(task.task_id, "")
     return part
 
 
 class Spool(Sink[DocumentBatch, FileGroupTask], builtin=True):
-    """Writes the keys of each batch, and the batch itself if it is not to be read from the source again.
+    """Writes the keys of each batch, and the batch itself if it is not read from the source again.
 
-    Documents that stages in front have dropped are written as ``writer``, the one at the end of the pipeline, does.
-    With ``gives_up`` a document whose keys cannot be made is a bad record, and the others of its batch go on.
+    Documents that earlier stages dropped are written as by ``writer``, the one at the end of the pipeline. With
+    ``gives_up`` a document whose keys cannot be made is a bad record, and the others of its batch are processed.
     """
 
     accounts_for_documents = True
@@ -82,7 +82,7 @@ class Spool(Sink[DocumentBatch, FileGroupTask], builtin=True):
         self.barrier.setup(worker_metadata)
 
     def process(self, task: DocumentBatch) -> FileGroupTask:
-        # not the part that it was in front of an earlier cut: a stage since then may have made several of one
+        # not the part before an earlier barrier: a later stage may have made several batches of it
         name = part_name(task.task_id, "")
         whole = left = task.data
         reasons: dict[int, str] = {}
@@ -114,13 +114,13 @@ class Spool(Sink[DocumentBatch, FileGroupTask], builtin=True):
         return written
 
     def _keys(self, task: DocumentBatch, whole: pa.Table) -> pa.Table:
-        """The keys, and in their metadata the columns that hold nothing: of null texts some keys have no rows."""
+        """The keys, with the names of empty columns in their metadata: some keys have no rows for null texts."""
         keys = self.barrier.keys(task)
         empty = [name for name in self.barrier.key_columns if whole.column(name).null_count == whole.num_rows]
         return keys.replace_schema_metadata({EMPTY: fast_json.dumps(empty)})
 
     def _reasons(self, task: DocumentBatch) -> dict[int, str]:
-        """By row, in order, why the keys of a document cannot be made; found by cutting the batch in halves."""
+        """By row, in order, why the keys of a document cannot be made; found by halving the batch."""
         found: dict[int, str] = {}
         left = [(0, task.num_items)] if task.num_items else []
         while left:
@@ -155,9 +155,9 @@ def bad_records(table: pa.Table, reasons: Mapping[int, str]) -> Iterator[BadReco
 
 
 class WithoutKeys(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
-    """Behind a cut, where the source is read again: documents that were given up in front of it are bad records.
+    """Makes bad records of documents that failed before a barrier, where the source is read again after it.
 
-    Of ``parts`` it is written down which rows these are. Of ``blocks``, each with the reason, they are all but those of
+    For ``parts`` files list the failed rows. Of ``blocks``, each with its reason, all documents failed but those of the
     parts that are ``known``.
     """
 
@@ -197,7 +197,7 @@ class WithoutKeys(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
 
 
 def is_empty(folder: Folder, part: str, column: str) -> bool:
-    """Whether no document of a part has anything in a column."""
+    """Whether a column is null in all documents of a part."""
     told = read_arrow(folder, part + KEYS, []).schema.metadata[EMPTY]
     return column in fast_json.loads(told)
 
@@ -221,7 +221,7 @@ class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):
         return [SpoolBlock(name, files=files, task_id=str(n)) for n, (name, files) in enumerate(self.parts)]
 
     def versions(self) -> list[tuple[str, str]]:
-        return [("the documents in front of the cut", self.version)]
+        return [("the documents before the barrier", self.version)]
 
     def process(self, task: SpoolBlock) -> DocumentBatch:
         table = read_arrow(self.folder, task.data + DOCUMENTS)
@@ -229,7 +229,7 @@ class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):
         batch._metadata[PART] = task.data
         read = Counter(str(ident).rpartition("#")[0] for ident in table.column(ID).to_pylist())
         known = set(task.files)
-        # of a document that a stage has made it is not known which file of several it comes from
+        # the file of a document that a stage has made is not known if there are several
         for file, n in read.items():
             batch.account.read[file if file in known or not task.files else task.files[0]] += n
         for file in task.files:
@@ -238,7 +238,7 @@ class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):
 
 
 def in_arrow(table: pa.Table) -> pa.Buffer:
-    """A table as the content of an Arrow file, from which single columns can be read."""
+    """The content of an Arrow file, from which single columns can be read."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -248,14 +248,14 @@ def in_arrow(table: pa.Table) -> pa.Buffer:
 
 
 def read_arrow(folder: Folder, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A table out of an Arrow file, or some of its columns; from a disk nothing is read before it is looked at."""
+    """A table of an Arrow file, or some of its columns. A local file is mapped into memory."""
     import pyarrow as pa
 
     if folder.is_local:
         with pa.memory_map(folder.path(name)) as source:
             table = pa.ipc.open_file(source).read_all()
         return table if columns is None else table.select(columns)
-    # what is asked for, and no more: keys have many columns, of which one or two are wanted at a time
+    # only the columns that are asked for: keys have many, and one or two are needed at a time
     with folder.fs.open(folder.path(name), "rb", block_size=REMOTE_BLOCK_BYTES) as file:
         if columns is None or (getattr(file, "size", None) or SMALL_BYTES) < SMALL_BYTES:
             table = pa.ipc.open_file(pa.BufferReader(file.read())).read_all()

@@ -94,13 +94,13 @@ def look(
     try:
         reader.preload()
         barrier.preload()
-        for some in reader.some(of_files, BYTES, [barrier] if after is None else after):
+        for sample in reader.samples(of_files, BYTES, [barrier] if after is None else after):
             for _ in range(2):  # the first time what is slow to load is loaded
                 began = time.perf_counter()
-                batch = some.read()
+                batch = sample.read()
                 made = barrier.keys(batch)
                 took = time.perf_counter() - began
-            times = some.times(batch) * some.share
+            times = sample.scale(batch) * sample.share
             documents += times * batch.num_items
             texts += times * sum(made.column("size").to_pylist())
             keys += times * made.num_rows
@@ -111,7 +111,7 @@ def look(
     if documents < 1:
         return None
     share = 1.0 if reader.found.counted is None else reader.found.counted / documents
-    block_bytes, stream_bytes = reader.held(of_files)
+    block_bytes, stream_bytes = reader.bytes_at_once(of_files)
     return Looked(
         documents=round(share * documents),
         text_bytes=round(share * texts),

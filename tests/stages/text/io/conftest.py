@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gristmill.stages.protocols import Linked
 from gristmill.stages.text.io import JsonlReader
 from gristmill.tasks import DocumentBatch
 
@@ -42,7 +43,9 @@ class Work:
             task: Any = batch
             for i, stage in enumerate(stages):
                 ident = task.task_id
-                task = stage.linked([reader, *stages[:i]], stages[i + 1 :]).process(task)
+                if isinstance(stage, Linked):
+                    stage = stage.linked([reader, *stages[:i]], stages[i + 1 :])
+                task = stage.process(task)
                 task.task_id = ident
         folder = Path(stages[-1].path)
         return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))

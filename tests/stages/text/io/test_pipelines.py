@@ -92,7 +92,7 @@ def test_a_column_that_the_reader_does_not_give_is_known_before_the_run(work):
         Pipeline("x", stages=[JsonlReader(path, fields=["text"]), Needs(), JsonlWriter("out")]).plan()
 
 
-def test_a_parquet_file_whose_text_is_none_or_is_not_there_is_told_before_the_run(work):
+def test_a_parquet_file_whose_text_is_none_or_is_missing_is_reported_before_the_run(work):
     path = work.folder / "a.parquet"
     pq.write_table(pa.table({"text": ["a"], "score": [1.5], "nothing": pa.nulls(1)}), path)
 

@@ -19,7 +19,7 @@ def read_with_notes(reader) -> tuple[list[DocumentBatch], list[int]]:
     return [reader.process(block) for block in reader.source()], notes
 
 
-def test_a_range_of_many_lines_is_told_in_pieces_and_read_the_same(tmp_path, monkeypatch):
+def test_a_range_of_many_lines_is_reported_in_pieces_and_read_the_same(tmp_path, monkeypatch):
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -36,7 +36,7 @@ def test_a_range_of_many_lines_is_told_in_pieces_and_read_the_same(tmp_path, mon
     assert len(notes) > len(pieces) and max(notes) <= 300
 
 
-def test_each_row_group_of_a_batch_is_told(tmp_path):
+def test_each_row_group_of_a_batch_is_reported(tmp_path):
     pq.write_table(pa.table({"text": [f"text {n}" for n in range(100)]}), tmp_path / "in.parquet", row_group_size=10)
     for kind in (ParquetReader, DocumentReader):
         batches, notes = read_with_notes(kind(str(tmp_path / "in.parquet")))

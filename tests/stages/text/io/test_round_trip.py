@@ -1,4 +1,4 @@
-"""What nobody changes is written as it was, however it is cut; what changes, changes alone."""
+"""Unchanged values are written as they were read, whatever the block size. A change affects nothing else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def documents(draw: Any) -> bytes:
 
 
 class Pass(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Any stage, of which nothing is known."""
+    """A stage that declares nothing."""
 
     def process(self, task):
         return task
@@ -81,7 +81,7 @@ def test_untouched_documents_are_written_byte_for_byte(lines, between):
 
 @given(st.lists(documents(), min_size=1, max_size=5))
 @settings(max_examples=80, deadline=None)
-def test_what_is_changed_and_added_says_so_and_nothing_else_does(lines):
+def test_changed_and_added_values_are_written_and_nothing_else_changes(lines):
     class Shout(ProcessingStage[DocumentBatch, DocumentBatch]):
         def outputs(self):
             return ["data"], ["text", "n", "score"]

@@ -14,7 +14,7 @@ pytest.importorskip("s3fs")
 server_module = pytest.importorskip("moto.server")
 
 from gristmill.backends.local import LocalExecutor  # noqa: E402  # as below
-from gristmill.errors import InputChanged, PlanError  # noqa: E402  # behind the check of what is installed
+from gristmill.errors import InputChanged, PlanError  # noqa: E402  # after the check of what is installed
 from gristmill.pipeline import Pipeline  # noqa: E402  # as above
 from gristmill.stages.text.io import JsonlReader, JsonlWriter, ParquetReader, ParquetWriter  # noqa: E402
 

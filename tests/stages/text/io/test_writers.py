@@ -80,7 +80,7 @@ def test_json_text_that_went_through_pandas_comes_back_as_it_stood(work, kept):
     assert out == b"".join(MIXED[row] + b"\n" for row in kept)
 
 
-def test_json_text_is_set_by_other_json_text_where_a_column_was_made_anew(tmp_path):
+def test_json_text_is_set_by_other_json_text_where_a_stage_replaced_the_column(tmp_path):
     table = raw_table(MIXED, v=['"y"', "6", "plain", '{"k":2}'])
     assert JsonlWriter(tmp_path).render(table).split(b"\n")[:4] == [
         b'{"text": "a", "v": "y"}',
@@ -114,9 +114,9 @@ def test_rows_change_each_for_itself(tmp_path):
 def test_a_reader_takes_the_columns_that_our_own_stages_need(work):
     reader = JsonlReader(work.put("a.jsonl", b'{"text": "a", "x": 1}\n'))
     filters = ScoreFilter(WordCountFilter(1))
-    assert reader.linked([], [filters, JsonlWriter("x")]).columns == ["text"]
-    assert reader.linked([], [filters, ParquetWriter("x")]).columns is None
-    assert reader.linked([], [filters]).columns is None
+    assert reader.linked([], [filters, JsonlWriter("x")]).wanted.columns == ["text"]
+    assert reader.linked([], [filters, ParquetWriter("x")]).wanted.columns is None
+    assert reader.linked([], [filters]).wanted.columns is None
 
 
 def test_a_stage_that_makes_all_there_is_leaves_nothing_else_in_the_line(work):

@@ -1,4 +1,4 @@
-"""Files cut into blocks: what one task reads."""
+"""Files split into blocks, each the input of one task."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gristmill.tasks import FileBlock, FileRange
 DEFAULT_BLOCKSIZE = 16 << 20
 SMALLEST_BLOCKSIZE = 1 << 20
 BLOCKS_OF_SMALL = 16
-"""A small input is cut into about so many blocks, so that all CPUs have work and a stopped run loses little."""
+"""A small input is split into about so many blocks: all CPUs have work, and a stopped run loses little."""
 UNPACKED = 4
-"""How many times as large compressed data is taken to be in memory."""
+"""The estimated size in memory of compressed data, as a multiple of its size in the file."""
 MAX_BLOCKS = 1_000_000
 """Six digits of a file's name."""
 
 
 def bytes_of(size: int | str) -> int:
-    """A size as a number of bytes, or in words, in units of 1024: 1000, "256MB"."""
+    """A size in bytes, given as a number or as text with a unit of 1024: 1000, "256MB"."""
     try:
         return parse_size(size)
     except ValueError as error:
@@ -48,16 +48,16 @@ def cut_evenly(size: int, blocksize: int) -> list[tuple[int, int]]:
 
 
 def pack(parts: Iterable[Sequence[FileRange]], sizes: Iterable[int], limit: int) -> list[list[FileRange]]:
-    """Parts that follow each other put together as long as they stay within ``limit``."""
+    """Combine consecutive parts as long as their size stays within ``limit``."""
     groups: list[list[FileRange]] = []
-    room = -1
+    free = -1
     for part, size in zip(parts, sizes, strict=True):
-        if groups and size <= room:
+        if groups and size <= free:
             groups[-1] += part
-            room -= size
+            free -= size
         else:
             groups.append(list(part))
-            room = limit - size
+            free = limit - size
     return groups
 
 

@@ -1,4 +1,4 @@
-"""Compressed files as streams of bytes, told apart from what is wrong with the storage they come from."""
+"""Compressed files as streams of bytes. Damaged data and errors of the storage are different exceptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gristmill.stages.text.io.guarded import Guarded
 CHUNK_BYTES = 1 << 16
 """How much of a file is read at a time."""
 PIECE_BYTES = 1 << 14
-"""How much is decompressed at a time: what comes before damage is lost by no more than this."""
+"""How much is decompressed at a time. No more than this is lost before damage."""
 
 BY_NAME = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
 BY_MAGIC = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz"}
@@ -23,7 +23,7 @@ EXTENSION = {"gzip": ".gz", "zstd": ".zst", "bz2": ".bz2", "xz": ".xz"}
 
 
 class Damaged(Exception):
-    """The compressed data ends too soon or makes no sense; what came before it is right."""
+    """The compressed data ends too soon or is invalid. The data before it is valid."""
 
 
 def by_name(path: str) -> str | None:
@@ -38,7 +38,7 @@ def by_magic(head: bytes) -> str | None:
 
 
 class _Gzip:
-    """One gzip member, by the manner of `bz2.BZ2Decompressor`."""
+    """One gzip member, with the interface of `bz2.BZ2Decompressor`."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=31)
@@ -65,7 +65,7 @@ _MAKERS: dict[str, Callable[[], Any]] = {"gzip": _Gzip, "bz2": bz2.BZ2Decompress
 def decompressed(file: BinaryIO) -> Iterator[bytes]:
     """The content of a file from its start, in pieces, decompressed if its first bytes say that it is compressed.
 
-    Raises `Damaged` behind the last piece that could be had, and what reading the file raises.
+    Raises `Damaged` after the last piece that could be decompressed, and the errors of reading the file.
     """
     head = file.read(CHUNK_BYTES)
     kind = by_magic(head)
@@ -80,13 +80,13 @@ def decompressed(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _members(make: Callable[[], Any], kind: str, data: bytes, file: BinaryIO) -> Iterator[bytes]:
-    """A file may be several streams, one behind the other."""
+    """Decompress a file of one stream or of several in a row."""
     magic = next(m for m, k in BY_MAGIC.items() if k == kind)
     while data:
         stream = make()
         while not stream.eof:
             try:
-                # in small pieces: what comes before damage is then had, and a bomb does not fill the memory
+                # in small pieces: the data before damage is kept, and a decompression bomb does not fill the memory
                 out = stream.decompress(data, PIECE_BYTES)
             except (zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
                 raise Damaged(f"the {kind} stream is damaged: {error}") from None
@@ -101,7 +101,7 @@ def _members(make: Callable[[], Any], kind: str, data: bytes, file: BinaryIO) ->
         while len(data) < len(magic) and (more := file.read(CHUNK_BYTES)):
             data = (data + more).lstrip(b"\0")
         if data and not data.startswith(magic):
-            raise Damaged(f"what stands behind the end of the {kind} stream is not {kind}")
+            raise Damaged(f"the bytes after the end of the {kind} stream are not {kind}")
 
 
 def _zstd(head: bytes, file: BinaryIO) -> Iterator[bytes]:

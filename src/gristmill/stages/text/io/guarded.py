@@ -1,4 +1,4 @@
-"""Files behind a library that hides whose error it was."""
+"""Files for a library that hides which errors come from reading the file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 class Guarded:
-    """A file that remembers what reading it raised: pyarrow tells of damage by the same kind of error.
+    """A file that remembers the error of reading it: pyarrow reports damage by the same kind of error.
 
-    ``head`` is what was read of it before, and is read again.
+    ``head`` was read of it before, and is read again.
     """
 
     def __init__(self, file: Any, head: bytes = b"") -> None:
@@ -20,11 +20,11 @@ class Guarded:
         return getattr(self._file, name)
 
     def close(self) -> None:
-        """Leave the file open: it is closed by its owner, who looks at it once more before."""
+        """Leave the file open: its owner checks it once more and closes it."""
 
     def read(self, size: int = -1) -> Any:
         if self._head:
-            size = len(self._head) if size < 0 else size  # fewer than are there: whoever reads asks again
+            size = len(self._head) if size < 0 else size  # fewer than asked for: the caller reads again
             part, self._head = self._head[:size], self._head[size:]
             return part
         try:

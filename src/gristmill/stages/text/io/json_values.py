@@ -1,4 +1,4 @@
-"""Arrow columns as JSON text, and whether they say what a line says."""
+"""Arrow columns as JSON text, and how they differ from the lines that they were read from."""
 
 from __future__ import annotations
 
@@ -9,20 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill import fast_json
+from gristmill.lazy import Array
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, Scanned, strings, texts
 from gristmill.tasks.arrow import mask_of
 from gristmill.tasks.json_text import same, text_of, value_of, without_fill
-
-Array = np.ndarray[Any, Any]
-
-
-def one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
 
 
 def dumped(field: pa.Field, array: pa.Array) -> Edges:
@@ -47,7 +38,7 @@ def dumped(field: pa.Field, array: pa.Array) -> Edges:
 
 
 def dumped_nested(scanned: Scanned, key: int, rows: Array, array: pa.Array) -> Edges:
-    """Lists and objects of ``rows`` as JSON, without null members that neither the line has nor a stage has set."""
+    """Lists and objects of ``rows`` as JSON, without null members that are neither in the line nor set by a stage."""
     values = []
     for row, value in zip(rows.tolist(), array.to_pylist(), strict=True):
         said = scanned.value(row, key)
@@ -57,9 +48,9 @@ def dumped_nested(scanned: Scanned, key: int, rows: Array, array: pa.Array) -> E
 
 def check_no_bytes(field: pa.Field) -> None:
     """Raise `TypeError` if a column holds binary data."""
-    if _holds_bytes(field.type):
+    if holds_bytes(field.type):
         raise TypeError(
-            f"column {field.name!r} holds binary data, which JSON cannot say: leave it out by fields=[...], "
+            f"column {field.name!r} holds binary data, which JSON cannot hold: leave it out by fields=[...], "
             "turn it into text before, or write Parquet."
         )
 
@@ -73,10 +64,10 @@ def _dumped_values(field: pa.Field, array: pa.Array) -> list[bytes]:
     return [text_of(value).encode() for value in values]
 
 
-def _holds_bytes(kind: pa.DataType) -> bool:
+def holds_bytes(kind: pa.DataType) -> bool:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return True
-    return any(_holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
+    return any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _verbatim(text: str | None) -> bytes:
@@ -100,8 +91,8 @@ def nothing(array: pa.Array) -> Array:
 def is_json_text(scanned: Scanned, key: int, field: pa.Field, array: pa.Array) -> bool:
     """Whether the strings of a column are JSON text.
 
-    Where the field does not say so, since a stage has set the column, it is what a reader would make of these lines:
-    lists count as well, since texts in their place were JSON text or say so now.
+    If a stage has set the column, its field does not tell. Then it is JSON text if a reader would make JSON text, or
+    lists or objects, of these lines.
     """
     if not _is_string(array.type):
         return False
@@ -118,8 +109,8 @@ def is_json_text(scanned: Scanned, key: int, field: pa.Field, array: pa.Array) -
 def dumped_like(scanned: Scanned, key: int, rows: Array, field: pa.Field, array: pa.Array) -> Edges:
     """JSON text of ``rows``, in a column in which stages may have put plain texts, unless its field rules that out.
 
-    In place of an object only an object is JSON, in place of a list a list, where there was nothing either of them;
-    in place of other values any JSON is. What is not is a string.
+    An object may be replaced by a JSON object, a list by a list, a missing value by either, another value by any JSON.
+    All other texts become strings.
     """
     values: list[bytes] = []
     for row, text in zip(rows.tolist(), array.to_pylist(), strict=True):
@@ -138,10 +129,10 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def changed(scanned: Scanned, key: int, array: pa.Array, is_json: bool) -> Array:
-    """The rows in which a column does not say what the line says.
+    """The rows in which the value of a column differs from the value in the line.
 
-    To say nothing of a field that is not there, or is null there, is no change. Strings say what a string in the line
-    says, or, if they are JSON text, what stands there.
+    A null is no change of a field that is missing or null. Strings are compared with the string in the line, JSON text
+    with the text of the value.
     """
     if _is_string(array.type):
         array = array.cast(pa.large_string())

@@ -19,7 +19,7 @@ from gristmill.storage import local_path, plain_errors, storage_of
 from gristmill.tasks import FileStamp
 
 LIST_FROM = 8
-"""From so many named files in one folder on, the folder is listed once instead of asking for each file."""
+"""If at least so many files of one folder are named, the folder is listed once, without a request for each file."""
 ASIDE = re.compile(r"excluded|quarantine|duplicates(-\d+)?")
 """Folders of an output that hold no documents that were kept."""
 
@@ -31,7 +31,7 @@ def _ends(plain: Sequence[str]) -> tuple[str, ...]:
 JSONL = _ends((".jsonl", ".ndjson", ".json"))
 PARQUET = (".parquet", ".pq")
 FORMATS = {"JSONL": _ends((".jsonl", ".ndjson")), "Parquet": PARQUET}
-"""Ends of names that tell a format for certain: a .json file beside Parquet files may be anything."""
+"""Ends of names that identify a format with certainty: a .json file beside Parquet files may be anything."""
 
 
 @dataclass(frozen=True, order=True)
@@ -54,13 +54,13 @@ class File:
 
     @property
     def location(self) -> str:
-        """What the file is opened by."""
+        """The path or URL that opens the file."""
         return self.url or self.path
 
 
 @dataclass
 class Skipped:
-    """Entries of a kind that were found and are not read."""
+    """Entries of one kind that are skipped."""
 
     count: int = 0
     first: str = ""
@@ -72,7 +72,7 @@ class Skipped:
 
 @dataclass
 class Listing:
-    """What an input names: its files, and what was found beside them."""
+    """The files that an input names, and the entries that are skipped."""
 
     extensions: tuple[str, ...]
     found: dict[str, File] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Listing:
         if self.found.setdefault(file.path, file).url != file.url:
             raise PlanError(
                 f"several URLs of the input are {file.path} once secrets are left out (signatures, tokens, passwords), "
-                "and documents could not be told apart: name each file once, or copy the files first."
+                "and their documents would have the same ids: name each file once, or copy the files first."
             )
         self.added += 1
 
@@ -128,7 +128,7 @@ class Listing:
         return [(skipped, words) for skipped, words in kinds if skipped.count]
 
     def warnings(self, reader: str) -> Iterator[str]:
-        """Describe what is not read, a line for each kind."""
+        """Describe the skipped entries, a line for each kind."""
         for skipped, words in self._skipped():
             yield f"{reader} skips {words}: {skipped.count:,} in the input; the first is {skipped.first}"
         for kind, skipped in self.others.items():
@@ -214,7 +214,7 @@ def _by_storage(paths: list[str], options: dict[str, Any]) -> Iterable[tuple[Any
 
 
 class _Remote:
-    """What is found on one storage that is not this machine's."""
+    """Lists files of one storage that is not on this machine."""
 
     def __init__(self, storage: Any, listing: Listing) -> None:
         self.storage = storage

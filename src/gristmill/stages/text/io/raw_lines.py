@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill import fast_json
+from gristmill.lazy import Array
 from gristmill.stages.text.io.json_spans import members, without_members
 from gristmill.tasks.arrow import one_array
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass
@@ -54,7 +53,7 @@ class Edges:
 
 
 def as_bytes(buffer: Any) -> Array:
-    """A buffer as an array that nobody writes to: the kernels are compiled for this kind of array only."""
+    """A buffer as a read-only array: the kernels are compiled for this kind of array only."""
     empty = buffer is None or len(memoryview(buffer)) == 0
     array = np.zeros(0, dtype=np.uint8) if empty else np.frombuffer(buffer, dtype=np.uint8)
     array.flags.writeable = False
@@ -62,7 +61,7 @@ def as_bytes(buffer: Any) -> Array:
 
 
 def frozen(numbers: Array) -> Array:
-    """Positions as an array that nobody writes to, for the same reason."""
+    """Positions as a read-only array, for the same reason."""
     view: Array = np.ascontiguousarray(numbers, dtype=np.int64).view()
     view.flags.writeable = False
     return view

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from gristmill import fast_json
+from gristmill.lazy import Array
 from gristmill.stages.text.io.raw_lines import NOTHING, Edges, Scanned, as_bytes, frozen
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class Change:
+class ColumnChange:
     """What a column says in some of the lines."""
 
     name: str
@@ -75,7 +73,7 @@ def binary_array(out: Array, edges: Array) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(out)])
 
 
-def project(scanned: Scanned, changes: Sequence[Change] = ()) -> pa.Array:
+def project(scanned: Scanned, changes: Sequence[ColumnChange] = ()) -> pa.Array:
     """Lines that hold the scanned keys only, in their order, values as they stand or as changes say."""
     rows = len(scanned.lines.starts)
     pieces = RowsOfPieces(scanned.lines.data, rows)
@@ -96,7 +94,7 @@ def project(scanned: Scanned, changes: Sequence[Change] = ()) -> pa.Array:
     return binary_array(*pieces.joined())
 
 
-def splice(scanned: Scanned, changes: Sequence[Change]) -> pa.Array:
+def splice(scanned: Scanned, changes: Sequence[ColumnChange]) -> pa.Array:
     """Lines with changed values in place of the old ones, and new members before the closing brace.
 
     Every change must be of a key that was scanned.
@@ -133,7 +131,7 @@ def splice(scanned: Scanned, changes: Sequence[Change]) -> pa.Array:
 
 
 def _replaced(
-    scanned: Scanned, change: Change, first: Array, stop: Array, closing: Array
+    scanned: Scanned, change: ColumnChange, first: Array, stop: Array, closing: Array
 ) -> tuple[Array, Array, Array, Array]:
     """From where to where each line is replaced, and the piece that comes there: nothing at its end, if not at all."""
     span = scanned.spans[:, scanned.keys.index(change.name)]

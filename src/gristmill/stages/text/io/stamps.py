@@ -1,4 +1,4 @@
-"""Whether input files are still what they were when the run was planned."""
+"""Check that input files have not changed since the run was planned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSIONS = (
     *("md5hash", "md5", "crc32c", "crc", "sha", "checksum", "contenthash", "generation", "versionid", "datetime"),
     "created",
 )
-"""What storages call a value that changes with the content, in lower case, without "_" and "-"; the surest first."""
+"""Values in listings of storages that change with the content, most reliable first; without "_" and "-"."""
 
 
 def of_stat(found: os.stat_result) -> FileStamp:

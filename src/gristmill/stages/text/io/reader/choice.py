@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from gristmill.lazy import Array
 
 NOT_SAMPLED = "not in the sample"
 """How records are counted that are left out because of ``sample``."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any, Self
 
 from gristmill.secrets import without_query
-from gristmill.stages.protocols import Paths, Stages
+from gristmill.stages.protocols import Stages
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.listing import JSONL, PARQUET, File
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.stages.text.io.reader.parquet import ParquetReader
-from gristmill.stages.text.io.reader.sample import Some
+from gristmill.stages.text.io.reader.sample import InputSample
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 
@@ -31,21 +33,18 @@ class DocumentReader(FileReader):
     _several = False
     """Whether a block becomes more than one batch."""
 
-    def __init__(
-        self,
-        file_paths: Paths | None = None,
-        files_per_partition: int | None = None,
-        blocksize: int | str | None = None,
-        fields: Sequence[str] | None = None,
-        read_kwargs: dict[str, Any] | None = None,
-        text_field: str | None = "text",
-        limit: int | None = None,
-        sample: float | None = None,
-    ) -> None:
-        super().__init__(file_paths, files_per_partition, blocksize, fields, read_kwargs, text_field, limit, sample)
-        rest = (files_per_partition, blocksize, fields, read_kwargs, text_field, limit, sample)
-        self._jsonl = JsonlReader(None, *rest)
-        self._parquet = ParquetReader(None, *rest)
+    @cached_property
+    def _jsonl(self) -> JsonlReader:
+        return JsonlReader(*self._arguments_of_both())
+
+    @cached_property
+    def _parquet(self) -> ParquetReader:
+        return ParquetReader(*self._arguments_of_both())
+
+    def _arguments_of_both(self) -> tuple[Any, ...]:
+        storage = {"storage_options": self.options}
+        sizes = (self.files_per_partition, self.blocksize)
+        return None, *sizes, self.fields, storage, self.text_field, self.limit, self.sample
 
     def _of(self, path: str) -> JsonlReader | ParquetReader:
         """The reader for a file."""
@@ -81,41 +80,40 @@ class DocumentReader(FileReader):
             some = list(run)
             reader = self._of(some[0].path)
             groups = reader._groups(some, size)
-            self._several |= any(reader._gives_several(FileBlock(group)) for group in groups)
+            self._several |= any(reader._makes_several_batches(FileBlock(group)) for group in groups)
             found += groups
         return found
 
-    def _gives_several(self, block: FileBlock) -> bool:
+    def _makes_several_batches(self, block: FileBlock) -> bool:
         return self._several
 
-    def _take_for(self, after: Stages) -> None:
-        self._jsonl, self._parquet = copy.copy(self._jsonl), copy.copy(self._parquet)
-        self._jsonl._take_for(after)
-        self._parquet._take_for(after)
+    def reading_for(self, after: Stages) -> Self:
+        clone = super().reading_for(after)
+        clone._jsonl, clone._parquet = self._jsonl.reading_for(after), self._parquet.reading_for(after)
+        return clone
 
     def linked(self, before: Stages, after: Stages) -> Self:
         clone = super().linked(before, after)
-        clone._jsonl = copy.copy(clone._jsonl)
-        clone._jsonl.seen = clone.seen
+        clone._jsonl.wanted = replace(clone._jsonl.wanted, if_empty=clone.wanted.if_empty)
         return clone
 
     def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
         return self._of(part.path)._first_fields(part)
 
-    def _first_of(self, file: File, limit: int) -> tuple[int, File]:
-        return self._of(file.path)._first_of(file, limit)
+    def _limited_file(self, file: File, limit: int) -> tuple[int, File]:
+        return self._of(file.path)._limited_file(file, limit)
 
     def _estimated_bytes(self, file: File) -> int:
         return self._of(file.path)._estimated_bytes(file)
 
-    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[Some]:
-        found: list[Some] = []
+    def _samples(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
+        found: list[InputSample] = []
         for reader in (self._jsonl, self._parquet):
             if near := [part for part in parts if self._of(part.path) is reader]:
                 whole = copy.copy(reader)
                 whole.sample = None
-                found += whole._some(near, sizes, size)
+                found += whole._samples(near, sizes, size)
         return found
 
-    def held(self, blocks: Sequence[FileBlock]) -> tuple[int, int]:
-        return self._jsonl.held([block for block in blocks if self._of(block.data[0].path) is self._jsonl])
+    def bytes_at_once(self, blocks: Sequence[FileBlock]) -> tuple[int, int]:
+        return self._jsonl.bytes_at_once([block for block in blocks if self._of(block.data[0].path) is self._jsonl])

@@ -1,4 +1,4 @@
-"""Bytes of files, here or elsewhere. What goes wrong with a storage is raised as it is: the engine tries again."""
+"""Bytes of local and remote files. Errors of a storage are raised as they are: the engine tries again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gristmill.storage import local_path, storage_of
 from gristmill.tasks import FileStamp
 
 AHEAD_BYTES = 64 << 10
-"""Read behind the end of a range at once, since its last line ends there as a rule."""
+"""Read after the end of a range in the same request: its last line usually ends there."""
 STREAM_BLOCK_BYTES = 4 << 20
 PARTIAL_CONTENT = 206
-"""What a web server answers that sends the range it was asked for."""
+"""The HTTP status of a server that sends the requested range."""
 
 
 def _storage(path: str, options: Mapping[str, Any]) -> tuple[Any, str, bool]:
@@ -84,7 +84,7 @@ def is_compressed(path: str, options: Mapping[str, Any]) -> bool:
     try:
         with open_regular(inner) as file:
             return by_magic(file.read(MAGIC_BYTES)) is not None
-    except OSError:  # it says so when it is read
+    except OSError:  # reported when the file is read
         return False
 
 

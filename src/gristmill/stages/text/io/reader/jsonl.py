@@ -10,19 +10,19 @@ from typing import Any, BinaryIO, cast
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.io.blocks import cut, cut_evenly, pack
+from gristmill.stages.text.io.blocks import cut, cut_evenly
 from gristmill.stages.text.io.listing import JSONL, File
-from gristmill.stages.text.io.reader import sample
 from gristmill.stages.text.io.reader.base import DEFAULT_HELD_BYTES, FileReader
+from gristmill.stages.text.io.reader.sample import BYTES, CountingFile, InputSample, fields_of
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 ASKED_AT_ONCE = 16
 STREAM_TIMES = 4
-"""Of compressed files more is looked at: how much of one that was is known in steps."""
+"""More is read of compressed files: the bytes that were read of one are known in steps."""
 PLACES = 2
-"""Files, or parts of them, that are looked at before the start, of each kind."""
+"""Files, or parts of them, that are sampled before the start, of each kind."""
 CENSUS_BYTES = 1 << 20
-"""How much of a file is looked at together when documents are counted for ``limit``."""
+"""How much of a file is read at a time when documents are counted for ``limit``."""
 
 
 @builtin
@@ -61,7 +61,7 @@ class JsonlReader(FileReader):
         from gristmill.stages.text.io.reader.lines import add_range
 
         ranges = self._ranges(task)
-        # blocks that `_groups` has left whole are streams; those that the user has made so are one batch
+        # whole files are streams, unless the user asked for whole files per block
         whole = isinstance(task, FileBlock) and not self.files_per_partition
         streams = [part.stop < 0 and (whole or is_compressed(part.path, self.options)) for part in ranges]
         if any(streams):
@@ -88,7 +88,7 @@ class JsonlReader(FileReader):
                     add_range(records, plain, part)
                 continue
             with opened(part.location, self.options, True, part.stamp) as file:
-                counted = sample.Counted(file)
+                counted = CountingFile(file)
                 stream = decompressed(cast(BinaryIO, counted))
                 for _ in add_stream(records, part.path, stream, part.batch_bytes or self.block_bytes):
                     records.account.bytes_read += counted.take()
@@ -102,10 +102,9 @@ class JsonlReader(FileReader):
         return [] if stage.splices_lines else stage.columns_needed()
 
     def _records(self) -> Any:
-        from gristmill.stages.text.io.reader.records import Records, Wanted
+        from gristmill.stages.text.io.reader.records import Records
 
-        wanted = Wanted(self.text_field, self.columns, self.fields, self.if_there, self.required, self.seen)
-        return Records(wanted, self._note_read)
+        return Records(self.wanted, self._note_read)
 
     def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
         from gristmill.stages.text.io.reader.files import RangeFile, is_compressed
@@ -114,35 +113,35 @@ class JsonlReader(FileReader):
             return {}
         try:
             with RangeFile(part.location, self.options) as file:
-                head = bytes(file.read(0, min(part.stop, sample.BYTES)))
-        except OSError:  # it is said when the file is read
+                head = bytes(file.read(0, min(part.stop, BYTES)))
+        except OSError:  # reported when the file is read
             return {}
-        return sample.fields_of(head)
+        return fields_of(head)
 
-    def held(self, blocks: Sequence[FileBlock]) -> tuple[int, int]:
+    def bytes_at_once(self, blocks: Sequence[FileBlock]) -> tuple[int, int]:
         plain = max((sum(max(0, part.stop - part.start) for part in block.data) for block in blocks), default=0)
         streams = (part for block in blocks for part in block.data if part.stop < 0)
         return plain, max((part.batch_bytes or DEFAULT_HELD_BYTES for part in streams), default=0)
 
-    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[sample.Some]:
+    def _samples(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
         from gristmill.stages.text.io.compression import by_name
         from gristmill.stages.text.io.reader.files import is_compressed
 
-        # a file of which parts are read is plain: it is not opened to be asked
+        # a file that is read in parts is plain: it need not be opened
         whole = {part.path: part.location for part in parts if part.stop < 0}
         packed = {part.path: False for part in parts}
         packed |= {
             path: bool(by_name(path)) or is_compressed(location, self.options) for path, location in whole.items()
         }
         found = []
-        for kind, some in ((False, self._some_of_plain), (True, self._some_of_streams)):
+        for kind, sample_of in ((False, self._sample_of_plain), (True, self._sample_of_streams)):
             if near := [part for part in parts if packed[part.path] is kind]:
-                found.append(some(near, sizes, sum(sizes[path] for path in packed if packed[path] is kind), size))
+                found.append(sample_of(near, sizes, sum(sizes[path] for path in packed if packed[path] is kind), size))
         return found
 
-    def _some_of_plain(
+    def _sample_of_plain(
         self, parts: Sequence[FileRange], sizes: Mapping[str, int], whole: int, size: int
-    ) -> sample.Some:
+    ) -> InputSample:
         near = []
         for part in _spread(parts):
             stop = sizes[part.path] if part.stop < 0 else part.stop
@@ -153,11 +152,11 @@ class JsonlReader(FileReader):
             assert isinstance(found, DocumentBatch)
             return found
 
-        return sample.Some(read, lambda _: whole / max(1, sum(part.stop - part.start for part in near)))
+        return InputSample(read, lambda _: whole / max(1, sum(part.stop - part.start for part in near)))
 
-    def _some_of_streams(
+    def _sample_of_streams(
         self, parts: Sequence[FileRange], sizes: Mapping[str, int], whole: int, size: int
-    ) -> sample.Some:
+    ) -> InputSample:
         from gristmill.stages.text.io.compression import decompressed
         from gristmill.stages.text.io.reader.files import opened
         from gristmill.stages.text.io.reader.lines import add_stream
@@ -165,8 +164,8 @@ class JsonlReader(FileReader):
         taken = 0
         each = size * STREAM_TIMES // PLACES
 
-        def some(file: sample.Counted) -> Iterator[bytes]:
-            """What the first part of a file decompresses to, up to where all that was read of it is used."""
+        def beginning(file: CountingFile) -> Iterator[bytes]:
+            """The decompressed beginning of a file, as far as all bytes that were read are used."""
             nonlocal taken
             before, left = taken, each
             for piece in decompressed(cast(BinaryIO, file)):
@@ -183,59 +182,54 @@ class JsonlReader(FileReader):
             for part in _spread(parts):
                 records.choice = self._choice(part)
                 with opened(part.location, self.options) as file:
-                    for _ in add_stream(records, part.path, some(sample.Counted(file)), 8 * each):
+                    for _ in add_stream(records, part.path, beginning(CountingFile(file)), 8 * each):
                         pass
             batch: DocumentBatch = records.batch()
             return batch
 
-        return sample.Some(read, lambda _: whole / max(1, taken))
+        return InputSample(read, lambda _: whole / max(1, taken))
 
-    def _groups(self, files: list[File], block_bytes: int | None = None) -> list[list[FileRange]]:
-        if self.files_per_partition:
-            return self._by_count(files)
-        parts: list[list[FileRange]] = []
-        sizes: list[int] = []
-        limit = block_bytes or self._block_bytes_for(files)
+    def _parts(self, files: list[File], limit: int) -> Iterator[tuple[FileRange, int]]:
         for file, is_whole in zip(files, self._are_whole(files, limit), strict=True):
             if is_whole or file.size is None:
-                parts.append([self.range_of(file, limit=file.limit, batch_bytes=limit)])
-                sizes.append(limit + 1)  # never with others: what is in it is not known
+                # never in a block with others: the size of its content is not known
+                yield self.range_of(file, limit=file.limit, batch_bytes=limit), limit + 1
                 continue
-            # of a small input no file may leave a crumb
+            # a file of a small input is cut evenly, so that none leaves a tiny rest
             for start, stop in (cut_evenly if limit < self.block_bytes else cut)(file.size, limit):
-                parts.append([self.range_of(file, start, stop)])
-                sizes.append(stop - start)
-        return parts if self.blocksize is None else pack(parts, sizes, limit)
+                yield self.range_of(file, start, stop), stop - start
 
-    def _first_of(self, file: File, limit: int) -> tuple[int, File]:
+    def _limited_file(self, file: File, limit: int) -> tuple[int, File]:
         from gristmill.stages.text.io.compression import decompressed
         from gristmill.stages.text.io.reader.files import opened
         from gristmill.stages.text.io.reader.lines import add_stream
-        from gristmill.stages.text.io.reader.records import Census
+        from gristmill.stages.text.io.reader.records import RecordCounter
 
-        census = Census(self._choice(self.range_of(file, limit=limit)))
+        counter = RecordCounter(self._choice(self.range_of(file, limit=limit)))
         with opened(file.location, self.options, True, file.stamp) as stream:
-            for _ in add_stream(census, file.path, decompressed(stream), CENSUS_BYTES):
+            for _ in add_stream(counter, file.path, decompressed(stream), CENSUS_BYTES):
                 pass
-        if not census.choice.is_full:
-            return census.taken, file
-        return census.taken, replace(file, limit=limit, size=None if file.size is None else min(file.size, census.stop))
+        if not counter.choice.is_full:
+            return counter.taken, file
+        return counter.taken, replace(
+            file, limit=limit, size=None if file.size is None else min(file.size, counter.stop)
+        )
 
     def _are_whole(self, files: list[File], limit: int) -> list[bool]:
         """Which files cannot be cut into blocks of ``limit`` bytes."""
         from gristmill.stages.text.io.reader.files import is_compressed, serves_ranges
 
-        def look(file: File) -> bool:
+        def is_whole(file: File) -> bool:
             if file.size is None or is_compressed(file.path, self.options):
                 return True
             return (file.size > limit or file.limit >= 0) and not serves_ranges(file.location, self.options)
 
         if all("://" not in file.path for file in files):
-            return [look(file) for file in files]
+            return [is_whole(file) for file in files]
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:  # a request for each large file on the web
-            return list(pool.map(look, files))
+            return list(pool.map(is_whole, files))
 
-    def _gives_several(self, block: FileBlock) -> bool:
+    def _makes_several_batches(self, block: FileBlock) -> bool:
         if self.files_per_partition:
             from gristmill.stages.text.io.reader.files import is_compressed
 

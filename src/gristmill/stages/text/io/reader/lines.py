@@ -1,4 +1,4 @@
-"""Which lines are a range's own, and lines out of streams."""
+"""The lines of a range of a file, and of a stream."""
 
 from __future__ import annotations
 

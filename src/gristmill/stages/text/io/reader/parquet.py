@@ -15,7 +15,7 @@ from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.blocks import UNPACKED, pack
 from gristmill.stages.text.io.listing import PARQUET, File
 from gristmill.stages.text.io.reader.base import FileReader
-from gristmill.stages.text.io.reader.sample import FOOTERS, Some
+from gristmill.stages.text.io.reader.sample import FOOTERS, InputSample
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 SMALL_PART = 4
 """A file that is smaller than this part of a block, compressed, is not looked into before the run."""
-LARGE = 2
-"""A row group of more than so many blocks is read in several batches."""
 FOOTERS_AT_ONCE = 16
 
 
@@ -42,48 +40,33 @@ class ParquetReader(FileReader):
     loads = ("gristmill.stages.text.io.reader.row_groups",)
     extensions = PARQUET
     _has_large = False
-    """Whether there is a row group that becomes several batches."""
+    """Whether a row group becomes several batches."""
 
     def preload(self) -> None:
         import pyarrow.parquet  # noqa: F401  # slow to import, and shared by all workers
 
     def process(self, task: FileBlock | FileGroupTask) -> DocumentBatch | Iterator[DocumentBatch]:
         ranges = self._ranges(task)
-        batches = self._rows(ranges[0].batch_bytes if ranges else 0).batches(ranges)
+        batches = self._row_groups(ranges[0].batch_bytes if ranges else 0).batches(ranges)
         first = next(batches)
         second = next(batches, None)
         return first if second is None else itertools.chain((first, second), batches)
 
-    def _rows(self, batch_bytes: int = 0) -> RowGroups:
+    def _row_groups(self, batch_bytes: int = 0) -> RowGroups:
         from gristmill.stages.text.io.reader.row_groups import RowGroups
 
-        columns, required = self.fields, self.columns
-        if required is not None:
-            needed = [*required, *([self.text_field] if self.text_field else [])]
-            columns = [name for name in dict.fromkeys(needed) if self.fields is None or name in self.fields]
-            required = [name for name in required if name not in self.if_there]
-        else:
-            required = [name for name in self.required if self.fields is None or name in self.fields]
-        return RowGroups(
-            self.options,
-            self.text_field,
-            columns,
-            required,
-            batch_bytes or self.block_bytes,
-            LARGE,
-            self._choice,
-            self._note_read,
-        )
+        return RowGroups(self.wanted, self.options, batch_bytes or self.block_bytes, self._choice, self._note_read)
 
     def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
-        from gristmill.stages.text.io.reader.row_groups import duplicated, is_text, paths_in, schema_of
+        from gristmill.stages.text.io.reader.row_groups import duplicated, footer_of, is_text, paths_in
 
         try:
-            schema = schema_of(part.location, self.options)
-        except OSError:  # it is said when the file is read
+            footer = footer_of(part.location, self.options)
+        except OSError:  # reported when the file is read
             return {}
-        if schema is None:
+        if footer is None:
             return {}
+        schema = footer.schema
         if twice := [name for name in duplicated(schema) if name == self.text_field or self.fields is None]:
             raise PlanError(
                 f"{self.name!r}: {part.path} has several columns with the name {twice[0]!r}.\n"
@@ -97,41 +80,36 @@ class ParquetReader(FileReader):
             )
         return {field.name: set(paths_in(field.type, field.name)) for field in schema}
 
-    def _groups(self, files: list[File], block_bytes: int | None = None) -> list[list[FileRange]]:
-        if self.files_per_partition:
-            return self._by_count(files)
-        limit = block_bytes or self._block_bytes_for(files)
-        parts: list[list[FileRange]] = []
-        sizes: list[int] = []
+    def _parts(self, files: list[File], limit: int) -> Iterator[tuple[FileRange, int]]:
+        from gristmill.stages.text.io.reader.row_groups import LARGE
+
         self._has_large = False
-        for file, inside in zip(files, self._inside(files, limit), strict=True):
+        for file, inside in zip(files, self._sizes_inside(files, limit), strict=True):
             if inside is None:
-                parts.append([self.range_of(file, limit=file.limit, batch_bytes=limit)])
-                sizes.append(limit + 1 if file.size is None else file.size * SMALL_PART)
+                size = limit + 1 if file.size is None else file.size * SMALL_PART
+                yield self.range_of(file, limit=file.limit, batch_bytes=limit), size
                 continue
             self._has_large |= max(inside) > limit * LARGE
             groups = [[FileRange(file.path, i, i + 1)] for i in range(len(inside))]
             ranges = [(group[0].start, group[-1].stop) for group in pack(groups, inside, limit)]
             for start, stop, most in self._limits(file, ranges):
-                parts.append([self.range_of(file, start, stop, most, limit)])
-                sizes.append(sum(inside[start:stop]))
-        return parts if self.blocksize is None else pack(parts, sizes, limit)
+                yield self.range_of(file, start, stop, most, limit), sum(inside[start:stop])
 
-    def _first_of(self, file: File, limit: int) -> tuple[int, File]:
+    def _limited_file(self, file: File, limit: int) -> tuple[int, File]:
         taken = sum(self._rows_taken(file))
         return (limit, replace(file, limit=limit)) if taken >= limit else (taken, file)
 
     def _rows_taken(self, file: File) -> list[int]:
-        """How many rows of each row group are documents to read; one that stands for all of a file that is damaged."""
+        """The number of rows of each row group that are read; a damaged file counts as one row."""
         import numpy as np
 
-        from gristmill.stages.text.io.reader.row_groups import row_group_rows
+        from gristmill.stages.text.io.reader.row_groups import footer_of
 
-        rows = row_group_rows(file.location, self.options, file.stamp)
-        if rows is None or self.sample is None:
-            return [1] if rows is None else rows
+        footer = footer_of(file.location, self.options, file.stamp)
+        if footer is None or self.sample is None:
+            return [1] if footer is None else footer.rows
         choice = self._choice(self.range_of(file))
-        edges = np.concatenate([[0], np.cumsum(rows)])
+        edges = np.concatenate([[0], np.cumsum(footer.rows)])
         return [int(choice.take(np.arange(a, b))[0].sum()) for a, b in pairwise(edges.tolist())]
 
     def _limits(self, file: File, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
@@ -149,36 +127,40 @@ class ParquetReader(FileReader):
     def _estimated_bytes(self, file: File) -> int:
         return (file.size or 0) * UNPACKED
 
-    def _some(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[Some]:
-        from gristmill.stages.text.io.reader.row_groups import row_count
+    def _samples(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
+        from gristmill.stages.text.io.reader.row_groups import LARGE, footer_of
 
         middle = parts[len(parts) // 2]
         first = FileRange(middle.path, middle.start, middle.start + 1, middle.limit, url=middle.url)
         few = copy.copy(self)
         few.blocksize = size // LARGE
+        locations = {part.path: part.location for part in parts}
 
-        def times(batch: DocumentBatch) -> float:
-            locations = {part.path: part.location for part in parts}
+        def rows_of(path: str) -> int:
+            footer = footer_of(locations[path], self.options)
+            return 0 if footer is None else sum(footer.rows)
+
+        def scale(batch: DocumentBatch) -> float:
             paths = list(locations)
             some = paths[:: -(-len(paths) // FOOTERS)]
             with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:
-                rows = sum(pool.map(lambda path: row_count(locations[path], self.options), some))
+                rows = sum(pool.map(rows_of, some))
             whole = rows * sum(sizes[path] for path in paths) / max(1, sum(sizes[path] for path in some))
             return whole / max(1, batch.num_items)
 
-        return [Some(lambda: next(few._rows().batches([first])), times)]
+        return [InputSample(lambda: next(few._row_groups().batches([first])), scale)]
 
-    def _inside(self, files: list[File], limit: int) -> list[list[int] | None]:
-        """The sizes of the row groups of each file; None where they do not matter or cannot be told."""
-        from gristmill.stages.text.io.reader.row_groups import row_group_sizes
+    def _sizes_inside(self, files: list[File], limit: int) -> list[list[int] | None]:
+        """The sizes of the row groups of each file; None where they do not matter or are not known."""
+        from gristmill.stages.text.io.reader.row_groups import footer_of
 
-        def look(file: File) -> list[int] | None:
-            if file.size is None or file.size * SMALL_PART <= limit:
-                return None
-            return row_group_sizes(file.location, self.options) or None
+        def sizes(file: File) -> list[int] | None:
+            small = file.size is None or file.size * SMALL_PART <= limit
+            footer = None if small else footer_of(file.location, self.options)
+            return footer.sizes or None if footer is not None else None
 
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:  # a request for each file, on a storage far away
-            return list(pool.map(look, files))
+            return list(pool.map(sizes, files))
 
-    def _gives_several(self, block: FileBlock) -> bool:
+    def _makes_several_batches(self, block: FileBlock) -> bool:
         return self.files_per_partition is not None or self._has_large

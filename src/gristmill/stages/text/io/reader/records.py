@@ -1,54 +1,27 @@
-"""Lines on their way to a batch of documents."""
+"""Lines that are collected for a batch of documents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from gristmill import fast_json
+from gristmill.lazy import Array
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, Scanned, as_bytes, keys_of, scan
-from gristmill.stages.text.io.reader.choice import NOT_SAMPLED, Choice
+from gristmill.stages.text.io.reader.batches import SHOWN_BYTES, BatchBuilder, ids
+from gristmill.stages.text.io.reader.choice import Choice
+from gristmill.stages.text.io.reader.columns import Wanted
 from gristmill.stages.text.io.splice import concat_lines, project
-from gristmill.tasks import Account, BadRecord, DocumentBatch
-from gristmill.tasks.arrow import int_array, mask_array
+from gristmill.tasks import BadRecord, DocumentBatch
+from gristmill.tasks.arrow import mask_array
 from gristmill.tasks.document import ID, RAW
 
-Array = np.ndarray[Any, Any]
-
-SHOWN_BYTES = 4096
-"""How much of a bad record is kept."""
 BOM = b"\xef\xbb\xbf"
 _OWN_FIELDS = [pa.field(ID, pa.large_string()), pa.field(RAW, pa.large_binary())]
-
-
-def ids(path: str, positions: Any) -> pa.Array:
-    """``<path>#<position>`` for each position."""
-    numbers = int_array(positions).cast(pa.large_string())
-    return pc.binary_replace_slice(numbers, 0, 0, f"{path}#")
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is taken out of a line."""
-
-    text_field: str | None = "text"
-    """Must be there and be a string; None: nothing must."""
-    columns: Sequence[str] | None = None
-    """None: all that are there."""
-    fields: Sequence[str] | None = None
-    """What lines are reduced to; None: nothing is taken away."""
-    if_there: Sequence[str] = ()
-    """Those of the columns that a batch does not have if no line of it does."""
-    required: Sequence[str] = ()
-    """Columns that a batch has, even if no line of it does, where all are taken."""
-    if_empty: Sequence[str] = ()
-    """Columns that a batch without documents has, where all are taken: stages find those that they name."""
 
 
 def line_edges(array: Array, offset: int) -> tuple[Array, Array, Array]:
@@ -76,26 +49,21 @@ def not_blank(array: Array, starts: Array, ends: Array) -> Array:
     return mask
 
 
-class Records:
+class Records(BatchBuilder):
     """Collects lines, of one file or several, until there are enough for a batch."""
 
     def __init__(self, wanted: Wanted, note_read: Callable[[int], None] | None = None) -> None:
+        super().__init__(note_read)
         self.wanted = wanted
-        self.note_read = note_read
-        """Called with the number of lines so far, each time that some were added."""
         self.choice = Choice()
         """Which lines of the current file are taken."""
-        self._start()
-
-    def _start(self) -> None:
-        self.account = Account()
         self.size = 0
         self._lines: list[Edges] = []
         self._sources: list[tuple[str, Array]] = []
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to tell: neither a line nor a file that was looked into."""
+        """Whether nothing was collected, not even the name of a file that was opened."""
         return not self._lines and not self.account.read
 
     def add(self, path: str, data: Any, offset: int) -> None:
@@ -111,16 +79,12 @@ class Records:
         self._lines.append(Edges(array, starts, ends))
         self._sources.append((path, positions))
         self.size += array.size
-        if self.note_read is not None:
-            self.note_read(self.account.read.total())
+        self.report_progress()
 
     def _chosen(self, array: Array, starts: Array, ends: Array, positions: Array) -> tuple[Array, Array, Array, Array]:
         """The lines that are taken, in an array of their own: that of all lines can go."""
         rows = np.flatnonzero(not_blank(array, starts, ends))
-        mask, skipped = self.choice.take(positions[rows])
-        if skipped:
-            self.account.counters[NOT_SAMPLED] += skipped
-        rows = rows[mask]
+        rows = rows[self.take(self.choice, positions[rows])]
         sizes = ends[rows] - starts[rows]
         edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
         pieces = [array[a:b] for a, b in zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)]
@@ -142,35 +106,25 @@ class Records:
 
     def add_long(self, path: str, position: int, reason: str, raw: bytes) -> None:
         """A line that is too long to be read."""
-        mask, skipped = self.choice.take(np.array([position]))
-        if skipped:
-            self.account.counters[NOT_SAMPLED] += skipped
-        if mask[0]:
+        if self.take(self.choice, np.array([position]))[0]:
             self.add_bad(path, position, reason, raw)
 
-    def add_bad(self, path: str, position: int, reason: str, raw: bytes = b"") -> None:
-        """A record that there is no line of."""
-        self.account.read[path] += 1
-        self.account.bad.append(BadRecord(path, position, reason, raw[:SHOWN_BYTES]))
-
     def batch(self, known: int | None = None) -> DocumentBatch:
-        """The documents, with what there is to say of their reading. Nothing is left here then.
+        """The documents that were collected, with their account.
 
         ``known`` is how many documents these lines were before. If there are as many lines, each of them is one.
         """
         raw = concat_lines(self._lines)
-        self._lines.clear()  # what was read can go
+        self._lines = []  # the buffers of what was read can be freed
         identity = pa.concat_arrays([ids(*source) for source in self._sources] or [pa.array([], pa.large_string())])
         if known == len(raw) and self.wanted.columns is not None and not self._taken_out():
             table = pa.Table.from_arrays([identity, raw], schema=pa.schema(_OWN_FIELDS))
         else:
             table = self._judged(raw, identity)
-        batch = DocumentBatch(data=table)
         order = {path: n for n, path in enumerate(self.account.read)}
         self.account.bad.sort(key=lambda record: (order[record.file], record.position))
-        batch.account = self.account
-        self._start()
-        return batch
+        self.size, self._sources = 0, []
+        return self.batch_of(table)
 
     def _judged(self, raw: pa.Array, identity: pa.Array) -> pa.Table:
         """Those of the lines that are documents."""
@@ -185,7 +139,7 @@ class Records:
         return self._table(raw, identity, scanned)
 
     def _taken_out(self) -> list[str]:
-        """What is known to be taken out of lines."""
+        """The fields that are known to be taken out of lines."""
         return [*(self.wanted.columns or ()), *(self.wanted.fields or ())]
 
     def _doubtful(self, scanned: Scanned) -> list[int]:
@@ -285,7 +239,7 @@ def _not_utf8(line: bytes) -> str | None:
     return None
 
 
-class Census(Records):
+class RecordCounter(Records):
     """Counts the records that would be taken of a file, and finds where the last of them ends."""
 
     def __init__(self, choice: Choice) -> None:

@@ -1,4 +1,4 @@
-"""Row groups of Parquet files on their way to batches of documents."""
+"""Row groups of Parquet files that are collected for batches of documents."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ import pyarrow.parquet as pq
 
 from gristmill.stages.text.io.guarded import Guarded
 from gristmill.stages.text.io.json_columns import ABSENT
-from gristmill.stages.text.io.reader.choice import NOT_SAMPLED, Choice
+from gristmill.stages.text.io.reader.batches import SHOWN_BYTES, BatchBuilder, ids
+from gristmill.stages.text.io.reader.choice import Choice
+from gristmill.stages.text.io.reader.columns import Wanted
 from gristmill.stages.text.io.reader.files import opened
-from gristmill.stages.text.io.reader.records import ids
-from gristmill.tasks import Account, BadRecord, DocumentBatch, FileRange, FileStamp
+from gristmill.tasks import BadRecord, DocumentBatch, FileRange, FileStamp
 from gristmill.tasks.document import HIDDEN, ID
+
+LARGE = 2
+"""A row group of more than so many blocks is read in several batches."""
 
 
 class Unreadable(Exception):
-    """The data of a file makes no sense, as opposed to a storage that does not give it."""
+    """The data of a file makes no sense; the storage did deliver it."""
 
 
 @contextmanager
@@ -49,29 +53,24 @@ def opened_parquet(
         yield file, guarded
 
 
-def row_group_sizes(path: str, options: Mapping[str, Any]) -> list[int] | None:
-    """The sizes of the row groups of a file in memory; None if it cannot be told."""
-    try:
-        with opened_parquet(path, options) as (file, _):
-            return [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
-    except Unreadable:
-        return None
+@dataclass(frozen=True)
+class Footer:
+    """The metadata of a Parquet file."""
+
+    schema: pa.Schema
+    rows: list[int]
+    """Of each row group."""
+    sizes: list[int]
+    """The bytes in memory of each row group."""
 
 
-def row_group_rows(path: str, options: Mapping[str, Any], planned: FileStamp | None) -> list[int] | None:
-    """The rows of each row group of a file; None if it cannot be told."""
+def footer_of(path: str, options: Mapping[str, Any], planned: FileStamp | None = None) -> Footer | None:
+    """Read the footer of a file; None if it makes no sense."""
     try:
         with opened_parquet(path, options, planned) as (file, _):
-            return [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-    except Unreadable:
-        return None
-
-
-def schema_of(path: str, options: Mapping[str, Any]) -> pa.Schema | None:
-    """The columns of a file; None if it cannot be told."""
-    try:
-        with opened_parquet(path, options) as (file, _):
-            return file.schema_arrow
+            groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+            sizes = [group.total_byte_size for group in groups]
+            return Footer(file.schema_arrow, [group.num_rows for group in groups], sizes)
     except Unreadable:
         return None
 
@@ -90,15 +89,6 @@ def is_text(kind: pa.DataType) -> bool:
     return str(kind) in ("string", "large_string", "string_view")
 
 
-def row_count(path: str, options: Mapping[str, Any]) -> int:
-    """The rows of a file; 0 if it cannot be told."""
-    try:
-        with opened_parquet(path, options) as (file, _):
-            return int(file.metadata.num_rows)
-    except Unreadable:
-        return 0
-
-
 def duplicated(schema: pa.Schema) -> list[str]:
     """The names that several columns of a file have."""
     return [name for name, count in Counter(schema.names).items() if count > 1]
@@ -112,35 +102,28 @@ class _Piece:
     table: pa.Table
     size: int
     schema: pa.Schema
-    """Of all columns of the file, those that are not read too: where batches end does not depend on what is read."""
+    """Of all columns of the file: where a batch ends does not depend on the columns that are read."""
 
 
-class RowGroups:
+class RowGroups(BatchBuilder):
     """Collects rows, of one file or several, until there are enough for a batch."""
 
     def __init__(
         self,
+        wanted: Wanted,
         options: Mapping[str, Any],
-        text_field: str | None,
-        columns: Sequence[str] | None,
-        required: Sequence[str] | None,
         block_bytes: int,
-        large: int,
         choice: Callable[[FileRange], Choice] = lambda part: Choice(),
         note_read: Callable[[int], None] | None = None,
     ) -> None:
-        self.note_read = note_read
-        """Called with the number of rows so far, for each piece of the first batch."""
+        """``note_read`` is called with the number of rows so far, for each piece of the first batch."""
+        super().__init__(note_read)
         self.options = options
-        self.text_field = text_field
-        self.columns = columns
-        """What is read, as far as it is there; None: all."""
-        self.required = required or ()
-        """What is there, be it as nulls."""
+        self.text_field = wanted.text_field
+        self.columns, self.required = wanted.to_read()
         self.block_bytes = block_bytes
-        self.limit = block_bytes * large
+        self.limit = block_bytes * LARGE
         self.choice_of = choice
-        self.account = Account()
 
     def batches(self, ranges: Sequence[FileRange]) -> Iterator[DocumentBatch]:
         """One batch at least."""
@@ -159,8 +142,8 @@ class RowGroups:
                 schema = schema if tables else piece.schema
                 tables.append(table)
                 size += piece.size
-                if self.note_read is not None and not given:
-                    self.note_read(self.account.read.total())
+                if not given:
+                    self.report_progress()
         if tables or not given or self.account.read:
             yield self._batch(tables)
 
@@ -174,10 +157,7 @@ class RowGroups:
             if pa.types.is_null(table.schema.field(where).type):  # stages expect a column of texts
                 field = pa.field(name, pa.large_string(), metadata=ABSENT)
                 table = table.set_column(where, field, pa.nulls(table.num_rows, pa.large_string()))
-        batch = DocumentBatch(data=table.combine_chunks())
-        batch.account = self.account
-        self.account = Account()
-        return batch
+        return self.batch_of(table.combine_chunks())
 
     def _pieces(self, part: FileRange) -> Iterator[_Piece]:
         choice = self.choice_of(part)
@@ -199,10 +179,10 @@ class RowGroups:
                                 yield piece
                     except Unreadable as error:
                         reason = f"row group {group} with {about.num_rows} rows cannot be read: {error}"
-                        self._bad(part.path, row, reason)
+                        self.add_bad(part.path, row, reason)
                     row += about.num_rows
         except Unreadable as error:
-            self._bad(part.path, 0, f"not a readable Parquet file: {error}")
+            self.add_bad(part.path, 0, f"not a readable Parquet file: {error}")
 
     def _reads(self, name: str) -> bool:
         return self.columns is None or name in self.columns
@@ -233,20 +213,18 @@ class RowGroups:
         """Those of the rows that are taken, and a mask of them; None if they all are."""
         if choice.takes_all:
             return numbers, None
-        mask, skipped = choice.take(numbers)
-        if skipped:
-            self.account.counters[NOT_SAMPLED] += skipped
+        mask = self.take(choice, numbers)
         return numbers[mask], mask
 
     def _documents(self, piece: _Piece) -> pa.Table:
-        """The rows of a piece that are documents; the others are on the account."""
+        """The rows of a piece that are documents; others are bad records."""
         table = piece.table.drop_columns([name for name in HIDDEN if name in piece.table.column_names])
         rows = table.num_rows
         text = self.text_field
         if text is not None and rows:
             problem = _no_text(table, text)
             if problem:
-                self._bad(piece.path, int(piece.numbers[0]), f"{problem} in {rows} rows")
+                self.add_bad(piece.path, int(piece.numbers[0]), f"{problem} in {rows} rows")
                 table = _without_rows(table, text)
                 rows = 0
         numbers = piece.numbers[:rows]
@@ -281,11 +259,7 @@ class RowGroups:
         return keep
 
     def _bad_row(self, piece: _Piece, row: int, reason: str, raw: bytes = b"") -> None:
-        self.account.bad.append(BadRecord(piece.path, int(piece.numbers[row]), reason, raw[:4096]))
-
-    def _bad(self, path: str, row: int, reason: str) -> None:
-        self.account.read[path] += 1
-        self.account.bad.append(BadRecord(path, row, reason))
+        self.account.bad.append(BadRecord(piece.path, int(piece.numbers[row]), reason, raw[:SHOWN_BYTES]))
 
 
 def _no_text(table: pa.Table, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A look at some records before anything starts: do they have the fields that stages want, and what will they take?"""
+"""Some records are read before anything starts: to check fields, and to forecast what a run will take."""
 
 from __future__ import annotations
 
@@ -15,27 +15,25 @@ from gristmill.tasks import DocumentBatch
 
 BYTES = 1 << 20
 FOOTERS = 32
-"""Parquet files of which it is asked how many rows they have; the others are taken to be like them."""
+"""Parquet files whose rows are counted; the others are taken to be like them."""
+RECORDS = 1000
+MOST_PATHS = 1000
+"""Paths inside one field; further ones are ignored."""
 
 
 @dataclass(frozen=True)
-class Some:
+class InputSample:
     """Some documents of the files of one kind: plain, compressed, or Parquet."""
 
     read: Callable[[], DocumentBatch]
-    times: Callable[[DocumentBatch], float]
-    """How many times as much all files of the kind are as a batch that was read."""
+    scale: Callable[[DocumentBatch], float]
+    """How many times as large all files of the kind are as a batch that was read."""
     share: float = 1.0
-    """Of the documents of these files, how many are taken."""
+    """The fraction of the documents of these files that the reader takes."""
 
 
-RECORDS = 1000
-MOST_PATHS = 1000
-"""Inside a field, from which on others are not noted."""
-
-
-class Counted:
-    """A file, and how much of it was read."""
+class CountingFile:
+    """Counts the bytes that are read of a file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -45,7 +43,7 @@ class Counted:
         return getattr(self._file, name)
 
     def take(self) -> int:
-        """How much was read since this was last asked."""
+        """The bytes that were read since the last call."""
         taken, self.taken = self.taken, 0
         return taken
 
@@ -84,16 +82,16 @@ def first_keys(path: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
-def check(
+def check_fields(
     reader: str,
     text_field: str | None,
     path: str,
     found: Mapping[str, set[str]],
     stages: Sequence[ProcessingStage[Any, Any]],
 ) -> None:
-    """Raise `PlanError` if the first records have no text, or lack what a filter looks at or what seems misspelt.
+    """Raise `PlanError` if the first records have no text, or lack a field that a filter needs or that seems misspelt.
 
-    Of any other field that is not there only a warning is given: fields may be rare.
+    Any other missing field is only a warning: it may be rare.
     """
     if not found:
         return

@@ -63,14 +63,14 @@ class JsonlWriter(FileWriter):
             import fsspec.core  # noqa: F401  # slow to import, and shared by all workers
 
     def _of_batch(self, task: DocumentBatch) -> Any:
-        from gristmill.stages.text.io.json_values import one_chunk
         from gristmill.stages.text.io.raw_lines import Edges
         from gristmill.stages.text.io.writer.lines import joined
+        from gristmill.tasks.arrow import one_array
 
         table, rows = task.selection()
         if rows is None or not self._is_as_read(table):
             return super()._of_batch(task)
-        lines = Edges.of_column(one_chunk(table.column(RAW)))
+        lines = Edges.of_column(one_array(table.column(RAW)))
         return self._compressed(joined(Edges(lines.data, lines.starts[rows], lines.ends[rows])))
 
     def _is_as_read(self, table: pa.Table) -> bool:
@@ -104,9 +104,9 @@ class JsonlWriter(FileWriter):
         return lines
 
     def _lines(self, table: pa.Table, fields: list[str] | None) -> Any:
-        from gristmill.stages.text.io.json_values import one_chunk
         from gristmill.stages.text.io.raw_lines import Edges, without
         from gristmill.stages.text.io.writer.lines import edited, joined, made
+        from gristmill.tasks.arrow import one_array
 
         if table.num_rows == 0:
             return b""
@@ -114,7 +114,7 @@ class JsonlWriter(FileWriter):
         if RAW not in table.column_names:
             names = visible if fields is None else [name for name in fields if name in visible]
             return joined(made(table.select(names)))
-        raw = one_chunk(table.column(RAW))
+        raw = one_array(table.column(RAW))
         trusted: set[str] = set()
         if raw.null_count:  # made by a stage: all that they are is in the columns
             raw = raw.fill_null(b"{}")

@@ -1,4 +1,4 @@
-"""Lines of documents: as they were read, with what changed."""
+"""Lines of documents: as they were read, with the changed values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 from gristmill import fast_json
 from gristmill.stages.text.io import json_columns, json_values, splice
 from gristmill.stages.text.io.raw_lines import Edges, as_bytes, scan_valid
-from gristmill.tasks.arrow import int_array
+from gristmill.tasks.arrow import int_array, one_array
 
 
 def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[str] | None) -> Edges:
-    """The lines, with what the columns of ``table`` say otherwise, reduced to ``fields`` unless that is None.
+    """The lines with the changed values of the columns of ``table``, reduced to ``fields`` unless that is None.
 
-    ``trusted`` columns are taken to say what they said when they were read.
+    ``trusted`` columns have not changed since they were read.
     """
     names = [
         name
@@ -29,7 +29,7 @@ def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[st
     scanned = scan_valid(lines, names if fields is None else list(fields))
     changes = []
     for name in names:
-        field, array = table.schema.field(name), json_values.one_chunk(table.column(name))
+        field, array = table.schema.field(name), one_array(table.column(name))
         key = scanned.keys.index(name)
         is_json = json_values.is_json_text(scanned, key, field, array)
         rows = json_values.changed(scanned, key, array, is_json)
@@ -43,7 +43,7 @@ def edited(lines: Edges, table: pa.Table, trusted: set[str], fields: Sequence[st
             values = json_values.dumped_nested(scanned, key, rows, new)
         else:
             values = json_values.dumped(field, new)
-        changes.append(splice.Change(name, rows, values))
+        changes.append(splice.ColumnChange(name, rows, values))
     if fields is not None:
         return Edges.of_column(splice.project(scanned, changes))
     return Edges.of_column(splice.splice(scanned, changes)) if changes else lines
@@ -56,14 +56,14 @@ def made(table: pa.Table) -> Edges:
     everywhere = np.ones(rows, dtype=bool)
     for number, (name, field) in enumerate(zip(table.column_names, table.schema, strict=True)):
         lines.add_constant((b"," if number else b"{") + fast_json.dumps(name) + b":", everywhere)
-        lines.add(*lines.store(json_values.dumped(field, json_values.one_chunk(table.column(name)))))
+        lines.add(*lines.store(json_values.dumped(field, one_array(table.column(name)))))
     lines.add_constant(b"}" if table.num_columns else b"{}", everywhere)
     out, edges = lines.joined()
     return Edges(as_bytes(out), edges[:-1], edges[1:])
 
 
 def joined(lines: Edges) -> Any:
-    """All lines, each with a line feed behind it."""
+    """All lines, each with a line feed at its end."""
     from gristmill.kernels import json_lines
 
     out: Any = json_lines.join_lines(as_bytes(lines.data), lines.starts, lines.ends)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from gristmill.stages.text.io.json_types import is_usable
+from gristmill.stages.text.io.json_values import holds_bytes
 from gristmill.tasks.arrow import is_json
 from gristmill.tasks.json_text import canonical, plain_text, text_of, value_of
 
@@ -110,7 +111,7 @@ def _target(name: str, fields: Sequence[pa.Field], as_text: bool) -> Target:
         if kind is not None:
             nowhere = pa.types.is_null(kind) and any(note_of(field) == ABSENT for field in fields)
             return Target(name, pa.large_string() if nowhere else kind)
-    if any(_holds_bytes(kind) for kind in typed):
+    if any(holds_bytes(kind) for kind in typed):
         raise DoesNotFit(name)
     json = any(note_of(field) == JSON for field in fields) or any(pa.types.is_nested(kind) for kind in typed)
     return Target(name, None, json, found)
@@ -212,9 +213,3 @@ def _json_array(values: Sequence[Any]) -> pa.Array:
 
 def _text_array(values: Sequence[Any]) -> pa.Array:
     return pa.array([plain_text(value) for value in values], pa.large_string())
-
-
-def _holds_bytes(kind: pa.DataType) -> bool:
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return True
-    return any(_holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
