@@ -23,7 +23,7 @@ from typing import Any
 
 from gristmill.backends.local import LocalExecutor
 from gristmill.pipeline import Pipeline, RunResult
-from gristmill.scheduling.simulator.loads import Change, Load
+from gristmill.scheduling.simulator.loads import Load, SpeedChange
 from gristmill.scheduling.simulator.result import SimulationResult
 from gristmill.scheduling.simulator.simulation import simulate
 from gristmill.stages.core import ProcessingStage
@@ -144,7 +144,7 @@ def change(scale: float) -> Job:
         return replace(
             load,
             stages=tuple(at_first if x.name == "varies" else x for x in load.stages),
-            changes=(Change("varies", after, factor),),
+            changes=(SpeedChange("varies", after, factor),),
         )
 
     return Job(stages, tasks, 8, 6, known)

@@ -8,7 +8,7 @@ from math import ceil, fsum
 from typing import TypeVar
 
 from gristmill.scheduling.simulator.chance import exp, ln, mix, uniform
-from gristmill.scheduling.simulator.loads import Change, Load, NodeModel, StageModel
+from gristmill.scheduling.simulator.loads import Load, NodeModel, SpeedChange, StageModel
 
 MAX_TASKS = 60_000
 """Of all stages together, so that a load is simulated in seconds."""
@@ -152,7 +152,7 @@ def _with_size(dice: _Dice, name: str, nodes: tuple[NodeModel, ...], stages: Seq
         ]
     final = tuple(replace(stage, mean_s=_three_digits(stage.mean_s * scale)) for stage in stages)
     changes = tuple(
-        Change(stage.name, round(turn * inputs * x), by)
+        SpeedChange(stage.name, round(turn * inputs * x), by)
         for stage, x, by in zip(stages, per_input, factors, strict=True)
         if by != 1
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -103,15 +103,12 @@ def _serve(stage: Stage, arrivals: _Curve, steps: list[tuple[float, float, int]]
     out: _Curve = [(0.0, 0.0)]
     worked: _Curve = [(0.0, 0.0)]
     t = done = 0.0
-    coming = step = pace = 0
+    arrival_times, step_times, pace_starts = [x[0] for x in arrivals], [x[0] for x in steps], [x[0] for x in paces]
     last_arrival, last_step, last_pace = len(arrivals), len(steps) - 1, len(paces) - 1
     while True:
-        while coming < last_arrival and arrivals[coming][0] <= t + EPS:
-            coming += 1
-        while step < last_step and steps[step + 1][0] <= t + EPS:
-            step += 1
-        while pace < last_pace and paces[pace + 1][0] <= done + eps:
-            pace += 1
+        coming = bisect_right(arrival_times, t + EPS)
+        step = max(0, bisect_right(step_times, t + EPS) - 1)
+        pace = max(0, bisect_right(pace_starts, done + eps) - 1)
         arrived = slope = 0.0
         then = arrivals[coming][0] if coming < last_arrival else math.inf
         if coming:
@@ -158,7 +155,7 @@ def _serve(stage: Stage, arrivals: _Curve, steps: list[tuple[float, float, int]]
                 part = ahead / (ahead - ahead_then)
                 cross = min(done + n + part * (done_then - done), goal)
                 if cross > y:
-                    out.append((t + part * (then - t) + takes if t + part * (then - t) + takes > x else x, cross))
+                    out.append((max(x, t + part * (then - t) + takes), cross))
             started = min(arrived_then, done_then + n)
             out.append((max(out[-1][0], then + takes), max(out[-1][1], started)))
         t, done = then, done_then

@@ -33,7 +33,7 @@ from gristmill.stages.deduplication.semantic.cluster import count_clusters, samp
 from gristmill.stages.deduplication.semantic.embeddings import STEP
 from gristmill.stages.deduplication.semantic.fixed_point import to_grid
 from gristmill.stages.deduplication.semantic.pairwise import RowsInMemory, best_before
-from gristmill.stages.deduplication.semantic.store import Part, Store, read_points
+from gristmill.stages.deduplication.semantic.store import EmbeddingStore, StoredPart, read_points
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
 from gristmill.tasks import EmptyTask
 
@@ -49,7 +49,7 @@ def vectors_of(part: int, dim: int, centres: np.ndarray) -> np.ndarray:
     return rows
 
 
-def make(store: Store, rows: int, dim: int, groups: int, noise: float) -> list[Part]:
+def make(store: EmbeddingStore, rows: int, dim: int, groups: int, noise: float) -> list[StoredPart]:
     centres = np.random.default_rng(0).standard_normal((groups, dim), dtype=np.float32)
     parts = []
     before = None
@@ -69,7 +69,7 @@ def make(store: Store, rows: int, dim: int, groups: int, noise: float) -> list[P
         table = pa.table({"id": ids, "source_id": ids.cast(pa.string())})
         with pa.ipc.new_file(store.part_file(name, "arrow"), table.schema) as file:
             file.write_table(table)
-        parts.append(Part(name, PART, number * PART))
+        parts.append(StoredPart(name, PART, number * PART))
     store.write_parts(parts, dim, [])
     return parts
 
@@ -99,7 +99,7 @@ def recall(folder: Path, rows: int, eps: float) -> tuple[int, float]:
     return int(similar.sum()), hit / max(1, len(copies))
 
 
-def straightforward(store: Store, edges: np.ndarray, device: str) -> float:
+def straightforward(store: EmbeddingStore, edges: np.ndarray, device: str) -> float:
     """Seconds for the same pairs in the plain way: float32, each cluster's matrix at once, no order of ranks."""
     import torch
 
@@ -115,7 +115,7 @@ def straightforward(store: Store, edges: np.ndarray, device: str) -> float:
     return round(time.perf_counter() - start, 3)
 
 
-def agreement(store: Store, edges: np.ndarray, device: str) -> dict[str, bool]:
+def agreement(store: EmbeddingStore, edges: np.ndarray, device: str) -> dict[str, bool]:
     """Whether a CPU finds the same, bit for bit, on a part of the data."""
     here, there = arithmetic("cpu"), arithmetic(device)
     points, _ = sampled(store, 40_000, seed=7)
@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--out", help="a file for the results, as JSON")
     given = parser.parse_args()
     folder = Path(given.folder or tempfile.mkdtemp(prefix="semantic-"))
-    store, where, clock = Store(str(folder)), str(folder), Clock()
+    store, where, clock = EmbeddingStore(str(folder)), str(folder), Clock()
     limit = parse_size(given.memory_limit)
     compute = arithmetic(given.device)
     with clock("make the data"):

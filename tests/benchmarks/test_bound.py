@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from bound import bound_s, limit_s, steady_bound_s
 
-from gristmill.scheduling.simulator.loads import Change, Load, NodeModel, StageModel, parse_nodes
+from gristmill.scheduling.simulator.loads import Load, NodeModel, SpeedChange, StageModel, parse_nodes
 from gristmill.scheduling.simulator.optimum import ideal_s, optima, optimum
 
 
@@ -53,7 +53,10 @@ LOADS = {
     "video_10min": Load(parse_nodes("96c8g"), VIDEO, 87),
     "text_10min": Load(parse_nodes("64c4g"), TEXT, 3333),
     "shift": Load(
-        parse_nodes("96c8g"), SHIFT, 4500, changes=(Change("decode", 1750, 6.0), Change("caption", 1750, 1 / 3))
+        parse_nodes("96c8g"),
+        SHIFT,
+        4500,
+        changes=(SpeedChange("decode", 1750, 6.0), SpeedChange("caption", 1750, 1 / 3)),
     ),
 }
 
@@ -73,7 +76,7 @@ def random_load(seed: int) -> Load:
         mean = r.uniform(0.1, 1) * 10 ** r.uniform(0, 1.5)
         stages.append(stage(f"s{i}", mean, setup, r.choice([1, 1, 0.6, 2, 4]), r.choice([0.25, 1, 2, 4]), gpus))
     inputs = r.randint(20, 3000)
-    changes = (Change("s0", inputs // 2, r.choice([0.3, 3.0])),) if r.random() < 0.3 else ()
+    changes = (SpeedChange("s0", inputs // 2, r.choice([0.3, 3.0])),) if r.random() < 0.3 else ()
     nodes = tuple(kinds[i % r.randint(1, 2)] for i in range(r.choice([1, 1, 2, 5])))
     return Load(nodes, tuple(stages), inputs, changes=changes)
 
@@ -150,7 +153,7 @@ def test_a_stage_that_drops_all_leaves_the_next_without_work() -> None:
 
 
 def test_a_change_counts_from_its_task_on() -> None:
-    load = Load(parse_nodes("1c"), (stage("a", 1, 5),), 20, changes=(Change("a", 10, 3.0),))
+    load = Load(parse_nodes("1c"), (stage("a", 1, 5),), 20, changes=(SpeedChange("a", 10, 3.0),))
     assert ideal_s(load) == pytest.approx(40)
     for seconds in (limit_s, bound_s, steady_bound_s):
         assert seconds(load) == pytest.approx(45)

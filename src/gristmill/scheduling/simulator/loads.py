@@ -6,16 +6,17 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gristmill.scheduling.files import read_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+_T = TypeVar("_T", bound="DataclassInstance")
 GB = 1 << 30
 _MOST = 1e9
 _STATED = ("optimum_inputs_per_s", "share_of_optimum")
@@ -70,7 +71,7 @@ class StageModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SpeedChange:
     """From its ``after_tasks``-th task on, a stage's mean is multiplied by ``mean_factor``."""
 
     stage: str
@@ -86,7 +87,7 @@ class Load:
     stages: tuple[StageModel, ...]
     inputs: int
     name: str = "load"
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SpeedChange, ...] = ()
     input_mb: float = 1.0
     budget_gb: float = 0.0
     """Memory for tasks that wait or run; 0: a quarter of the nodes' memory."""
@@ -162,6 +163,16 @@ def read_loads(source: str | Path) -> list[Load]:
     return loads
 
 
+_ABOVE_ZERO = {
+    (NodeModel, "cpus"),
+    (NodeModel, "cpu_speed"),
+    (NodeModel, "gpu_speed"),
+    (StageModel, "mean_s"),
+    (SpeedChange, "mean_factor"),
+    (Load, "tick_s"),
+    (Load, "autoscale_interval_s"),
+}
+_FROM_ONE = {"batch_size", "inputs", "workers"}
 _NODES = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)c(?:(\d+)g)?", re.IGNORECASE)
 
 
@@ -194,37 +205,12 @@ def _load(entry: Any, where: str) -> Load:
     name = str(entry.get("name", "load"))
     where = f"{where} ('{name}')" if "name" in entry else where
     _only_known(entry, Load, where, _STATED)
-    for key, kind in (("nodes", NodeModel), ("stages", StageModel), ("changes", Change)):
+    for key, kind in (("nodes", NodeModel), ("stages", StageModel), ("changes", SpeedChange)):
         for x, at in _entries(entry, key, where, optional=key == "changes"):
             _only_known(x, kind, at)
-    nodes = tuple(
-        NodeModel(
-            _number(x, "cpus", at, low=0.0, above=True),
-            _whole(x, "gpus", at, 0),
-            _number(x, "memory_gb", at, 0.0),
-            _number(x, "gpu_memory_gb", at, 80.0),
-            _number(x, "cpu_speed", at, 1.0, above=True),
-            _number(x, "gpu_speed", at, 1.0, above=True),
-        )
-        for x, at in _entries(entry, "nodes", where)
-    )
+    nodes = tuple(_read(NodeModel, x, at) for x, at in _entries(entry, "nodes", where))
     stages = tuple(
-        StageModel(
-            str(x.get("name", f"stage{i}")),
-            _number(x, "cpus", at, 1.0),
-            _number(x, "gpus", at, 0.0),
-            _number(x, "mean_s", at, above=True),
-            _number(x, "cv", at, 0.0),
-            _number(x, "setup_s", at, 0.0),
-            _number(x, "outputs_per_input", at, 1.0),
-            _number(x, "memory_gb", at, 0.0),
-            _number(x, "gpu_memory_gb", at, 0.0),
-            _number(x, "output_mb", at, 1.0),
-            _whole(x, "batch_size", at, 1, low=1),
-            _whole(x, "workers", at, 1, low=1) if x.get("workers") is not None else None,
-            _whole(x, "chunk", at, 0),
-            _number(x, "overhead_s", at, 0.0),
-        )
+        _read(StageModel, x, at, name=str(x.get("name", f"stage{i}")))
         for i, (x, at) in enumerate(_entries(entry, "stages", where))
     )
     names = [stage.name for stage in stages]
@@ -234,32 +220,30 @@ def _load(entry: Any, where: str) -> Load:
         if stage.gpus > 1 and stage.gpus != int(stage.gpus):
             raise LoadError(f"{where}: '{stage.name}' wants {stage.gpus:g} GPUs; above one it must be a whole number")
     changes = tuple(
-        Change(
-            str(x.get("stage", "")),
-            _whole(x, "after_tasks", at),
-            _number(x, "mean_factor", at, above=True),
-        )
+        _read(SpeedChange, x, at, stage=str(x.get("stage", "")))
         for x, at in _entries(entry, "changes", where, optional=True)
     )
     for change in changes:
         if change.stage not in names:
             raise LoadError(f"{where}: a change names the stage '{change.stage}'; there is {', '.join(names)}")
-    return Load(
-        nodes,
-        stages,
-        _whole(entry, "inputs", where, low=1),
-        name,
-        changes,
-        _number(entry, "input_mb", where, 1.0),
-        _number(entry, "budget_gb", where, 0.0),
-        _flag(entry, "shared_cpu", where),
-        _number(entry, "ideal_s", where, 0.0),
-        _number(entry, "start_s", where, 0.0),
-        _number(entry, "leave_s", where, 0.0),
-        _number(entry, "tick_s", where, 5.0, above=True),
-        _number(entry, "autoscale_interval_s", where, 180.0, above=True),
-        _flag(entry, "batch_mode", where),
-    )
+    return _read(Load, entry, where, nodes=nodes, stages=stages, name=name, changes=changes)
+
+
+def _read(kind: type[_T], entry: Mapping[str, Any], where: str, **known: Any) -> _T:
+    """Return a record with the values of an entry; ``known`` values are taken as they are."""
+    values = dict(known)
+    for f in fields(kind):
+        if f.name in known or (f.type == "int | None" and entry.get(f.name) is None):
+            continue
+        if f.type == "bool":
+            values[f.name] = _flag(entry, f.name, where)
+            continue
+        default = None if f.default is MISSING or f.name == "mean_s" else f.default
+        if f.type == "float":
+            values[f.name] = _number(entry, f.name, where, default, above=(kind, f.name) in _ABOVE_ZERO)
+        else:
+            values[f.name] = _whole(entry, f.name, where, default, low=f.name in _FROM_ONE)
+    return kind(**values)
 
 
 def _entries(
