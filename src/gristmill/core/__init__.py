@@ -1,1 +1,1 @@
-"""What is around a run: the cluster that it runs on."""
+"""The Ray cluster of a run: found or started, connected to, and watched."""

@@ -1,4 +1,4 @@
-"""What a run shows of itself while it runs."""
+"""The live view of a run, and text that other output shares with it."""
 
 from gristmill.metrics.view import View, view_for
 
