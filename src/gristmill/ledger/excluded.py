@@ -1,4 +1,4 @@
-"""What is written beside the output: documents that were dropped, and records that could not be read."""
+"""Files beside the output: dropped documents, and records that could not be read."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class ExcludedFiles:
         self.written.append((task, Written(name, rows, len(content), checksum)))
 
     def _rendered(self, parts: Sequence[tuple[str, Dropped]]) -> Iterator[tuple[bytes, int, str]]:
-        """The content of files, each with its number of documents and what its name has more than the task's."""
+        """Yield the content of files, each with its number of documents and the suffix of its name."""
         tables = list(excluded_tables(parts, self._output.excluded))
         notes = (STAGE, REASON, SCORE)
         if not tables:
             return
-        if ".jsonl" in self._output.extension:  # compressed or not, one behind the other is a file again
+        if ".jsonl" in self._output.extension:  # compressed or not, concatenated files are a file
             rows = sum(table.num_rows for table in tables)
             yield b"".join(bytes(self._output.render(table, notes)) for table in tables), rows, ""
             return

@@ -1,4 +1,4 @@
-"""Documents that a stage failed on, set aside."""
+"""Quarantine of documents on which a stage failed."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ def set_aside(
     output: Sink[Any, Any] | None,
     label: str,
     task: Task[Any],
-    start: int,
-    stop: int,
+    rows: tuple[int, int],
     stage: str,
     error: str,
     partly: bool,
 ) -> None:
-    """Account for a task, or a part of it, that was given up, and write its documents to quarantine.
+    """Account for a failed task, or a failed part of it, and write its documents to quarantine.
 
-    ``partly``: some of what became of it has gone on.
+    ``rows`` are the first and the end of the part, (0, 0) for the whole task. ``partly``: some of its outputs were
+    passed on.
     """
+    start, stop = rows
     if error.startswith(_INPUT_CHANGED):
         ledger.input_changed(label, error.removeprefix(_INPUT_CHANGED))
     reason = f"{stage}: {error.partition(chr(10))[0]}"
-    if stop - start > 1:  # the run ends, so the search for the document at fault has been given up
+    if stop - start > 1:  # the run ends before the document at fault is found
         reason = f"one of {stop - start} documents: {reason}"
     records: list[BadRecord] = []
     if isinstance(task, FileBlock):
-        # How many documents it holds is not known: it counts as one record of each file.
+        # Its number of documents is unknown: it counts as one record of each file.
         records = [BadRecord(part.path, max(part.start, 0), reason) for part in task.data]
         ledger.unread(label, [part.path for part in task.data])
     elif isinstance(task, DocumentBatch):
-        rows = task.data.slice(start, stop - start) if stop else task.data
-        for row in rows.to_pylist() if ID in rows.column_names else ():
+        table = task.data.slice(start, stop - start) if stop else task.data
+        for row in table.to_pylist() if ID in table.column_names else ():
             file, _, position = str(row[ID]).rpartition("#")
             where = int(position) if position.isdecimal() else 0
             records.append(BadRecord(file or str(row[ID]), where, reason, row.get(RAW) or b""))

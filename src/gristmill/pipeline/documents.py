@@ -1,10 +1,9 @@
-"""Which blocks of a data set are left to do, and where what becomes of their documents is written down."""
+"""The blocks that a run has to do, and the log of its output."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -21,10 +20,10 @@ from gristmill.ledger.names import OutputNames
 from gristmill.ledger.opening import OutputState, begin, clear, look
 from gristmill.ledger.resume import ResumeOptions
 from gristmill.ledger.run import RunLedger
+from gristmill.logs import logger
 from gristmill.pipeline.fingerprint import describe_stage
 from gristmill.pipeline.report import interrupted
 from gristmill.pipeline.result import RunResult
-from gristmill.secrets import without_secrets
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.protocols import Sink, Source
 from gristmill.stages.text.io.reader.base import FileReader
@@ -40,10 +39,10 @@ def with_ledger(
     how: ResumeOptions,
     part: PhaseOptions | None = None,
 ) -> tuple[Plan, list[Task[Any]]]:
-    """The plan with a ledger for the documents of these blocks, and the blocks that are not done yet.
+    """Return the plan with a ledger for the documents of these blocks, and the blocks that are not done.
 
-    ``text`` gives the pipeline as YAML, kept with the output so that documents can be explained. Raises `OutputChanged`
-    if the output folder holds what another pipeline or another input has made, and leaves it as it was.
+    ``text`` returns the pipeline as YAML, which is kept with the output to explain documents. Raise `OutputChanged`,
+    and change nothing, if the output folder holds the output of another pipeline or another input.
     """
     output = output_of(plan)
     if output is None:
@@ -60,8 +59,8 @@ def with_ledger(
         if how.fresh:
             clear(log)
         looked = look_into(log, plan, reader, blocks, how, part)
-        for line in told(log, looked.found, how):
-            say(line)
+        for line in notices(log, looked.found, how):
+            logger.info(line)
         _note_input(ledger, reader, looked.blocks)
         for number, entry in begin(log, looked.found, {**looked.made_of, "pipeline": text()}):
             ledger.resume(number, entry)
@@ -71,12 +70,12 @@ def with_ledger(
 
 @dataclass(frozen=True)
 class LookedInto:
-    """What a plan finds in its output folder."""
+    """The state of the output folder of a plan."""
 
     blocks: list[Task[Any]]
-    """All blocks of the input, in the order of the runs that have read it."""
+    """All blocks of the input, in the order of the runs that have read them."""
     made_of: dict[str, Any]
-    """What the output is a function of."""
+    """The fingerprint of the run."""
     found: OutputState
 
 
@@ -88,13 +87,15 @@ def look_into(
     how: ResumeOptions,
     part: PhaseOptions,
 ) -> LookedInto:
-    """Look at the output folder of a plan, and change nothing. Raises as `gristmill.ledger.opening.look`."""
+    """Return the state of the output folder, and change nothing. Raise as `gristmill.ledger.opening.look`."""
     segments = [Segment(blocks)] if part.is_of_several else segments_of(reader, blocks, log)
     every = [block for segment in segments for block in segment.blocks]
     log.names = OutputNames(log.names.extension, len(every))
     made_of = fingerprint(plan, reader, segments)
     numbers = [int(block.task_id) for block in every]
-    found = look(log, made_of, how, numbers, part.cannot_redo, lambda: say(f"comparing the files in {log.title}"))
+    found = look(
+        log, made_of, how, numbers, part.cannot_redo, lambda: logger.info(f"comparing the files in {log.title}")
+    )
     return LookedInto(every, made_of, found)
 
 
@@ -106,20 +107,20 @@ def _note_input(ledger: RunLedger, reader: Source[Any, Any], blocks: Sequence[Ta
 
 @dataclass(frozen=True)
 class PhaseOptions:
-    """Which part of a pipeline that is cut in several a plan is."""
+    """How a phase of a pipeline treats its output folder."""
 
     title: str = ""
-    """The output folder, which the user knows; that of a phase is inside it."""
+    """The output folder, for messages; the folder of a phase is inside it."""
     is_of_several: bool = False
     is_locked: bool = False
-    """Whether the run holds the lock of the folder already."""
+    """Whether the run has locked the folder already."""
     cannot_redo: str = ""
-    """Why a block that an earlier run has done cannot be done again; empty if it can."""
+    """Why a done block cannot be done again; empty if it can."""
 
 
 @contextmanager
 def opened(log: CommitLog) -> Iterator[None]:
-    """While a log is opened: a run that is refused leaves nothing in the folder."""
+    """Open a log: a run that is refused leaves nothing in the folder."""
     try:
         yield
     except OSError as error:
@@ -132,9 +133,9 @@ def opened(log: CommitLog) -> Iterator[None]:
 
 @contextmanager
 def closing_log(ledger: RunLedger | None, where: str = "") -> Iterator[None]:
-    """While a plan runs: at its end, however it ends, unfinished files of its workers are removed.
+    """Run a plan: at its end, also after an error, unfinished files of workers are removed.
 
-    A `KeyboardInterrupt` says how many blocks are done, and ``where`` in a pipeline that has phases.
+    A `KeyboardInterrupt` gets a message with the number of done blocks, and ``where`` for a phase.
     """
     log = ledger.log if ledger is not None else None
     try:
@@ -151,7 +152,7 @@ def closing_log(ledger: RunLedger | None, where: str = "") -> Iterator[None]:
 
 
 def check_written(plan: Plan, result: RunResult, ignore_failures: bool) -> CommitLog | None:
-    """Compare the output of a run that came to its end with its log, which is returned; None for any other run."""
+    """Compare the output of a finished run with its log, and return the log; None for any other run."""
     ledger = plan.ledger
     if ledger is None or ledger.log is None or not (result.ok or ignore_failures):
         return None
@@ -161,14 +162,14 @@ def check_written(plan: Plan, result: RunResult, ignore_failures: bool) -> Commi
 
 
 def finish(plan: Plan, result: RunResult, ignore_failures: bool) -> None:
-    """Write the ledger of a run that came to its end."""
+    """Write the ledger of a finished run."""
     log = plan.ledger.log if plan.ledger is not None else None
     if log is not None and result.ledger is not None and (result.ok or ignore_failures):
         log.finish(result.ledger.plain())
 
 
-def told(log: CommitLog, found: OutputState, how: ResumeOptions) -> Iterator[str]:
-    """What the user should know before the run starts, line by line."""
+def notices(log: CommitLog, found: OutputState, how: ResumeOptions) -> Iterator[str]:
+    """Yield lines for the user before the run starts."""
     if found.damaged:
         words = listed([line for lines in found.damaged.values() for line in lines])
         yield f"files in {log.title} are missing or damaged; {_count(found.damaged)} done again:{words}"
@@ -188,17 +189,17 @@ def _count(blocks: Collection[int]) -> str:
 
 @dataclass(frozen=True)
 class Segment:
-    """Blocks of the input: those of the first run, or of a run that appended files."""
+    """Blocks of the input: of the first run, or of a run that appended files."""
 
     blocks: Sequence[Task[Any]]
     files: Sequence[str] | None = None
-    """The names of its files; None: all that the reader found."""
+    """The names of its files; None: all files of the reader."""
 
 
 def segments_of(reader: Source[Any, Any], blocks: Sequence[Task[Any]], log: CommitLog) -> list[Segment]:
-    """The input in the segments in which runs have read it, and what is new as one more.
+    """Return the input in the segments of earlier runs, and new files as one more.
 
-    Each segment is cut by itself and its numbers follow those before it, so that blocks of earlier runs keep theirs.
+    Each segment is split into blocks alone and numbered after those before it: earlier blocks keep their numbers.
     """
     run = log.run_json()
     if run is None or not isinstance(reader, FileReader):
@@ -206,7 +207,7 @@ def segments_of(reader: Source[Any, Any], blocks: Sequence[Task[Any]], log: Comm
     try:
         names, sizes = [str(name) for name, *_ in run["inputs"]], [int(one["files"]) for one in run["segments"]]
     except (KeyError, TypeError, ValueError):
-        return [Segment(blocks)]  # of another format, or damaged: this is said when they are compared
+        return [Segment(blocks)]  # of another format, or damaged: comparing them reports it
     there = [name for name, _ in reader.versions()]
     known = set(names)
     new = [name for name in there if name not in known]
@@ -220,7 +221,7 @@ def segments_of(reader: Source[Any, Any], blocks: Sequence[Task[Any]], log: Comm
 
 
 def output_of(plan: Plan) -> Sink[Any, Any] | None:
-    """The stage that writes documents, if there is one."""
+    """Return the stage that writes documents, if there is one."""
     return next((stage for stage in stages_of(plan) if isinstance(stage, Sink)), None)
 
 
@@ -229,7 +230,7 @@ def stages_of(plan: Plan) -> list[ProcessingStage[Any, Any]]:
 
 
 def check_apart(folder: Folder, blocks: Sequence[Task[Any]], given: Any) -> None:
-    """Refuse to write into a folder that is read from: the next run would take its own output for input."""
+    """Raise `PlanError` if the output folder is read: the next run would read its own output."""
     folder.check()
     root = folder.path().rstrip("/") + "/"
     words = "write to another folder than the input's."
@@ -251,14 +252,14 @@ def same_storage(one: str, other: str) -> bool:
 
 
 def fingerprint(plan: Plan, reader: Source[Any, Any], segments: Sequence[Segment]) -> dict[str, Any]:
-    """What the output is a function of: stages, input files, and how they are cut."""
+    """Return the fingerprint of a run: its stages, its input files, and how they are split into blocks."""
     return fingerprint_of(plan.name, [describe_stage(stage) for stage in stages_of(plan)], reader, segments)
 
 
 def fingerprint_of(
     name: str, described: list[dict[str, Any]], reader: Source[Any, Any], segments: Sequence[Segment]
 ) -> dict[str, Any]:
-    """The same of stages that are described already."""
+    """Return the fingerprint for described stages."""
     versions = dict(reader.versions())
     files = [list(versions) if segment.files is None else list(segment.files) for segment in segments]
     return {
@@ -274,7 +275,7 @@ def fingerprint_of(
 
 
 def _cut(blocks: Sequence[Task[Any]]) -> str:
-    """A hash of how files are cut into blocks."""
+    """Return a hash of how files are split into blocks."""
     cut = hashlib.blake2b(digest_size=16)
     for block in blocks:
         cut.update(repr(block.data).encode())
@@ -282,13 +283,9 @@ def _cut(blocks: Sequence[Task[Any]]) -> str:
 
 
 def remembered(output: str) -> str | None:
-    """The pipeline, as YAML, that has written to a folder; None if it could not be written as YAML."""
+    """Return the pipeline of an output as YAML; None if it could not be written as YAML."""
     run = CommitLog(Folder(output)).run_json()
     if run is None:
         raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it")
     text: str | None = run.get("pipeline")
     return text
-
-
-def say(line: str) -> None:
-    print(f"gristmill: {without_secrets(line)}", file=sys.stderr, flush=True)

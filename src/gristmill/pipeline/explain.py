@@ -1,4 +1,4 @@
-"""One document replayed through a pipeline: what each stage saw, decided and made of it."""
+"""One document replayed through a pipeline: its values, decisions and changes at each stage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Stage = ProcessingStage[Any, Any]
 
 @dataclass
 class Finding:
-    """What one filter says of the document."""
+    """The decision of a filter on the document."""
 
     name: str
     score: Any
@@ -50,14 +50,14 @@ class Finding:
 
 @dataclass
 class StageReport:
-    """What one stage did to the document."""
+    """The effect of a stage on the document."""
 
     name: str
     verdict: str
     """"kept", "dropped: <reason>", "changed: <columns>; removed: <columns>" or one of both, "became <n> documents"."""
     findings: list[Finding] = field(default_factory=list)
     features: dict[str, float] = field(default_factory=dict)
-    """What was computed of the text and is not said above."""
+    """Features of the text that no earlier stage showed."""
     changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """Columns that differ: before and after."""
     removed: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class StageReport:
 
 @dataclass
 class Explanation:
-    """The way of one document."""
+    """The path of one document through a pipeline."""
 
     document: str
     fields: dict[str, Any]
@@ -82,12 +82,12 @@ class Explanation:
 def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explanation:
     """Replay the document with this id through the stages of a planned pipeline, reader first.
 
-    ``ident`` is ``<source file>#<position>``, or what the document has in ``id_field``. Stages behind one that
-    drops the document see it all the same, so that all that speaks against it is shown.
+    ``ident`` is ``<source file>#<position>``, or the value of ``id_field``. Stages after one that drops the document
+    process it nevertheless, so that all reasons are shown.
     """
     batch = find(stages[0], ident, id_field)
-    told = {name: value for name, value in batch.to_pylist()[0].items() if name not in HIDDEN}
-    explanation = Explanation(str(batch.data.column(ID)[0]), told, [])
+    shown = {name: value for name, value in batch.to_pylist()[0].items() if name not in HIDDEN}
+    explanation = Explanation(str(batch.data.column(ID)[0]), shown, [])
     known: dict[str, float] = {}
     barriers = 0
     for stage in stages[1:]:
@@ -114,7 +114,7 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
 def _of_barrier(
     stage: BarrierStage, number: int, stages: Sequence[Stage], ident: str, batch: DocumentBatch
 ) -> tuple[StageReport, DocumentBatch]:
-    """What was decided of the document when all were there, and what was left of it."""
+    """Report the decision of a barrier on the document, and return the rest of it."""
     writer = next((stage for stage in stages if isinstance(stage, Sink)), None)
     if writer is None or not phase_folder(writer.folder, number).exists(DECIDED):
         raise PipelineError(f"{stage.name!r} has not decided yet: run the pipeline first.")
@@ -144,7 +144,7 @@ def _of_barrier(
 
 
 def _without_keys(stage: BarrierStage, batch: DocumentBatch) -> str | None:
-    """Of a document that was set aside, as its keys could not be made, why."""
+    """Return the verdict for a document whose keys cannot be made."""
     try:
         stage.preload()
         stage.keys(batch)
@@ -154,7 +154,7 @@ def _without_keys(stage: BarrierStage, batch: DocumentBatch) -> str | None:
 
 
 def _later(stages: Sequence[Stage], number: int, output: Folder, survivor: str) -> Iterator[str]:
-    """What became of a document that stayed at one cut, at those behind it."""
+    """Yield the decisions of later barriers on a survivor."""
     barriers = [stage for stage in stages if isinstance(stage, BarrierStage)]
     for n, barrier in enumerate(barriers[number:], number + 1):
         if isinstance(barrier, PieceDeduplication):
@@ -185,7 +185,7 @@ def _less_pieces(
 
 
 def _of_records(stage: RemoveSemanticDuplicates, ident: str) -> StageReport:
-    """What a semantic deduplication has written down of the document."""
+    """Report the record of a semantic deduplication for the document."""
     records = stage.records
     if records.is_local and not records.exists():
         raise PipelineError(f"{records.url} is not there, which has the records of {stage.name!r}: was it moved?")
@@ -201,7 +201,7 @@ def _of_records(stage: RemoveSemanticDuplicates, ident: str) -> StageReport:
 
 
 def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:
-    """The document with this id, as the reader gives it. Raises `PipelineError` if there is none."""
+    """Return the document with this id from the reader. Raise `PipelineError` if there is none."""
     blocks = own_tasks(reader)
     if not blocks:
         raise PlanError(f"{reader.name!r} reads nothing, so no document can be looked up in it")
@@ -240,7 +240,7 @@ def _search(reader: Stage, blocks: Sequence[Task[Any]], ident: str, column: str)
 
 def _among(reader: Stage, block: Task[Any], column: str, ident: str) -> DocumentBatch | None:
     result = reader.process(block)
-    for batch in [result] if isinstance(result, Task) else result or ():  # a stream no further than it must be
+    for batch in [result] if isinstance(result, Task) else result or ():  # a stream only as far as needed
         if column in batch.data.column_names:
             # the type of the column depends on the block: 7 may be a number, a float or one of several kinds
             for row, value in enumerate(values_of(batch.data, column)):
@@ -289,7 +289,7 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
 
 
 def _rules(stage: Stage) -> Iterator[tuple[Any, str]]:
-    """The filters of a stage, and the modifiers between them, with the fields that they look at."""
+    """Yield the filters of a stage, and the modifiers between them, with their fields."""
     if isinstance(stage, ScoreFilter):
         yield from zip(stage.filters, stage.text_fields, strict=True)
     elif isinstance(stage, RecipeStage):
@@ -304,7 +304,7 @@ def _finding(one: DocumentFilter, texts: Texts) -> Finding:
 
 
 def _features(texts: Texts) -> Iterator[tuple[str, float]]:
-    """What was computed of the one text that there is."""
+    """Yield the computed features of the one text."""
     for key, value in texts._computed.items():
         if not isinstance(value, Features):
             continue
@@ -312,7 +312,7 @@ def _features(texts: Texts) -> Iterator[tuple[str, float]]:
         for one in fields(value):
             array = getattr(value, one.name)
             if one.name in ("first", "last") or one.metadata.get("shared"):
-                continue  # where words stand, not what they are
+                continue  # positions of words, not features
             if isinstance(array, np.ndarray) and array.ndim == 1 and len(array):
                 yield f"{group}.{one.name}", array[0].item()
 

@@ -1,4 +1,4 @@
-"""Whether the input of a run was the same from its plan to its end."""
+"""The check that the input did not change during a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SHOWN = 5
 
 
 def check_inputs(reader: Reader, result: RunResult) -> None:
-    """Raise `InputChanged` if input files have changed since the run was planned, whatever failures are ignored."""
+    """Raise `InputChanged` if input files have changed since planning, even if failures are ignored."""
     found = reader.changed_inputs()
     if result.ledger is not None:
         found = list(dict.fromkeys([*found, *result.ledger.changed_inputs]))

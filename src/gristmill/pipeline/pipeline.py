@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 from gristmill.backends.base import Executor, Plan
 from gristmill.errors import NoRoom, NothingKept, PipelineError, PipelineFailed, PlanError
 from gristmill.ledger.resume import ResumeOptions
+from gristmill.logs import logger
 from gristmill.pipeline import report
 from gristmill.pipeline.describe import describe_plan, describe_stages
-from gristmill.pipeline.documents import check_written, closing_log, finish, say, with_ledger
+from gristmill.pipeline.documents import check_written, closing_log, finish, with_ledger
 from gristmill.pipeline.inputs import check_inputs
 from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import (
@@ -53,9 +54,9 @@ class Pipeline:
         self.description = description
         self.stages: list[ProcessingStage[Any, Any]] = []
         self.executor: ExecutorChoice | None = None
-        """What `run` uses when it is given no executor: set by a YAML file that says so; None is this machine."""
+        """The executor of `run` by default, from a YAML file; None is this machine."""
         self.ray_client: RayClient | None = None
-        """Started for each run on a cluster, and stopped after it; with one, and no executor, a run is Ray's."""
+        """Started for each run on a cluster, and stopped after it. With a client the default executor is Ray's."""
         for stage in stages or ():
             self.add_stage(stage)
 
@@ -116,7 +117,7 @@ class Pipeline:
         return "\n".join([head, *lines])
 
     def make_executor(self, name: str | None = None, **options: Any) -> Executor:
-        """The executor of a name, or the one that the pipeline runs on if nothing is said.
+        """Return the executor of a name, by default the one that the pipeline runs on.
 
         ``options`` win over those of the pipeline's file, which count if they are for this executor.
         """
@@ -152,7 +153,7 @@ class Pipeline:
         """Plan and run the pipeline to its end.
 
         ``executor`` None runs on this machine. ``initial_tasks`` may be a generator, an endless one too: tasks
-        are taken as there is room for them, in a thread of their own after the first.
+        are taken as there is memory for them, in a thread of their own after the first.
         Without them the first stage gets one `EmptyTask`. ``keep_outputs`` None
         keeps the final tasks if they came from ``initial_tasks`` and are small. ``fuse=False`` makes each stage a step
         of its own.
@@ -176,10 +177,10 @@ class Pipeline:
         try:
             with executor.starting(self.stages) as started:
                 result = self._run(started, initial_tasks, keep_outputs, fuse, how)
-        except NoRoom as error:  # of what the driver writes: commits and decisions
+        except NoRoom as error:  # raised by commits and decisions of the driver
             raise PipelineError(str(error)) from None
         if words := report.read_nothing(result.record, next(iter(flatten(self.stages)), None)):
-            say(words)
+            logger.info(words)
         if not allow_empty and (words := report.kept_nothing(result.record)):
             raise NothingKept(words, result)
         return result
@@ -222,8 +223,8 @@ class Pipeline:
 def _peek(tasks: Iterable[Task[Any]] | None) -> tuple[PipelineInput, Iterable[Task[Any]] | None]:
     """What comes first, and all that comes, the first included.
 
-    Only what is known to start anew is iterated twice. Anything else may give each task once, whether it has a length
-    or not.
+    Only lists, tuples and results are iterated twice. Any other iterable may return each task once, with or without a
+    length.
     """
     if tasks is None:
         return NO_INITIAL_TASKS, None
@@ -249,13 +250,13 @@ def _peek(tasks: Iterable[Task[Any]] | None) -> tuple[PipelineInput, Iterable[Ta
 def _length(tasks: Iterable[Task[Any]]) -> int | None:
     try:
         return len(tasks) if isinstance(tasks, Sized) else None
-    except TypeError:  # its class has a length and it has none: a progress bar around a generator, say
+    except TypeError:  # its class has a length, but it has none: a progress bar around a generator, for example
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class _SizedOnce:
-    """Tasks that can be taken once, by someone who may ask before how many there are."""
+    """Tasks that can be taken once, with a length."""
 
     tasks: Iterator[Task[Any]]
     length: int

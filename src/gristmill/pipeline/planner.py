@@ -24,7 +24,7 @@ Reader = Source[Any, Any]
 
 @dataclass(frozen=True)
 class PipelineInput:
-    """What the first stage will get: as far as is known, the first task that comes."""
+    """The first task of the first stage, if it is known."""
 
     first: Task[Any] | None
     given: bool = True
@@ -65,7 +65,7 @@ def flatten(stages: Sequence[Stage]) -> list[Stage]:
 
 
 def has_barrier(stages: Sequence[Stage]) -> bool:
-    """Whether a stage needs to see all documents, so that the pipeline is run in pieces."""
+    """Return whether a stage needs all documents, so that the pipeline runs in phases."""
     return any(isinstance(stage, BarrierStage) for stage in stages)
 
 
@@ -96,7 +96,7 @@ def _decompose(stages: Sequence[Stage]) -> list[Stage]:
 
 
 def _with_unique_names(stages: list[Stage]) -> list[Stage]:
-    """Results and accounts are by name; and a stage that is there twice must not share its state with itself."""
+    """Results and accounts are by name, and a stage that is used twice must not share its state."""
     taken = {stage.name for stage in stages}
     seen: set[str] = set()
     unique: list[Stage] = []
@@ -144,7 +144,7 @@ def _check_types(stages: list[Stage], source: PipelineInput) -> None:
 
 
 def _fits(given: TaskType | None, taken: TaskType | None) -> bool:
-    """Whether some task of the given type can be taken. ``Task`` says nothing: on either side it fits."""
+    """Return whether a task of the given type can be taken. ``Task`` fits any type."""
     if given is None or taken is None:
         return True
     return any(kind is Task or issubclass(kind, taken) for kind in get_args(given) or (given,))
@@ -197,7 +197,7 @@ def _steps(stages: Sequence[Stage], source: PipelineInput, fuse: bool) -> Iterat
     run: list[Stage] = []
     for position, stage in enumerate(stages):
         lone_task = position == 1 and not source.given
-        if run and not (fuse and _joins(run[-1], stage, lone_task) and not _must_be_cut(run, stage)):
+        if run and not (fuse and _joins(run[-1], stage, lone_task) and not _must_be_separate(run, stage)):
             yield Step(tuple(run))
             run = []
         run.append(stage)
@@ -205,14 +205,14 @@ def _steps(stages: Sequence[Stage], source: PipelineInput, fuse: bool) -> Iterat
 
 
 def _joins(before: Stage, stage: Stage, lone_task: bool) -> bool:
-    """Whether the two gain from running in one step: nothing then spreads or waits differently but the hop between."""
+    """Return whether two stages are faster in one step, and otherwise run as before."""
     if lone_task or before.fans_out() or before.resources != stage.resources:
         return False
     return not asks_for_itself(before) and not asks_for_itself(stage)
 
 
-def _must_be_cut(run: Sequence[Stage], stage: Stage) -> bool:
-    """Whether a stage may fail on a single document in a step whose tasks cannot be cut: blocks of a file, say."""
+def _must_be_separate(run: Sequence[Stage], stage: Stage) -> bool:
+    """Return whether a stage may fail on one document in a step whose tasks cannot be split, such as file blocks."""
     taken = run[0].input_type()
     kinds = get_args(taken) or (taken,)
     whole = FileBlock in kinds or SpoolBlock in kinds or not all(one.split_on_failure for one in run)

@@ -1,12 +1,11 @@
-"""What a run would do with its output folder: found out without writing or removing anything."""
+"""What a run would do with its output folder, without writing or removing anything."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gristmill.backends.base import Executor, Plan
 from gristmill.errors import not_writable
@@ -16,20 +15,19 @@ from gristmill.ledger.lock import is_locked, locked_by_another
 from gristmill.ledger.names import OutputNames
 from gristmill.ledger.opening import check_clear
 from gristmill.ledger.resume import ResumeOptions
-from gristmill.pipeline.documents import LookedInto, PhaseOptions, check_apart, look_into, output_of, stages_of, told
+from gristmill.pipeline.documents import LookedInto, PhaseOptions, check_apart, look_into, notices, output_of, stages_of
 from gristmill.pipeline.phases.decision import failed_before
 from gristmill.pipeline.phases.run import PhasedRun
-from gristmill.pipeline.phases.split import Split
-from gristmill.pipeline.planner import NO_INITIAL_TASKS, PipelineInput, Reader, Stage, has_barrier, plan_of
+from gristmill.pipeline.phases.split import Phase, Split
+from gristmill.pipeline.planner import NO_INITIAL_TASKS, PipelineInput, Reader, has_barrier
 from gristmill.storage import Folder
-from gristmill.tasks import Task
 
 if TYPE_CHECKING:
     from gristmill.pipeline.pipeline import Pipeline
 
 
 def preview(pipeline: Pipeline, plan: Plan, reader: Reader, executor: Executor, how: ResumeOptions) -> list[str]:
-    """Say what a run of a pipeline would do with its output folder, in lines; none if it has no log there.
+    """Return lines on what a run would do with its output folder; none if it has no log there.
 
     ``reader`` is the first stage, whose `source` was called. Raises `PlanError` if the run would be refused.
     """
@@ -51,7 +49,7 @@ def preview(pipeline: Pipeline, plan: Plan, reader: Reader, executor: Executor, 
     if has_barrier(stages_of(plan)):
         return _of_phases(PhasedRun(pipeline, executor, reader, list(blocks), output, True, how), plan, log)
     looked = look_into(log, plan, reader, blocks, how, PhaseOptions())
-    return [_words(looked), *told(log, looked.found, how)]
+    return [_words(looked), *notices(log, looked.found, how)]
 
 
 def _words(looked: LookedInto, before: str = "") -> str:
@@ -77,45 +75,38 @@ def _of_phases(phases: PhasedRun, plan: Plan, log: CommitLog) -> list[str]:
     phases.check_ours(log)
     how = replace(phases.how, append=False)
 
-    def look_at_phase(
-        split: Split,
-        front: list[Stage],
-        head: Reader,
-        blocks: list[Task[Any]],
-        source: PipelineInput,
-        number: int,
-    ) -> None:
-        _, plan, made_of = phases.keyed(split, front, head, blocks, source)
+    def look_at_phase(split: Split, phase: Phase, number: int) -> None:
+        phase, made_of = phases.keyed(split, phase)
         damage = phases.damage(split, made_of, number)
         if damage:
             what = f"files of {log.title} are missing or damaged, and are made again:{listed(damage)}"
             raise _Undecided([f"resume with what comes before {split.barrier.name!r}", what])
         if damage is None:
-            looked = _look(plan, head, blocks, how, phases.part())
+            looked = _look(phases, phase, how)
             is_new = number == 1 and looked.found.run is None
             words = "start a new output" if is_new else _words(looked, split.barrier.name)
-            raise _Undecided([words, *told(log, looked.found, how)])
+            raise _Undecided([words, *notices(log, looked.found, how)])
 
     try:
-        _, (stages, head, blocks, source) = phases.splits(whole, source, look_at_phase)
+        _, last = phases.splits(whole, source, look_at_phase)
     except _Undecided as undecided:
         return undecided.lines
-    last = plan_of(phases.pipeline.name, stages, source)
-    looked = _look(last, head, blocks, how, phases.part())
+    looked = _look(phases, last, how)
     if looked.found.run is None:
-        return [f"resume after the last stage that compares all documents: 0 of {len(blocks):,} blocks are done"]
-    return [_words(looked), *told(log, looked.found, how)]
+        return [f"resume after the last stage that compares all documents: 0 of {len(last.blocks):,} blocks are done"]
+    return [_words(looked), *notices(log, looked.found, how)]
 
 
-def _look(plan: Plan, head: Reader, blocks: Sequence[Task[Any]], how: ResumeOptions, part: PhaseOptions) -> LookedInto:
+def _look(phases: PhasedRun, phase: Phase, how: ResumeOptions) -> LookedInto:
+    plan, options = phases.plan(phase), phases.options()
     output = output_of(plan)
     assert output is not None
-    log = CommitLog(output.folder, OutputNames(output.extension, len(blocks)), part.title)
-    return look_into(log, plan, head, blocks, how, part)
+    log = CommitLog(output.folder, OutputNames(output.extension, len(phase.blocks)), options.title)
+    return look_into(log, plan, phase.reader, phase.blocks, how, options)
 
 
 class _Undecided(Exception):
-    """A phase is not done: what comes after it is not known yet."""
+    """A phase is not done, so the phases after it are unknown."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
@@ -123,7 +114,7 @@ class _Undecided(Exception):
 
 
 def _check_writable(folder: Folder) -> None:
-    """`PlanError` if a folder of this machine cannot be made or written to."""
+    """Raise `PlanError` if a folder of this machine cannot be made or written to."""
     if not folder.is_local:
         return
     path = os.path.abspath(folder.path())

@@ -160,7 +160,7 @@ class RunAccounts:
             except Exception:  # unpickling runs the user's code; which documents are in the task is then not known
                 self.ledger.spoil(x.label)
             else:
-                set_aside(self.ledger, self.plan.output, x.label, task, x.start, x.stop, name, x.error, x.partly)
+                set_aside(self.ledger, self.plan.output, x.label, task, (x.start, x.stop), name, x.error, x.partly)
         self.account.fail(step, x.stage, failure, unit, x.counts)
 
     # The end ----------------------------------------------------------------------------------------------------

@@ -255,7 +255,7 @@ class Driver(ABC):
             self.plan.ledger.spoil(label)
             return
         partly = self.account.has_part(x.task)
-        set_aside(self.plan.ledger, self.plan.output, label, task, x.start, x.stop, stage, x.error, partly)
+        set_aside(self.plan.ledger, self.plan.output, label, task, (x.start, x.stop), stage, x.error, partly)
 
     def _pull(self, x: c.Pull) -> None:
         self.source.ask(x.count)

@@ -1,4 +1,4 @@
-"""What a stage that needs all documents is given to decide with: see `gristmill.stages.barrier.PhaseContext`."""
+"""The context in which a barrier decides, on an executor: see `gristmill.stages.barrier.BarrierContext`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from gristmill.backends.base import Executor, RunRecord
 from gristmill.errors import PipelineFailed
 from gristmill.ledger.run import RunLedger
-from gristmill.pipeline.phases.split import Split
+from gristmill.pipeline.phases.split import Phase, Split
 from gristmill.pipeline.planner import PipelineInput, Stage, plan_of
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
@@ -21,19 +21,18 @@ from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, Task
 from gristmill.tasks.names import block_of_file
 
 HERE_BYTES = 64 << 20
-"""Work on so little is done in the driver: workers take longer to start."""
+"""Up to this size work is done in the driver: workers take longer to start."""
 
 
 class PhaseContext:
-    """Runs steps of a split on an executor. What was run is added to ``done``."""
+    """Runs steps of a decision on an executor, and adds their records to ``done``."""
 
     def __init__(
         self,
         executor: Executor,
         done: list[RunRecord],
         split: Split,
-        head: Stage,
-        blocks: Sequence[Task[Any]],
+        phase: Phase,
         memory: int,
         workers: int,
     ) -> None:
@@ -44,9 +43,8 @@ class PhaseContext:
         self.notes: list[str] = []
         self._executor = executor
         self._done = done
-        self._cut = split
-        self._head = head
-        self._blocks = blocks
+        self._split = split
+        self.phase = phase
 
     def run(self, name: str, stage: Stage, tasks: Sequence[Task[Any]], size: int) -> list[Any]:
         if not tasks:
@@ -59,17 +57,17 @@ class PhaseContext:
         return self._execute(plan, list(tasks), keep=True).outputs
 
     def few(self, places: Sequence[tuple[str, int, str]], field: str) -> list[str] | None:
-        if not self._cut.read_again:
+        if not self._split.read_again:
             return [self._stored(part, row, field) for part, row, _ in places] if self.folder.is_local else None
-        blocks = [piece for block in self._blocks if isinstance(block, FileBlock) for piece in block.data]
+        blocks = [piece for block in self.phase.blocks if isinstance(block, FileBlock) for piece in block.data]
         planned = {piece.path: piece for piece in blocks}
         ranges = []
         for _, _, ident in places:
             path, _, position = ident.rpartition("#")
             ranges.append(replace(planned[path], start=int(position), stop=int(position) + 1, limit=-1))
-        if not isinstance(self._head, JsonlReader) or any(piece.stop < 0 for piece in blocks):
+        if not isinstance(self.phase.reader, JsonlReader) or any(piece.stop < 0 for piece in blocks):
             return None  # a file that must be read from its beginning
-        batch = self._head.reading_for([_Wants(field)]).process(FileBlock(ranges, task_id="0"))
+        batch = self.phase.reader.reading_for([_Wants(field)]).process(FileBlock(ranges, task_id="0"))
         texts: list[str] = plain_strings(batch.data, field).to_pylist()  # type: ignore[union-attr]  # it is no stream
         return texts if len(texts) == len(places) else None
 
@@ -79,14 +77,14 @@ class PhaseContext:
 
     def again(self, name: str, stage: Stage, parts: Sequence[str]) -> None:
         wanted = set(parts)
-        if isinstance(self._head, FileReader) and self._cut.read_again:
+        if isinstance(self.phase.reader, FileReader) and self._split.read_again:
             numbers = {block_of_file(part) for part in parts}
-            head = self._head.reading_for([stage])
-            without = self._cut.without()
-            front = [head, *without, *([_NotEmpty()] if without else [])]  # a part of which nothing is left is unknown
-            blocks = [block for block in self._blocks if int(block.task_id) in numbers]
+            head = self.phase.reader.reading_for([stage])
+            without = self._split.without()
+            front = [head, *without, *([_NotEmpty()] if without else [])]  # an empty part is unknown
+            blocks = [block for block in self.phase.blocks if int(block.task_id) in numbers]
         else:
-            reader = SpoolReader(self._cut.folder, self._cut.parts, self._cut.version)
+            reader = SpoolReader(self._split.folder, self._split.parts, self._split.version)
             front, blocks = [reader], [block for block in reader.source() if block.data in wanted]
         if not blocks:
             return
@@ -101,14 +99,14 @@ class PhaseContext:
         result.check()
         if record.failures_total:
             raise PipelineFailed(result.failure_report(), result)
-        record.steps.clear()  # it is no stage of the user's pipeline
+        record.steps.clear()  # they are no steps of the user's pipeline
         record.ledger = None
         self._done.append(record)
         return result
 
 
 class _NotEmpty(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
-    """Lets batches through in which there is something."""
+    """Drops empty batches."""
 
     name = "not empty"
 
@@ -123,7 +121,7 @@ class _NotEmpty(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
 
 
 class _Wants(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
-    """Stands for whoever looks at one column, when a reader is told what to take."""
+    """Stands for a stage that needs one column, so that a reader reads only that."""
 
     def __init__(self, column: str) -> None:
         self.column = column

@@ -27,6 +27,7 @@ from gristmill.ledger.names import OutputNames, is_record
 from gristmill.ledger.opening import check_unused, clear
 from gristmill.ledger.resume import ResumeOptions
 from gristmill.ledger.run import RunLedger
+from gristmill.logs import logger
 from gristmill.pipeline.documents import (
     PhaseOptions,
     Segment,
@@ -36,7 +37,6 @@ from gristmill.pipeline.documents import (
     fingerprint,
     finish,
     opened,
-    say,
     stages_of,
     with_ledger,
 )
@@ -56,6 +56,7 @@ from gristmill.pipeline.phases.devices import GPU_SHARE, wants_gpu
 from gristmill.pipeline.phases.forecast import forecast, limits_of, look
 from gristmill.pipeline.phases.merged_record import merged_record, steps_of
 from gristmill.pipeline.phases.split import (
+    Phase,
     Split,
     check_fields,
     committed,
@@ -88,7 +89,7 @@ def run_phases(
     fuse: bool,
     how: ResumeOptions,
 ) -> RunResult:
-    """Plan and run a pipeline that has barriers; ``stages`` are its stages, composites decomposed."""
+    """Plan and run a pipeline with barriers; ``stages`` are its stages, composites decomposed."""
     reader = stages[0]
     blocks = own_tasks(reader)
     if blocks is None or not isinstance(reader, Source):
@@ -107,7 +108,7 @@ def run_phases(
 
 
 class PhasedRun:
-    """One run of a pipeline that has barriers."""
+    """One run of a pipeline with barriers."""
 
     def __init__(
         self,
@@ -131,11 +132,11 @@ class PhasedRun:
         self.records: list[RunRecord] = []
         self.notes: list[str] = []
         self.ledger: RunLedger | None = None
-        """Of the pieces that are done, if what they kept is not read from the source again."""
+        """The account of done phases, unless their documents are read from the source again."""
         self.is_head_cleared = False
-        """Whether the documents that the next piece reads were removed by a run that came to its end."""
+        """Whether a finished run has removed the documents that the next phase reads."""
         self.done_before: list[StepStats] = []
-        """The steps of pieces that an earlier run has done."""
+        """The steps of phases that an earlier run has done."""
 
     def run(self, whole: list[Stage], source: PipelineInput, keep_outputs: bool | None) -> RunResult:
         self.whole = whole
@@ -148,7 +149,7 @@ class PhasedRun:
                 clear(log)
             elif self.how.retry_failed and (stage := failed_before(log, whole)):
                 self.check_same(log, whole, source)
-                say(f"documents failed before {stage!r}, which compares all documents: the run starts over")
+                logger.info(f"documents failed before {stage!r}, which compares all documents: the run starts over")
                 clear(log)
             self.check_ours(log)
         try:
@@ -157,7 +158,7 @@ class PhasedRun:
             except OutputChanged:
                 log.refuse()
                 raise
-            result = self._execute(*last, keep_outputs, splits)
+            result = self._execute(last, keep_outputs, splits)
             if result.ok or self.executor.ignore_failures:
                 for number, split in enumerate(splits, 1):
                     put_beside(split, output, number)
@@ -169,14 +170,13 @@ class PhasedRun:
         return result
 
     def check_ours(self, log: CommitLog) -> None:
-        """Say before the work is done that there is no room for its results."""
+        """Raise `OutputChanged` before the work begins if its results could not be written."""
         output = log.folder
         if not output.exists(RUN):
             if not output.exists(f"{PHASES}/1"):
                 check_unused(log, [f"{RECORDS}/{name}" for name in output.names(RECORDS) if is_record(name)])
             return
-        run = log.run_json() or {}
-        log.check_format(run)
+        log.check_format(log.run_json() or {})
         if not output.exists(f"{PHASES}/1"):
             raise OutputChanged(
                 f"{output.url} holds the output of another run, which had no stage that needs all documents.\n"
@@ -186,70 +186,62 @@ class PhasedRun:
     def check_same(self, log: CommitLog, whole: list[Stage], source: PipelineInput) -> None:
         """Raise `OutputChanged` if another pipeline or another input was here, before its output is removed."""
         try:
-            _, (stages, head, blocks, source) = self.splits(whole, source, self._check_phase)
+            _, last = self.splits(whole, source, self._check_phase)
         except NotDecided:
             return
         finally:
             self.is_head_cleared = False
-        log.is_of(fingerprint(plan_of(self.pipeline.name, stages, source, self.fuse), head, [Segment(blocks)]))
+        log.is_of(fingerprint(self.plan(last), last.reader, [Segment(last.blocks)]))
 
-    def _check_phase(
-        self,
-        split: Split,
-        front: list[Stage],
-        head: Reader,
-        blocks: list[Task[Any]],
-        source: PipelineInput,
-        number: int,
-    ) -> None:
-        """Compare a phase with what an earlier run has done up to its split; `NotDecided` if none has."""
-        _, _, made_of = self.keyed(split, front, head, blocks, source)
+    def _check_phase(self, split: Split, phase: Phase, number: int) -> None:
+        """Compare a phase with that of an earlier run; raise `NotDecided` if there is none."""
+        _, made_of = self.keyed(split, phase)
         decided = read_decided(split)
-        if decided is None:
-            raise NotDecided
-        if not CommitLog(split.folder, title=self.writer.folder.url).is_of(made_of):
+        if decided is None or not CommitLog(split.folder, title=self.writer.folder.url).is_of(made_of):
             raise NotDecided
         split.take(decided)
 
     def splits(
-        self, whole: list[Stage], source: PipelineInput, phase: Callable[..., None]
-    ) -> tuple[list[Split], Piece]:
-        """Call ``phase`` for all up to each split; gives the splits, and what is left."""
+        self, whole: list[Stage], source: PipelineInput, run: Callable[[Split, Phase, int], None]
+    ) -> tuple[list[Split], Phase]:
+        """Call ``run`` for the phase before each split. Return the splits, and the last phase."""
         output = self.writer.folder
         splits: list[Split] = []
-        front: list[Stage] = []
-        head: Reader = self.reader
-        blocks = self.blocks
+        phase = Phase([], self.reader, self.blocks, source)
         for stage in whole:
             if not isinstance(stage, BarrierStage):
-                front.append(stage)
+                phase.stages.append(stage)
                 continue
             number = len(splits) + 1
             split = Split(stage, phase_folder(output, number), records_folder(output, number))
             splits.append(split)
-            phase(split, front, head, blocks, source, number)
+            run(split, phase, number)
             self.is_head_cleared = split.is_cleared and not split.read_again
             if split.read_again:
-                front = [whole[0], *split.without()]
-                blocks = [known_block(block, split.documents) for block in blocks]
+                blocks = [known_block(block, split.documents) for block in phase.blocks]
+                phase = replace(phase, stages=[whole[0], *split.without()], blocks=blocks)
             else:
-                head = SpoolReader(split.folder, split.parts, split.version)
-                blocks = list(head.source())
-                source = PipelineInput(blocks[0]) if blocks else source
-                front = [head]
-            front.append(stage.after_barrier(split.folder, split.records))
-        return splits, (front, head, blocks, source)
+                spooled = SpoolReader(split.folder, split.parts, split.version)
+                blocks = list(spooled.source())
+                phase = Phase([spooled], spooled, blocks, PipelineInput(blocks[0]) if blocks else phase.source)
+            phase.stages.append(stage.after_barrier(split.folder, split.records))
+        return splits, phase
+
+    def plan(self, phase: Phase) -> Plan:
+        return plan_of(self.pipeline.name, phase.stages, phase.source, self.fuse)
 
     def _is_decided(self, split: Split, made_of: dict[str, Any], number: int) -> bool:
-        """Whether an earlier run has done all up to a split; then what it found is taken from there.
+        """Return whether an earlier run has decided at a split, and take its results.
 
-        If files that it left are damaged, they are made again.
+        If files of it are damaged, they are made again.
         """
         damage = self.damage(split, made_of, number)
         if damage is None:
             return False
         if damage:
-            say(f"files of {self.writer.folder.url} are missing or damaged, and are made again:{listed(damage)}")
+            logger.info(
+                f"files of {self.writer.folder.url} are missing or damaged, and are made again:{listed(damage)}"
+            )
             split.folder.remove(DECIDED)
             split.forget()
             return False
@@ -261,9 +253,9 @@ class PhasedRun:
         return True
 
     def damage(self, split: Split, made_of: dict[str, Any], number: int) -> list[str] | None:
-        """Compare all up to a split with what an earlier run has done; None if none has.
+        """Compare a phase with the decision of an earlier run; None if there is none. Nothing is changed.
 
-        Return what is damaged and can be made again, in words. `OutputDamaged` if it cannot. Nothing is changed.
+        Return descriptions of damaged files that can be made again. Raise `OutputDamaged` if they cannot.
         """
         decided = read_decided(split)
         if decided is None:
@@ -282,139 +274,121 @@ class PhasedRun:
             )
         return damage
 
-    def keyed(
-        self, split: Split, front: list[Stage], head: Reader, blocks: list[Task[Any]], source: PipelineInput
-    ) -> tuple[list[Stage], Plan, dict[str, Any]]:
-        """Return the stages up to a split, the last of which makes keys, their plan, and its fingerprint."""
-        reader = front[0] if len(front) == 1 and isinstance(front[0], FileReader) else None
+    def keyed(self, split: Split, phase: Phase) -> tuple[Phase, dict[str, Any]]:
+        """Return the phase up to a split, with a last stage that makes keys, and its fingerprint."""
+        first = phase.stages[0]
+        reader = first if len(phase.stages) == 1 and isinstance(first, FileReader) else None
         split.read_again = reader is not None
         spool = Spool(split.barrier, split.folder, self.writer, not split.read_again)
-        before: list[Stage] = front if reader is None else [reader.reading_for([spool])]
-        stages = [*before, spool]
-        plan = plan_of(self.pipeline.name, stages, source, self.fuse)
-        made_of = fingerprint(plan, head, [Segment(blocks)])
+        before: list[Stage] = phase.stages if reader is None else [reader.reading_for([spool])]
+        keyed = replace(phase, stages=[*before, spool])
+        made_of = fingerprint(self.plan(keyed), phase.reader, [Segment(phase.blocks)])
         split.version = _short_hash(made_of)
-        return stages, plan, made_of
+        return keyed, made_of
 
-    def _phase(
-        self,
-        split: Split,
-        front: list[Stage],
-        head: Reader,
-        blocks: list[Task[Any]],
-        source: PipelineInput,
-        number: int,
-    ) -> None:
-        """All in front of a split, and what is decided there."""
-        stages, plan, made_of = self.keyed(split, front, head, blocks, source)
+    def _phase(self, split: Split, phase: Phase, number: int) -> None:
+        """Run a phase and decide at its split, unless an earlier run has decided."""
+        phase, made_of = self.keyed(split, phase)
         if self._is_decided(split, made_of, number):
-            self.done_before += steps_of(plan)
+            self.done_before += steps_of(self.plan(phase))
             return
-        memory, workers = limits_of(self.executor, split.barrier.memory_limit)
-        stages_before = self.whole[1 : self.whole.index(split.barrier)]
-        looked = look(split.barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
-        if wants_gpu(split.barrier, self.executor, looked, workers):
-            stages[-1] = stages[-1].with_(resources=Resources(gpus=GPU_SHARE))
-        cautions = [f"{split.barrier.name}: {line}" for line in split.barrier.cautions]
-        for line in (*cautions, *forecast(split.barrier, looked, memory, workers, stages_before)):
-            say(line)
+        barrier = split.barrier
+        memory, workers = limits_of(self.executor, barrier.memory_limit)
+        stages_before = self.whole[1 : self.whole.index(barrier)]
+        looked = look(barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
+        if wants_gpu(barrier, self.executor, looked, workers):
+            phase.stages[-1] = phase.stages[-1].with_(resources=Resources(gpus=GPU_SHARE))
+        cautions = [f"{barrier.name}: {line}" for line in barrier.cautions]
+        for line in (*cautions, *forecast(barrier, looked, memory, workers, stages_before)):
+            logger.info(line)
         before = len(self.records)
-        loading = Thread(target=_import_all, args=(split.barrier.decides_with,), daemon=True)
+        loading = Thread(target=_import_all, args=(barrier.decides_with,), daemon=True)
         loading.start()
-        result = self._execute(stages, head, blocks, source, False)
+        result = self._execute(phase, keep_outputs=False)
         if result.record.failures_total and not self.executor.ignore_failures:
             assert result.ledger is not None
-            result.ledger.log = CommitLog(self.writer.folder)  # what is in the folder of the phase is no output
+            result.ledger.log = CommitLog(self.writer.folder)  # files in the folder of the phase are no output
             raise PipelineFailed(result.failure_report(), result)
         loading.join()
-        self.executor.ahead([*self.pipeline.stages, split.barrier.after_barrier(split.folder, split.records)])
+        self.executor.ahead([*self.pipeline.stages, barrier.after_barrier(split.folder, split.records)])
         split.documents = committed(split.folder)
-        split.parts = [(name, files_of(name, blocks)) for name in part_names(split.folder)]
+        split.parts = [(name, files_of(name, phase.blocks)) for name in part_names(split.folder)]
         if split.read_again:
             split.failed_parts = [name.removesuffix(FAILED) for name in split.folder.names() if name.endswith(FAILED)]
             split.failed_blocks = failed_blocks(split.folder)
         check_fields(split)
         ledger = self.records[before].ledger
         assert ledger is not None
-        split.records.mark = split.folder.mark
-        there = set(split.records.names())
-        between = PhaseContext(self.executor, self.records, split, head, blocks, memory, workers)
+        self._decide(split, PhaseContext(self.executor, self.records, split, phase, memory, workers), ledger)
+        if not split.read_again:
+            self._account(ledger)
+
+    def _decide(self, split: Split, context: PhaseContext, ledger: RunLedger) -> None:
+        """Have the barrier decide, and write its decision."""
+        barrier, records = split.barrier, split.records
+        records.mark = split.folder.mark
+        existing = set(records.names())
         began = time.monotonic()
         try:
-            split.barrier.decide(between)
+            barrier.decide(context)
         except KeyboardInterrupt:
-            left = f"all {len(blocks):,} blocks are read, but what to remove is not decided"
-            raise KeyboardInterrupt(f"interrupted in {split.barrier.name}: {left}. {RESUME}") from None
+            left = f"all {len(context.phase.blocks):,} blocks are read, but what to remove is not decided"
+            raise KeyboardInterrupt(f"interrupted in {barrier.name}: {left}. {RESUME}") from None
         finally:
-            remove_temporaries(split.records)
+            remove_temporaries(records)
             remove_temporaries(split.folder)
-        between.notes.append(f"{split.barrier.name}: decided in {time.monotonic() - began:.1f} s")
-        self.notes += between.notes
+        context.notes.append(f"{barrier.name}: decided in {time.monotonic() - began:.1f} s")
+        self.notes += context.notes
         state = {
             "parts": split.parts,
             "documents": split.documents,
             "failed": [split.failed_parts, split.failed_blocks],
             "spooled": not split.read_again,
-            "notes": between.notes,
+            "notes": context.notes,
             "ledger": ledger.plain(),
-            "records": stamps_of(split.records, (n for n in split.records.names() if is_record(n) or n not in there)),
+            "records": stamps_of(records, (n for n in records.names() if is_record(n) or n not in existing)),
             "kept": stamps_of(split.folder, [name for name in split.folder.names() if split.keeps(name)]),
         }
         split.folder.write(DECIDED, fast_json.dumps(state), durable=True)
-        if not split.read_again:
-            self._account(ledger)
 
     def _account(self, ledger: RunLedger) -> None:
         self.ledger = ledger if self.ledger is None else ledger.after(self.ledger)
 
-    def part(self) -> PhaseOptions:
-        """How the next piece treats what earlier runs have left of it."""
+    def options(self) -> PhaseOptions:
+        """Return how the next phase treats the output of earlier runs."""
         cannot_redo = "the documents that they are made of were removed when the run ended"
         return PhaseOptions(self.writer.folder.url, True, cannot_redo=cannot_redo if self.is_head_cleared else "")
 
-    def _execute(
-        self,
-        stages: Sequence[Stage],
-        head: Reader,
-        blocks: Sequence[Task[Any]],
-        source: PipelineInput,
-        keep_outputs: bool | None,
-        behind: Sequence[Split] = (),
-    ) -> RunResult:
-        """Run a piece; the last one is ``after_barrier`` all splits."""
-        plan = plan_of(self.pipeline.name, stages, source, self.fuse)
+    def _execute(self, phase: Phase, keep_outputs: bool | None, splits: Sequence[Split] = ()) -> RunResult:
+        """Run a phase; ``splits`` are all splits, for the last phase only."""
         how = replace(self.how, fresh=False, append=False)
-        part = replace(self.part(), is_locked=bool(behind))  # a phase has a folder of its own
-        plan, tasks = with_ledger(plan, head, self.pipeline._as_yaml, blocks, how, part)
+        options = replace(self.options(), is_locked=bool(splits))  # the other phases have their own folders
+        plan, tasks = with_ledger(self.plan(phase), phase.reader, self.pipeline._as_yaml, phase.blocks, how, options)
         assert plan.ledger is not None
         for stage in stages_of(plan):
-            if isinstance(stage, Spool):  # not before: a run that goes on may ignore failures or not
+            if isinstance(stage, Spool):  # set after the fingerprint: a resumed run may choose differently
                 stage.gives_up = self.executor.ignore_failures
-        with closing_log(plan.ledger, "" if behind else f" at the {stages[-1].name}"):
+        with closing_log(plan.ledger, "" if splits else f" at the {phase.stages[-1].name}"):
             record = self.executor.execute(plan, tasks, keep_outputs)
             self.records.append(record)
             result = RunResult(record)
             result.check()
             check_inputs(self.reader, result)
-            if behind:
+            if splits:
                 result = RunResult(merged_record(self.records, self.done_before, self.ledger, self.notes))
             log = check_written(plan, result, self.executor.ignore_failures)
-            if behind and log is not None:
-                give_one_schema(self.writer, self.executor, log, bool(tasks), excluded_before(behind))
+            if splits and log is not None:
+                give_one_schema(self.writer, self.executor, log, bool(tasks), excluded_before(splits))
             finish(plan, result, self.executor.ignore_failures)
         return result
 
 
 class NotDecided(Exception):
-    """No run has done all up to a split."""
-
-
-Piece = tuple[list[Stage], Reader, list[Task[Any]], PipelineInput]
-"""Stages, the one among them that knows what is read, the blocks of that, and the first of them."""
+    """No earlier run has decided at a split."""
 
 
 def _import_all(modules: Sequence[str]) -> None:
-    """Import what will be needed while there is nothing else to do. Whoever needs it says what is wrong with it."""
+    """Import modules in advance. An error is raised again when they are used."""
     with suppress(Exception):
         for name in modules:
             importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""A place at which a pipeline is split in two: what is in its folder, and what of it was given up."""
+"""The split of a pipeline at a barrier: its folder, its parts, and the documents that failed before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gristmill import fast_json
 from gristmill.errors import PipelineError
 from gristmill.ledger.commits import PHASES, CommitLog
 from gristmill.ledger.excluded import QUARANTINE, records_name
-from gristmill.pipeline.planner import Stage
+from gristmill.pipeline.planner import PipelineInput, Reader, Stage
 from gristmill.stages.barrier import KEYS, BarrierStage
 from gristmill.stages.spool import DOCUMENTS, FAILED, WithoutKeys, is_empty
 from gristmill.storage import Folder
@@ -18,48 +18,59 @@ from gristmill.tasks import FileBlock, SpoolBlock, Task
 from gristmill.tasks.names import block_of_file, part_name
 
 GIVEN_UP = ".failed-"
-"""In the names of files in quarantine, of what the engine has given up (`ledger.failed`)."""
+"""In the names of files in quarantine with documents that failed (`ledger.failed`)."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The stages between two barriers, and their input."""
+
+    stages: list[Stage]
+    reader: Reader
+    """The stage that reads the blocks, for the fingerprint."""
+    blocks: list[Task[Any]]
+    source: PipelineInput
 
 
 @dataclass
 class Split:
-    """What is known of it."""
+    """The state of a split."""
 
     barrier: BarrierStage
     folder: Folder
     records: Folder
     parts: list[tuple[str, list[str]]] = field(default_factory=list)
-    """By name, in order, each with the source files that its documents come from."""
+    """By name, in order, each with the source files of its documents."""
     documents: dict[str, int] = field(default_factory=dict)
-    """How many each part has."""
+    """The number of documents by part."""
     read_again: bool = False
-    """Whether documents are read from the source again behind the split, as nothing was done to them before it."""
+    """Whether documents are read from the source again after the split, as no stage changed them before it."""
     version: str = ""
     is_cleared: bool = False
-    """Whether a run has come to its end, so that documents that were put aside have gone."""
+    """Whether a run has finished, so that stored documents were removed."""
     failed_parts: list[str] = field(default_factory=list)
-    """Those that are read again and have documents without keys."""
+    """Parts that are read again and have documents without keys."""
     failed_blocks: dict[str, str] = field(default_factory=dict)
-    """Those that are read again and were given up before the split, each with the reason."""
+    """Blocks that are read again and failed before the split, each with the reason."""
 
     def take(self, decided: Mapping[str, Any]) -> None:
-        """Take what an earlier run has found."""
+        """Take the state that an earlier run has decided."""
         self.parts = [(name, files) for name, files in decided["parts"]]
         self.documents = dict(decided["documents"])
         self.is_cleared = bool(decided.get("cleared", False))
         self.failed_parts, self.failed_blocks = decided["failed"]
 
     def forget(self) -> None:
-        """Know nothing of an earlier run."""
+        """Reset the state of an earlier run."""
         self.parts, self.documents, self.is_cleared = [], {}, False
         self.failed_parts, self.failed_blocks = [], {}
 
     def keeps(self, name: str) -> bool:
-        """Whether a file in its folder stays when the run has ended."""
+        """Return whether a file in its folder is kept at the end of the run."""
         return name in self.barrier.stays or name.endswith(FAILED)
 
     def without(self) -> list[Stage]:
-        """What takes out documents that were given up before the split, if there are any."""
+        """Return a stage that removes documents that failed before the split, if there are any."""
         if not self.failed_parts and not self.failed_blocks:
             return []
         known = [part for part in self.documents if str(block_of_file(part)) in self.failed_blocks]
@@ -68,7 +79,7 @@ class Split:
 
 
 def check_fields(split: Split) -> None:
-    """A field that no document has is misspelt: nothing would be a duplicate of anything."""
+    """Raise `PipelineError` if no document has a key field: it is misspelt, and no document would be a duplicate."""
     parts = [name for name, count in split.documents.items() if count]
     for name in split.barrier.key_columns if parts else ():
         if all(is_empty(split.folder, part, name) for part in parts):
@@ -79,12 +90,12 @@ def check_fields(split: Split) -> None:
 
 
 def phase_folder(output: Folder, number: int) -> Folder:
-    """Where the keys are of the documents in front of the split of this number."""
+    """Return the folder of the keys before the split of this number."""
     return output.sub(f"{PHASES}/{number}")
 
 
 def records_folder(output: Folder, number: int) -> Folder:
-    """Where the records are of what was removed at the split of this number."""
+    """Return the folder of the records of documents removed at the split of this number."""
     return output.sub(records_name(number))
 
 
@@ -93,9 +104,9 @@ def part_names(folder: Folder) -> list[str]:
 
 
 def committed(folder: Folder) -> dict[str, int]:
-    """How many documents each part has.
+    """Return the number of documents of each part.
 
-    What attempts have left that came to nothing is removed: a worker may die between a file and its report.
+    Files of failed attempts are removed: a worker may die between a file and its report.
     """
     found = CommitLog(folder).files()
     for name in folder.names():
@@ -111,7 +122,7 @@ def committed(folder: Folder) -> dict[str, int]:
 
 
 def failed_blocks(folder: Folder) -> dict[str, str]:
-    """Blocks that were given up as a whole, or from some part on, each with the reason."""
+    """Return blocks that failed as a whole, or from some part on, each with the reason."""
     found: dict[str, str] = {}
     for name in folder.names(QUARANTINE):
         if GIVEN_UP in name:
@@ -121,7 +132,7 @@ def failed_blocks(folder: Folder) -> dict[str, str]:
 
 
 def known_block(block: Task[Any], documents: Mapping[str, int]) -> Task[Any]:
-    """A block with the number of its documents, if it is one part."""
+    """Return a block with the number of its documents, if it is one part."""
     if not isinstance(block, FileBlock):
         return block
     return replace(block, documents=documents.get(part_name(block.task_id, "")))

@@ -42,7 +42,7 @@ class NgramDecontamination(Decontamination):
     With ``normalize`` case and all but letters, marks and numbers do not matter. In scripts without spaces between
     words two characters of Chinese or Japanese count as a word, and four of Thai, Lao, Khmer, Burmese or Tibetan.
 
-    ``action`` is what becomes of a document that overlaps: "drop" (the reason names the entry that overlaps most, the
+    ``action`` applies to documents that overlap: "drop" (the reason names the entry that overlaps most, the
     score is the number of its n-grams that were found, or the share of them if ``min_share`` is given), "cut" (what is
     common goes, with ``cut_window`` characters on each side and pieces left shorter than ``min_piece``; a document
     that is left in more than ``max_pieces`` pieces, or in none, is dropped) or "flag" (``flag_field`` names the entry,
