@@ -13,7 +13,7 @@ from gristmill.stages.text.io import JsonlReader, JsonlWriter
 
 
 class Mine(JsonlReader):
-    """Not registered: told by its attributes."""
+    """Not registered: described by its attributes."""
 
 
 class MineToo(JsonlWriter):

@@ -103,7 +103,7 @@ def test_fresh_starts_over_and_keeps_files_of_others(source, tmp_path):
     assert [file.read_text() for file in others] == ["mine"] * 3
 
 
-def test_files_that_no_log_tells_of_are_refused(source, tmp_path):
+def test_files_without_a_log_are_refused(source, tmp_path):
     foreign = tmp_path / "out" / "duplicates" / "clusters-00000000-00000003.00000.parquet"
     foreign.parent.mkdir(parents=True)
     foreign.write_text("of another program")
