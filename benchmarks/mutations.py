@@ -49,7 +49,7 @@ BUGS = [
     Bug("GPUs are not given back", "placement.py", "self.gpu_free[i] += p.gpu_share", "pass"),
     Bug(
         "what is suspended in a worker that dies is lost",
-        "failures.py",
+        "progress.py",
         "units = [*w.assigned, *w.suspended.values()]",
         "units = [*w.assigned]",
     ),
@@ -94,8 +94,8 @@ BUGS = [
     Bug(
         "data is let go before its task has finished",
         "progress.py",
-        "    unit.suspend()\n",
-        "    unit.suspend()\n    s.out.append(Release((unit.tasks[0].data,)))\n",
+        "    unit.deliver(e.busy_us)\n",
+        "    unit.deliver(e.busy_us)\n    s.out.append(Release((unit.tasks[0].data,)))\n",
     ),
     Bug("data is never let go", "progress.py", "        s.out.append(Release((t.data,), cancelled))", "        pass"),
     Bug("slices leave an item out", "failure_policy.py", "(middle, start + items)", "(middle + 1, start + items)"),

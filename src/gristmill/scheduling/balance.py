@@ -28,7 +28,7 @@ _MOST_MARGIN = 250_000
 
 
 def rebalance(s: State) -> None:
-    """Compare the workers with the ones that should run, and move those that pay."""
+    """Compare the workers with a new plan, and make the moves that pay."""
     s.balance.begin(s.now, s.config.autoscale_interval_us)
     if s.ending.stopping:
         return
@@ -48,12 +48,12 @@ def rebalance(s: State) -> None:
         step.plan.start(step.service.service_us())
     problem = problem_of(s, active, s.shared.memory_floor)
     estimates = {x.step: {**x.service_us, -1: s.steps[x.step].setup.mean_us} for x in problem.demands}
-    s.balance.learn(s.balance.standing.are_news(s.balance.evidence, estimates))
-    _ask(s, problem)
+    s.balance.learn(s.balance.standing.note_estimates(s.balance.evidence, estimates))
+    _plan(s, problem)
 
 
 def _active(s: State) -> list[StepRec]:
-    """Steps with workers of their own that can have some and have something to do, now or later."""
+    """Return the steps with workers of their own that fit on a node and have work, now or later."""
     empty = _empty_nodes(s, 0).values()
     return [
         step
@@ -93,10 +93,10 @@ def next_turn(s: State) -> None:
     take_turns(s, _active(s))
 
 
-def _ask(s: State, problem: Problem) -> None:
+def _plan(s: State, problem: Problem) -> None:
     """Make a plan: at once if that is quick, else in the background (`Solve`)."""
     if len(problem.sites) * len(problem.demands) <= s.config.plan_at_once:
-        _take(s, problem, solve(problem))
+        _follow(s, problem, solve(problem))
         return
     s.out.append(Solve(s.balance.solve(problem), problem))
 
@@ -108,15 +108,15 @@ def solved(s: State, e: Solved) -> None:
         return
     s.balance.solved()
     if not s.ending.stopping:
-        _take(s, problem, e.plan)
+        _follow(s, problem, e.plan)
 
 
-def _take(s: State, problem: Problem, plan: StaffingPlan) -> None:
+def _follow(s: State, problem: Problem, plan: StaffingPlan) -> None:
     active = [s.steps[demand.step] for demand in problem.demands if not s.steps[demand.step].ended]
     if not active:
         return
     if not plan.complete and problem.memory_floor:
-        _ask(s, problem_of(s, active, 0))
+        _plan(s, problem_of(s, active, 0))
         return
     s.balance.share_in_time(not plan.complete)
     if s.balance.taking_turns:
@@ -163,7 +163,7 @@ def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
 
 
 def _closed(s: State, active: list[StepRec], capacities: dict[int, Capacity]) -> dict[int, frozenset[int]]:
-    """For each node, the steps that cannot start there before `setup_on_node` is done, but can start elsewhere.
+    """Return for each node the steps that cannot start there before `setup_on_node` is done, but can start elsewhere.
 
     A step that can start nowhere yet gets a place in the plan all the same, so that others do not take it.
     """
@@ -180,7 +180,7 @@ def _closed(s: State, active: list[StepRec], capacities: dict[int, Capacity]) ->
 
 
 def _drains(s: State) -> list[int]:
-    """What passes between the last start at each step and the end of the run: the last tasks take longer than most."""
+    """Return the time from the last start at each step to the end of the run: the last tasks take longer than most."""
     drains = []
     rest = 0
     for step in reversed(s.steps):
@@ -221,7 +221,7 @@ def _demand(s: State, step: StepRec, tasks: int, drain: int) -> StepDemand:
 
 
 def _is_blocked(s: State, step: StepRec) -> bool:
-    """A step before this one is not up yet, and this one's setup costs next to nothing."""
+    """Whether an earlier step is not up yet, and the setup of this one costs next to nothing."""
     return 0 <= step.setup.mean_us < _CHEAP_SETUP_US and any(
         x.dedicated and not x.service.is_known and not any(w.state is WorkerState.READY for w in x.workers.values())
         for x in s.steps[: step.index]
@@ -229,7 +229,7 @@ def _is_blocked(s: State, step: StepRec) -> bool:
 
 
 def service_by_kind(s: State, step: StepRec) -> dict[int, int]:
-    """Microseconds per task on each kind of node."""
+    """Return the microseconds per task on each kind of node."""
     service = service_us(s, step)
     services = {}
     for kind in {node.kind for node in s.nodes.values()}:
@@ -242,7 +242,7 @@ def service_by_kind(s: State, step: StepRec) -> dict[int, int]:
 
 
 def service_us(s: State, step: StepRec) -> int:
-    """Microseconds per task, as far as is known: measured, tasks that still run included, else a guess."""
+    """Return the microseconds per task: measured, with tasks that still run, or else a guess."""
     running = _running_us(s, step, None)
     if step.service.is_known:
         return step.service.with_running(running)
@@ -250,7 +250,7 @@ def service_us(s: State, step: StepRec) -> int:
 
 
 def _running_us(s: State, step: StepRec, kind: int | None) -> list[int]:
-    """How long what runs now has been running, per task; on nodes of one kind if one is named."""
+    """Return how long units have been running, per task; on nodes of one kind if it is given."""
     return [
         (s.now - w.head_since) // len(w.assigned[0].tasks)
         for w in step.workers.values()
@@ -259,7 +259,7 @@ def _running_us(s: State, step: StepRec, kind: int | None) -> list[int]:
 
 
 def _guess(s: State, step: StepRec) -> int:
-    """Steps that nothing is known of are taken to be as fast as the others, in proportion to the GPUs they take."""
+    """Guess the service time of a step that was never measured: as the others, in proportion to the GPUs they take."""
     share = _share(step)
     known = [
         x.service.service_us() * share // _share(x)
@@ -274,7 +274,7 @@ def _share(step: StepRec) -> int:
 
 
 def expected_setup_us(s: State, step: StepRec) -> int:
-    """What the setup of a new worker takes: as seen, else from an earlier run, else as long as one has been at it."""
+    """Estimate the setup of a new worker: measured, else of an earlier run, else what one has taken so far."""
     if step.setup.mean_us >= 0:
         return step.setup.mean_us
     if step.spec.prior is not None:
@@ -284,7 +284,7 @@ def expected_setup_us(s: State, step: StepRec) -> int:
 
 
 def _remaining(s: State) -> list[int]:
-    """Tasks that each step has yet to do, in millionths; those that are still to be made included."""
+    """Return the tasks that each step has yet to do, in millionths, with those that are still to be made."""
     if s.source.ended:
         coming = 0
     elif s.source.total is not None:
@@ -300,7 +300,7 @@ def _remaining(s: State) -> list[int]:
 
 
 def _slowest_us(s: State) -> int:
-    """Time per source task of the step that is slowest for the workers it has."""
+    """Return the time per source task of the slowest step, given its workers."""
     slowest = 0
     demand = UNIT
     for step in s.steps:
@@ -311,5 +311,5 @@ def _slowest_us(s: State) -> int:
 
 
 def _empty_nodes(s: State, memory_floor: int) -> dict[int, Capacity]:
-    """The nodes as if empty, less the memory that shared steps need."""
+    """Return the nodes as if they were empty, less the memory that shared steps need."""
     return {n.id: Capacity(n.cpu, max(0, n.memory - memory_floor), n.free.gpu_memory) for n in s.nodes.values()}

@@ -77,7 +77,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let a suspended unit go on."""
+    """Resume a suspended unit."""
 
     worker: int
     unit: int
@@ -93,10 +93,10 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The data with these ids is needed no more. Each id is released once, lost or not.
+    """The data with these ids is no longer needed. Each id is released once, lost or not.
 
     Data that can be lost (`Output.losable`) may be made again under a new id: the old id is released once the new one
-    is known. What such data was made from is released only when that is needed no more either.
+    is known. What such data was made from is released only when that is no longer needed either.
     """
 
     tasks: tuple[int, ...]
@@ -135,7 +135,7 @@ class Solve:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """The run cannot go on; it ends with this reason once the workers have left."""
+    """The run cannot continue; it ends with this reason once the workers have left."""
 
     reason: str
 

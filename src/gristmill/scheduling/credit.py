@@ -16,7 +16,7 @@ _REFUSED = -1
 
 
 def predicted(s: State, step: StepRec, tasks: int, size: int) -> int:
-    """Bytes that so many tasks of this step, of this size together, are expected to emit."""
+    """Forecast the bytes that so many tasks of this step, of this size together, will emit."""
     if step.index == len(s.steps) - 1:
         return 0
     if step.size.known:
@@ -25,7 +25,7 @@ def predicted(s: State, step: StepRec, tasks: int, size: int) -> int:
 
 
 def admit(s: State, step: StepRec, tasks: int, size: int) -> int:
-    """Bytes to reserve for a unit that may start now, or -1 if it may not."""
+    """Return the bytes to reserve for a unit that may start now, or -1 if it may not."""
     expected = predicted(s, step, tasks, size)
     if _fits(s, step, expected):
         return expected
@@ -36,7 +36,7 @@ def admit(s: State, step: StepRec, tasks: int, size: int) -> int:
 
 
 def fits_budget(s: State, step: StepRec, rebuilds: bool = True) -> bool:
-    """Whether a unit of what waits at a step would be admitted now; one that makes lost data again if that counts."""
+    """Whether a queued unit would be admitted now. With ``rebuilds``, units that make lost data again count."""
     if (
         rebuilds
         and step.queue.rebuilds
@@ -70,12 +70,15 @@ def _must_run(s: State, step: StepRec) -> bool:
 
 
 def deepest(s: State) -> int:
-    """The step furthest downstream that has a task which does not wait for lost data; -1 if none has."""
+    """Return the step furthest downstream that has a task which does not wait for lost data; -1 if none has."""
     return next((step.index for step in reversed(s.steps) if step.live > step.queue.stalled_tasks), -1)
 
 
 def update_headroom(s: State) -> None:
-    """After a size estimate changed. At most half the budget is kept free, or large items would stop all others."""
+    """Update the headroom after a size estimate changed.
+
+    At most half the budget is kept free, or large items would stop all others.
+    """
     total = 0
     last = len(s.steps) - 1
     headroom = [0] * len(s.steps)

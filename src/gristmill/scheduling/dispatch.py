@@ -46,7 +46,7 @@ def _solo_can_run(s: State) -> bool:
 
 
 def _dispatch_to_solo(s: State) -> None:
-    """Nothing runs: try a unit that is suspected of using all the memory, in a fresh worker."""
+    """Nothing runs: dispatch a unit that is suspected of using all the memory, in a fresh worker."""
     for step in reversed(s.steps):
         unit = next((u for u in step.queue.suspects if u.solo), None)
         if unit is None:
@@ -93,7 +93,7 @@ def _dispatch_to_shared(s: State, w: WorkerRec) -> None:
 
 
 def _choose(s: State, w: WorkerRec) -> Unit | None:
-    """The unit furthest downstream that this shared worker can run; a fresh worker looks for suspects first."""
+    """Choose the unit furthest downstream that this shared worker can run. A fresh worker takes suspects first."""
     if s.suspects.shared and w.is_fresh:
         unit = _choose_from(s, w, only_suspects=True)
         if unit is not None:
@@ -123,7 +123,7 @@ def _choose_from(s: State, w: WorkerRec, only_suspects: bool = False) -> Unit | 
 
 
 def may_run(s: State, step: StepRec) -> bool:
-    """Batch mode puts a barrier before each step."""
+    """Whether a step may run: batch mode has a barrier before each step."""
     return not s.config.batch_mode or step.index == 0 or s.steps[step.index - 1].has_ended
 
 
@@ -154,7 +154,7 @@ def _worth_hosting(s: State, step: StepRec, w: WorkerRec) -> bool:
 
 
 def pool(s: State, node: NodeRec) -> int:
-    """CPUs of a node for shared workers: what dedicated workers leave, but enough for any one step."""
+    """Return the CPUs of a node for shared workers: what dedicated workers leave, but enough for any one step."""
     return max(node.free.cpu, min(s.shared.cpu_floor, node.cpu))
 
 
@@ -182,7 +182,7 @@ def _cpu_free(s: State, w: WorkerRec, step: StepRec) -> bool:
 
 
 def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
-    """The next unit of a step for this worker, with its outputs reserved, or None."""
+    """Take the next unit of a step for this worker and reserve memory for its outputs. Return None if there is none."""
     if w.state == WorkerState.DRAINING or w.has_suspect:
         return _take_suspended(s, step, w)
     if step.queue.suspects and w.is_fresh:
@@ -223,7 +223,7 @@ def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
 
 
 def _take_rebuild(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
-    """A unit that makes lost data again, which is always let in, ahead of others that may not be."""
+    """Take a unit that makes lost data again. It is always admitted, so it goes ahead of others."""
     if step.queue.rebuilds:
         for unit in step.queue.retries:
             if unit.rebuild is not None and (unit.avoid != w.id or not _has_other(s, step, w)):
@@ -287,8 +287,7 @@ def assign(s: State, w: WorkerRec, unit: Unit) -> None:
 def _resume(s: State, w: WorkerRec, unit: Unit) -> None:
     for t in unit.tasks:
         t.move(TaskMove.RESUMED)
-    w.unsuspend(unit)
-    s.steps[unit.step].count_suspended(-1)
+    s.unsuspend(w, unit)
     s.out.append(Resume(w.id, unit.key))
 
 
@@ -312,8 +311,7 @@ def _start_unit(s: State, w: WorkerRec, unit: Unit) -> None:
         if step.spec.lifetime_us is not None:
             w.age(unit.step)
         if step.spec.has_setup and unit.step not in w.hosts:
-            w.begin_setup(unit.step)
-            step.count_hosts(1)
+            s.host(w, step)
     s.out.append(
         Dispatch(
             w.id,
@@ -354,7 +352,7 @@ def _takes_work(w: WorkerRec) -> bool:
 
 
 def update_depth(s: State, step: StepRec) -> None:
-    """How many units should be in a worker: enough for the prefetch time."""
+    """Update how many units should be in a worker: enough for the prefetch time."""
     per_unit = step.service.service_us() * step.spec.batch_size
     if not per_unit:
         depth = 2 if step.dedicated else 1
@@ -373,7 +371,7 @@ def free_for_shared(s: State, node: NodeRec) -> int:
 
 
 def shared_wanted(s: State, node: NodeRec) -> int:
-    """Shared workers that could be busy on this node beyond those that are."""
+    """Return how many more shared workers could be busy on this node."""
     free = free_for_shared(s, node)
     wanted = 0
     for step in reversed(s.steps):

@@ -52,7 +52,7 @@ class ServiceEstimate:
 
     @property
     def is_known(self) -> bool:
-        """There is something to go by: measured, or from an earlier run."""
+        """Whether there is an estimate: measured, or from an earlier run."""
         return bool(self.recent_tasks or self.prior)
 
     def add(self, tasks: int, busy_us: int, outputs: int) -> None:
@@ -86,7 +86,7 @@ class ServiceEstimate:
                 self.old_squares //= 2
 
     def _has_changed(self) -> bool:
-        """Whether the latest units differ from those before by a quarter, and by more than chance explains."""
+        """Whether the latest units differ from those before by a quarter, and significantly."""
         n, m = self.old_units, len(self.recent)
         if n < 8:
             return False
@@ -97,17 +97,17 @@ class ServiceEstimate:
         return difference * difference * n * m > 16 * self._variance() * (n + m)
 
     def _variance(self) -> int:
-        """Of the mean time of the tasks of a unit."""
+        """Return the variance of the mean task time of a unit."""
         mean = self.old_busy_us // self.old_tasks
         return max(0, self.old_squares // self.old_tasks - mean * mean)
 
     def add_part(self, busy_us: int, outputs: int) -> None:
-        """A task that is still running has taken so long and made some outputs."""
+        """Add a task that is still running: its time so far and its outputs."""
         self.part_us = max(self.part_us, busy_us)
         self.fan_outputs += outputs
 
     def _sums(self) -> tuple[int, int]:
-        """Tasks and their time. What an earlier run said counts until there is enough to do without, or it is wrong."""
+        """Return tasks and their time. The prior counts until enough tasks are measured, or it is wrong."""
         tasks = self.old_tasks + self.recent_tasks
         busy = self.old_busy_us + self.recent_busy_us
         if self.prior is None or tasks >= _ENOUGH:
@@ -123,7 +123,7 @@ class ServiceEstimate:
         return max(1, busy // tasks) if tasks else self.part_us
 
     def with_running(self, elapsed_us: list[int]) -> int:
-        """Microseconds per task, with those that still run as far as they tell something.
+        """Return the microseconds per task, with running tasks as far as they change the estimate.
 
         While few have ended, whatever runs longer than those did is news; later only what runs far longer.
         """
@@ -137,12 +137,12 @@ class ServiceEstimate:
         return max(1, busy // tasks) if tasks else self.part_us
 
     def error(self) -> int:
-        """The standard error of the service time, in millionths of it."""
+        """Return the standard error of the service time, in millionths of it."""
         units = self.old_units + len(self.recent) + (_PRIOR_TASKS if self.prior is not None else 0)
         return self.deviation_us() * UNIT // max(1, self.service_us()) // max(1, isqrt(units))
 
     def deviation_us(self) -> int:
-        """How much the mean times of units differ from one another: their standard deviation."""
+        """Return the standard deviation of the mean task times of units."""
         return isqrt(self._variance()) if self.old_units >= 8 else self.service_us() * _UNKNOWN_CV // UNIT
 
     def fan_out(self) -> int:

@@ -1,4 +1,4 @@
-"""What can happen. Events are facts; the scheduler alone decides what follows from them."""
+"""Events: facts that backends report. The scheduler alone decides what follows from them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class NodeResized:
-    """What the run may use of a node has changed. Who runs there stays until the balancer says otherwise."""
+    """What the run may use of a node has changed. Its workers stay until the balancer moves them."""
 
     node: int
     cpu: int
@@ -186,7 +186,7 @@ class UnitFailed:
 
 @dataclass(frozen=True, slots=True)
 class InputsLost:
-    """A worker could not load these inputs (ids of data) of the unit whose turn it was; it has done nothing of it."""
+    """A worker could not load these inputs (ids of data) of its next unit; it has not begun the unit."""
 
     worker: int
     unit: int
@@ -195,7 +195,7 @@ class InputsLost:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The plan that was asked for is made."""
+    """A requested plan is made."""
 
     number: int
     plan: StaffingPlan

@@ -7,7 +7,7 @@ from gristmill.scheduling.dispatch import update_accepting
 from gristmill.scheduling.events import Death, UnitFailed
 from gristmill.scheduling.failure_policy import LostUnit, Response
 from gristmill.scheduling.lost_data.recovery import fail_rebuild, first_line, requeue
-from gristmill.scheduling.progress import give_up, take_head, unassign
+from gristmill.scheduling.progress import give_up, remove_units, take_head
 from gristmill.scheduling.records import SlicedTask, StepRec, TaskMove, TaskRec, Unit, WorkerRec
 from gristmill.scheduling.state import State
 
@@ -20,8 +20,7 @@ def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
     for t in unit.tasks:
         t.move(TaskMove.FAILED)
         t.note(s.now, f"attempt {t.attempts} failed on worker {w.id}: {first_line(e.error)}")
-    unit.avoid_worker(w.id)
-    unit.clear_suspect()
+    unit.fail(w.id)
     first = unit.tasks[0]
     allowed = policy.attempts_allowed(step.spec.max_attempts, first.items, first.is_slice)
     _respond(s, unit, policy.after_error(len(unit.tasks), first.attempts, allowed, s.ending.draining), e.error)
@@ -30,13 +29,7 @@ def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
 
 def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail: str) -> None:
     """A worker died with all its units. ``running`` names a task of the unit that it ran, if that is known."""
-    units = [*w.assigned, *w.suspended.values()]
-    while w.assigned:
-        unassign(s, w, w.assigned.popleft())
-    for unit in w.suspended.values():
-        s.steps[unit.step].count_suspended(-1)
-    w.suspended.clear()
-    for unit in reversed(units):
+    for unit in reversed(remove_units(s, w)):
         _unit_lost(s, w, unit, cause, running, f" ({detail})" if detail else "")
 
 

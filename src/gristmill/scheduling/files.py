@@ -1,4 +1,4 @@
-"""Reading what a user wrote, with errors for the person who reads them."""
+"""Read files of users, with clear errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def read_json(path: str | Path, error: type[ValueError]) -> Any:
-    """The content of a JSON file; ``error`` is raised, with the reason, if there is none."""
+    """Return the content of a JSON file. Raise ``error`` with the reason if it cannot be read."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as reason:

@@ -1,4 +1,4 @@
-"""What must hold after every event. Slow on purpose: everything is counted again from the tasks and workers."""
+"""Invariants that hold after every event. Slow on purpose: everything is recounted from the tasks and workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress: what counts as under way, and what is done when nothing is although work remains.
+"""Liveness: what counts as under way, and how the scheduler ensures that something is while work remains.
 
 Something is *under way* if an event is certain to follow from it: a unit runs, a worker starts, stops or is killed,
 a node is set up, a plan is made, or the source was asked. A timer alone is not: when it fires, nothing may come of it.
@@ -40,7 +40,7 @@ def ensure_progress(s: State) -> None:
     """Ensure progress. Call it when no unit runs although tasks are left."""
     if workers.put_back_stuck(s):
         _hand_out(s)
-    if not under_way(s) and s.balance.may_force():
+    if not under_way(s) and s.balance.claim_forced_run():
         rebalance(s)
         _hand_out(s)
     if not under_way(s) and unblock_step(s):

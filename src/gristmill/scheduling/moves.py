@@ -62,7 +62,7 @@ def _try_start(s: State, step: StepRec, place: tuple[int, Placement]) -> bool:
 
 
 def _usable(s: State, step: StepRec, node_id: int) -> NodeRec | None:
-    """The node, if it is there and a step that has work yet can have workers on it."""
+    """Return the node if it is up and a step that still has work can have workers there."""
     node = s.nodes.get(node_id)
     return node if node is not None and not step.ended and is_set_up(node, step) else None
 
@@ -72,7 +72,7 @@ def _leaving(s: State) -> Iterator[WorkerRec]:
 
 
 def apply(s: State, problem: Problem, plan: StaffingPlan) -> None:
-    """Do what a plan says, as far as it is still possible, and note why."""
+    """Carry out a plan as far as it is still possible, and note why."""
     have = {demand.step: sum(h.id >= 0 for h in demand.workers) for demand in problem.demands}
     taken: dict[int, int] = {}
     leaves, starts = _without_replacements(s, plan)
@@ -141,7 +141,7 @@ def _without_replacements(s: State, plan: StaffingPlan) -> tuple[list[int], list
 
 
 def _not_set_up(s: State, plan: StaffingPlan) -> set[int]:
-    """Nodes where workers would leave only for steps that cannot start there yet: `setup_on_node` is not done.
+    """Return the nodes where workers would leave only for steps whose `setup_on_node` is not done there yet.
 
     No worker leaves these nodes. The free place would be filled again, and the next plan would free it again.
     """
@@ -152,7 +152,7 @@ def _not_set_up(s: State, plan: StaffingPlan) -> set[int]:
 
 
 def _taken_back(s: State, leaves: list[int], starts: list[Place]) -> set[int]:
-    """Nodes where a worker would leave a place that the balancer filled on the same evidence, or come back to one.
+    """Return the nodes where a worker would leave a place filled on the same evidence, or come back to one.
 
     No worker leaves these nodes until there is new evidence.
     """

@@ -1,4 +1,4 @@
-"""Where a worker fits: CPUs, memory, whole and shared GPUs of one node."""
+"""Placement of workers: CPUs, memory, whole and shared GPUs of one node."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Capacity:
             self.gpu_free[i] += p.gpu_share
 
     def resize(self, cpu: int, memory: int, gpu_memory: Sequence[int]) -> None:
-        """So much more CPU and memory, and these GPUs. What is taken stays so: less than nothing may be free."""
+        """Add CPU and memory, and set the GPUs. What is occupied stays so: the free amount may fall below zero."""
         self.cpu += cpu
         self.memory += memory
         n = max(len(self.gpu_memory), len(gpu_memory))
@@ -81,7 +81,7 @@ class Capacity:
 
 
 def usable(gpu_memory: int) -> int:
-    """Millionths of a GPU that the run may use: none of one whose memory is negative."""
+    """Return the millionths of a GPU that the run may use: none if its memory is negative."""
     return UNIT if gpu_memory >= 0 else 0
 
 
@@ -95,7 +95,7 @@ def gpu_share(spec: StepSpec, gpu_memory: int) -> int:
 
 
 def misfit(spec: StepSpec, nodes: Iterable[tuple[int, int, Sequence[int]]]) -> str:
-    """Why a step fits on none of these empty nodes (CPU, memory, memory of each GPU), or an empty string."""
+    """Return why a step fits on none of these empty nodes (CPU, memory, memory of each GPU), or an empty string."""
     nodes = list(nodes)
     if any(Capacity(*node).find(spec) for node in nodes):
         return ""

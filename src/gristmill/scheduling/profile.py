@@ -1,4 +1,4 @@
-"""What one run learns of its stages and the next one starts from: service times, setups and fan-out.
+"""Profiles: service times, setups and fan-out that one run measures and the next one starts from.
 
 A profile is plain JSON: ``{"stages": {"embed": {"service_s": 1.2, "setup_s": 45, "outputs_per_input": 1.0}}}``.
 It need not be exact; a few measured tasks outweigh it.
@@ -75,7 +75,7 @@ class Profile:
         )
 
     def apply(self, steps: Iterable[StepSpec]) -> list[StepSpec]:
-        """The steps, told what is known of them."""
+        """Return the steps with what the profile knows of them."""
         return [
             replace(step, prior=self.stages[step.name].prior()) if step.name in self.stages else step for step in steps
         ]

@@ -1,4 +1,4 @@
-"""Tasks coming in and units getting done."""
+"""Progress of work: tasks arrive, units finish, tasks end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRIFT = 8
 
 
 def enqueue(s: State, step: StepRec, outputs: Iterable[Output]) -> None:
-    """Tasks arrive at a step."""
+    """Add tasks to a step."""
     overhead = s.config.task_overhead
     total = 0
     tasks = []
@@ -77,6 +77,16 @@ def unassign(s: State, w: WorkerRec, unit: Unit) -> None:
         w.hold(node, cpu, memory)
 
 
+def remove_units(s: State, w: WorkerRec) -> list[Unit]:
+    """Take all units from a worker, assigned ones first. The caller moves their tasks on."""
+    units = [*w.assigned, *w.suspended.values()]
+    while w.assigned:
+        unassign(s, w, w.assigned.popleft())
+    for unit in list(w.suspended.values()):
+        s.unsuspend(w, unit)
+    return units
+
+
 def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
     unit = take_head(s, w, e.unit)
     step = s.steps[unit.step]
@@ -100,7 +110,7 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
         retire(s, step, t)
     step.counts.finish_unit(sum([t.items for t in tasks]))
     _pass_on(s, step, e.outputs)
-    if step.plan.is_rebalance_due(step.counts.tasks_done) or _drifted(step):
+    if step.plan.claim_rebalance(step.counts.tasks_done) or _drifted(step):
         s.balance.request(f"{step.spec.name} was measured")
     if step.counts.units_done & 15 < 2 or step.counts.units_done < 8:
         update_depth(s, step)
@@ -111,9 +121,7 @@ def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     unit = take_head(s, w, e.unit)
     step = s.steps[unit.step]
     step.times.add_busy(e.busy_us)
-    step.counts.add_chunk()
-    unit.add_part(e.busy_us)
-    _learn(s, step, e.outputs, unit.part_us // len(unit.tasks), 0)
+    _learn(s, step, e.outputs, (unit.part_us + e.busy_us) // len(unit.tasks), 0)
     if any(o.losable for o in e.outputs):
         record_outputs(s, step, unit, e.outputs)
     by_id = {t.id: t for t in unit.tasks}
@@ -121,9 +129,8 @@ def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
         by_id[o.parent].add_output()
     for t in unit.tasks:
         t.move(TaskMove.EMITTED)
-    unit.suspend()
-    w.suspend(unit)
-    step.count_suspended(1)
+    unit.deliver(e.busy_us)
+    s.suspend(w, unit)
     _pass_on(s, step, e.outputs)
     update_accepting(s, w)
     if s.ending.draining and step.index == 0:
@@ -135,15 +142,14 @@ def _learn(s: State, step: StepRec, outputs: tuple[Output, ...], busy_us: int, t
         step.service.add(tasks, busy_us, len(outputs))
     else:
         step.service.add_part(busy_us, len(outputs))
-    if step.index < len(s.steps) - 1:
-        size = sum([o.bytes for o in outputs])
-        step.counts.add_output_bytes(size)
-        if step.size.add((size + s.config.task_overhead * len(outputs)) // max(tasks, 1)):
-            update_headroom(s)
+    is_last = step.index == len(s.steps) - 1
+    size = 0 if is_last else sum([o.bytes for o in outputs])
+    step.counts.add_outputs(len(outputs), size, is_chunk=not tasks)
+    if not is_last and step.size.add((size + s.config.task_overhead * len(outputs)) // max(tasks, 1)):
+        update_headroom(s)
 
 
 def _pass_on(s: State, step: StepRec, outputs: tuple[Output, ...]) -> None:
-    step.counts.add_outputs(len(outputs))
     if outputs and step.index + 1 < len(s.steps):
         enqueue(s, s.steps[step.index + 1], outputs)
 
@@ -182,7 +188,7 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
 
 
 def give_up(s: State, step: StepRec, t: TaskRec, error: str) -> None:
-    """A task, or a slice of one, that waits is quarantined."""
+    """Quarantine a queued task, or a slice of one."""
     t.move(TaskMove.GIVEN_UP)
     t.note(s.now, giving_up_note(t.start, t.stop))
     step.counts.fail_items(t.items)
@@ -194,8 +200,7 @@ def give_up(s: State, step: StepRec, t: TaskRec, error: str) -> None:
 
 def cancel_suspended(s: State, w: WorkerRec, unit: Unit) -> None:
     step = s.steps[unit.step]
-    w.unsuspend(unit)
-    step.count_suspended(-1)
+    s.unsuspend(w, unit)
     s.out.append(Cancel(w.id, unit.key))
     for t in unit.tasks:
         cancel(s, step, t)
@@ -211,7 +216,7 @@ def cancel(s: State, step: StepRec, t: TaskRec) -> None:
 
 
 def cancel_queued(s: State, step: StepRec, everything: bool = False) -> None:
-    """Drop all that waits at a step; what makes lost data again for a later one only with ``everything``."""
+    """Cancel all that waits at a step; units that make lost data again for a later step only with ``everything``."""
     queue = step.queue
     dropped = queue.take_tasks(lambda t: True)
     for unit in queue.take_units(lambda unit: everything or unit.rebuild is None):
@@ -227,7 +232,7 @@ def cancel_queued(s: State, step: StepRec, everything: bool = False) -> None:
 
 
 def drain_run(s: State) -> None:
-    """Take in nothing more and finish what is under way; a failure must not be followed by days of work."""
+    """Take no more tasks and finish what is under way: a failure must not be followed by days of work."""
     if s.ending.draining:
         return
     s.ending.drain()

@@ -59,8 +59,8 @@ from gristmill.scheduling.time_sharing import refresh_for_suspects, turn_due
 class Scheduler:
     """Decides everything about a run and does nothing itself.
 
-    Feed it what happened, in order, with the time in microseconds (never going back); do what it says. Events about
-    workers that it has already given up are ignored. It is not thread-safe.
+    Pass it the events in order, with the time in microseconds, which never goes back, and carry out its commands.
+    Events about workers that it has already given up are ignored. It is not thread-safe.
     """
 
     def __init__(self, steps: Sequence[StepSpec], config: SchedulerConfig) -> None:
@@ -75,7 +75,7 @@ class Scheduler:
             update_depth(s, step)
 
     def handle(self, events: Event | Sequence[Event], now: int) -> list[Command]:
-        """Take in what happened up to ``now`` and return what to do about it, in order."""
+        """Take in the events up to ``now`` and return the commands that follow, in order."""
         s = self.state
         s.now = now
         s.out = []
@@ -214,7 +214,7 @@ _WORKER_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
     StepSetUp: workers.step_set_up,
     SetupFailed: workers.setup_failed,
     WorkerDied: workers.died,
-    WorkerLeft: workers.gone,
+    WorkerLeft: workers.left,
 }
 
 _REBUILD_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
@@ -241,7 +241,7 @@ _EVENTS: dict[type, Callable[[State, Any], None]] = {
 
 
 def _mark_ended(s: State) -> None:
-    """A step has ended when the source and all steps before it have, and nothing is left in it."""
+    """Mark steps as ended: the source and all steps before have ended, and no task is left."""
     if not s.source.ended or s.source.pulling:
         return
     for step in s.steps:
@@ -265,6 +265,6 @@ def _finish_if_done(s: State) -> None:
 
 
 def misfits(steps: Sequence[StepSpec], nodes: Sequence[NodeJoined]) -> list[str]:
-    """For each step that fits on none of the nodes, why."""
+    """Return the reason for each step that fits on none of the nodes."""
     reasons = (misfit(step, [(n.cpu, n.memory, n.gpus) for n in nodes]) for step in steps)
     return [reason for reason in reasons if reason]

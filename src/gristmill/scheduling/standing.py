@@ -52,8 +52,8 @@ class Standing:
             self.filled.clear()
             self.vacated.clear()
 
-    def are_news(self, evidence: int, estimates: Estimates) -> bool:
-        """Whether estimates differ from those that were first used on this evidence. Then they replace them."""
+    def note_estimates(self, evidence: int, estimates: Estimates) -> bool:
+        """Replace the estimates of this evidence if these differ. Return whether they do."""
         news = self.measured_on == evidence and _moved(self.estimates, estimates)
         if news or self.measured_on != evidence:
             self.measured_on = evidence + news

@@ -1,7 +1,8 @@
-"""What the scheduler remembers of a run. Each record changes only in its own methods."""
+"""What the scheduler remembers of a run. Records change only in methods: their own, or those of `State`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gristmill.scheduling.commands import Command
@@ -167,10 +168,6 @@ class SuspectCounts:
         if unit.solo:
             self.solo += change
 
-    def count_running(self, unit: Unit, change: int) -> None:
-        if unit.solo:
-            self.solo_running += change
-
 
 @dataclass(slots=True)
 class LostDataState:
@@ -267,8 +264,8 @@ class BalanceState:
         self.learn(self.unblocked_at != self.evidence)
         self.unblocked_at = self.evidence
 
-    def may_force(self) -> bool:
-        """Whether to run although nothing calls for it: once on the same evidence."""
+    def claim_forced_run(self) -> bool:
+        """Return True once for the same evidence: the balancer may run although nothing calls for it."""
         if self.forced_at == self.evidence:
             return False
         self.forced_at = self.evidence
@@ -339,17 +336,36 @@ class State:
     def count_assigned(self, unit: Unit) -> None:
         """A unit occupies a worker."""
         self.running += 1
-        self.steps[unit.step].count_running(1)
-        self.suspects.count_running(unit, 1)
+        self.steps[unit.step].running += 1
+        self.suspects.solo_running += unit.solo
         self.budget.reserve(unit.reserved)
 
     def count_unassigned(self, unit: Unit) -> None:
         """A unit no longer occupies its worker."""
         self.running -= 1
-        self.steps[unit.step].count_running(-1)
-        self.suspects.count_running(unit, -1)
+        self.steps[unit.step].running -= 1
+        self.suspects.solo_running -= unit.solo
         self.budget.reserve(-unit.reserved)
         unit.unassign()
+
+    def suspend(self, w: WorkerRec, unit: Unit) -> None:
+        """A unit waits in its worker until it is resumed."""
+        w.suspended[unit.key] = unit
+        self.steps[unit.step].suspended += 1
+
+    def unsuspend(self, w: WorkerRec, unit: Unit) -> None:
+        del w.suspended[unit.key]
+        self.steps[unit.step].suspended -= 1
+
+    def host(self, w: WorkerRec, step: StepRec) -> None:
+        """A shared worker sets a step up on its first use of it."""
+        w.hosts[step.index] = False
+        step.hosts += 1
+
+    def unhost(self, steps: Iterable[int]) -> None:
+        """A shared worker no longer counts as a host of these steps."""
+        for index in steps:
+            self.steps[index].hosts -= 1
 
     def count_death(self) -> None:
         """A worker died that was not asked to leave."""

@@ -1,4 +1,4 @@
-"""Reading the state for people: snapshots and the bottleneck."""
+"""Summaries of the state for people: snapshots and the bottleneck."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _step(s: State, step: StepRec) -> StepSnapshot:
 
 
 def bottleneck(s: State) -> int | None:
-    """The step with the least throughput for what it has: service time x tasks per source task / workers."""
+    """Return the step with the least throughput for what it has: service time x tasks per source task / workers."""
     worst, index = 0, None
     demand = 1_000_000
     cpus = max(1, sum(n.cpu for n in s.nodes.values()) // 1_000_000)

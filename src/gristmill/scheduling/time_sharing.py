@@ -15,11 +15,11 @@ def staying(step: StepRec) -> list[WorkerRec]:
 
 
 def least_missed(s: State, step: StepRec) -> list[WorkerRec]:
-    """Still starting, then idle, then with the least to finish; youngest first."""
+    """Sort the workers of a step: starting, then idle, then with the least left to finish; youngest first."""
     mean = step.service.service_us() * step.spec.batch_size
 
     def left(w: WorkerRec) -> int:
-        """What it has to finish, roughly: a task that has taken longer than most may take much longer yet."""
+        """Estimate what it has left to finish: a task that has taken longer than most may take much longer."""
         units = len(w.assigned) + len(w.suspended)
         elapsed = s.now - w.head_since if w.assigned else 0
         return units * mean + (elapsed if elapsed > mean else -elapsed)

@@ -9,7 +9,7 @@ from gristmill.scheduling.failure_policy import is_setup_hopeless
 from gristmill.scheduling.failures import units_lost
 from gristmill.scheduling.lost_data.recovery import requeue_uncounted
 from gristmill.scheduling.placement import Placement
-from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, unassign
+from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, remove_units, unassign
 from gristmill.scheduling.records import NodeRec, StepRec, WorkerMove, WorkerRec, WorkerState
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import State
@@ -131,7 +131,7 @@ def give_back(s: State, w: WorkerRec, index: int) -> None:
         unit.avoid_worker(w.id)
         requeue_uncounted(s, step, unit)
     if w.hosts.pop(index, None) is not None and w.state <= WorkerState.READY:
-        step.count_hosts(-1)
+        s.unhost([index])
     w.begin_head(s.now)
     update_accepting(s, w)
     stop_if_drained(s, w)
@@ -141,8 +141,7 @@ def put_back_suspended(s: State, w: WorkerRec) -> None:
     """Units suspended in a worker go back to their queue; what they have delivered is not delivered again."""
     for unit in list(w.suspended.values()):
         step = s.steps[unit.step]
-        w.unsuspend(unit)
-        step.count_suspended(-1)
+        s.unsuspend(w, unit)
         s.out.append(Cancel(w.id, unit.key))
         requeue_uncounted(s, step, unit)
 
@@ -195,10 +194,8 @@ def stop_if_drained(s: State, w: WorkerRec) -> None:
 
 
 def _count_out(s: State, w: WorkerRec) -> None:
-    """A worker that is about to take no more work no longer counts as a host of its steps."""
     if w.state <= WorkerState.READY:
-        for index in w.hosts:
-            s.steps[index].count_hosts(-1)
+        s.unhost(w.hosts)
 
 
 def stop(s: State, w: WorkerRec, now: bool = False) -> None:
@@ -208,14 +205,14 @@ def stop(s: State, w: WorkerRec, now: bool = False) -> None:
     s.out.append(StopWorker(w.id, now))
 
 
-def gone(s: State, w: WorkerRec, e: WorkerLeft) -> None:
+def left(s: State, w: WorkerRec, e: WorkerLeft) -> None:
     """A worker reports that it leaves. Its work, if it has any, goes elsewhere."""
     units_lost(s, w, Death.KILLED, None, "")
-    left(s, w)
+    remove(s, w)
 
 
-def left(s: State, w: WorkerRec) -> None:
-    """A worker is gone; what it occupied is free."""
+def remove(s: State, w: WorkerRec) -> None:
+    """Remove a worker that is gone; what it occupied is free."""
     expected = w.state >= WorkerState.DRAINING
     s.balance.learn(not expected)
     del s.workers[w.id]
@@ -249,14 +246,14 @@ def left(s: State, w: WorkerRec) -> None:
 
 def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
     if w.state is WorkerState.STOPPING:
-        left(s, w)
+        remove(s, w)
         return
     s.count_death()
     cause = w.kill_cause or e.cause
     starting = w.state is WorkerState.STARTING
     idle = not w.assigned and not w.suspended
     units_lost(s, w, cause, e.running, e.detail)
-    left(s, w)
+    remove(s, w)
     setting_up = e.setting_up if e.setting_up is not None else (w.step if starting else None)
     if cause.is_no_fault:
         return
@@ -323,7 +320,7 @@ def _is_overdue(s: State, w: WorkerRec) -> bool:
 
 
 def recycle(s: State) -> None:
-    """Replace workers that are older than their stages want: first the new one, then the old one goes."""
+    """Replace workers that are older than their stages allow: first the new one starts, then the old one leaves."""
     for w in list(s.workers.values()):
         if w.state is not WorkerState.READY or w.being_replaced:
             continue
@@ -370,13 +367,7 @@ def stop_run(s: State, reason: str) -> None:
     s.source.end()
     pull_answered(s)
     for w in s.workers.values():
-        units = [*w.assigned, *w.suspended.values()]
-        while w.assigned:
-            unassign(s, w, w.assigned.popleft())
-        for unit in w.suspended.values():
-            s.steps[unit.step].count_suspended(-1)
-        w.suspended.clear()
-        for unit in units:
+        for unit in remove_units(s, w):
             for t in unit.tasks:
                 cancel(s, s.steps[unit.step], t)
     for step in s.steps:

@@ -37,7 +37,7 @@ def inputs_lost(s: State, w: WorkerRec, e: InputsLost) -> None:
 
 
 def _mark_lost(s: State, ids: Iterable[int]) -> list[DataRec]:
-    """Note that data is gone. What should not be losable, and cannot be made again, is known from now on too."""
+    """Mark data as lost. Data that was not expected to be lost gets a record now; it cannot be made again."""
     found = []
     for data in ids:
         record = s.lost.records.get(data)
@@ -60,7 +60,7 @@ def _mark_lost(s: State, ids: Iterable[int]) -> list[DataRec]:
 
 
 def _stall_waiting(s: State, records: list[DataRec]) -> None:
-    """Whatever is queued and needs this data is stalled. What is in a worker is left alone: it may have loaded it."""
+    """Stall queued work that needs this data. Units in a worker continue: they may have loaded it."""
     by_step: dict[int, dict[int, DataRec]] = {}
     for record in records:
         by_step.setdefault(record.step, {})[record.data] = record
@@ -106,14 +106,13 @@ def rebuild_finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
 def rebuild_emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     unit = _take_in(s, w, e)
     unit.tasks[0].move(TaskMove.EMITTED)
-    unit.end_solo()
-    w.suspend(unit)
-    s.steps[unit.step].count_suspended(1)
+    unit.deliver(e.busy_us)
+    s.suspend(w, unit)
     update_accepting(s, w)
 
 
 def _take_in(s: State, w: WorkerRec, e: UnitFinished | UnitEmitted) -> Unit:
-    """What a unit made again goes to those that lost it: the next of the positions that it was asked for."""
+    """Pass data that a unit made again to the tasks that lost it: the next of the requested positions."""
     unit = take_head(s, w, e.unit)
     s.steps[unit.step].times.add_busy(e.busy_us)
     rebuild = unit.rebuild

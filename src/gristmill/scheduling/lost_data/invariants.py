@@ -1,4 +1,4 @@
-"""What must hold of data that can be lost, after every event. Everything is counted again."""
+"""Invariants of data that can be lost, which hold after every event. Everything is recounted."""
 
 from __future__ import annotations
 

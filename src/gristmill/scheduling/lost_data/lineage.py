@@ -1,4 +1,4 @@
-"""What lost data can be made from again, kept as long as that may be needed and no longer.
+"""The lineage of data: what lost data can be made from again, kept only while that may be needed.
 
 - A record (`DataRec`) is kept of each output that can be lost: from which input, which slice of it, at which position.
 - An input that cannot be lost itself is kept, its `Release` delayed, while such an output of it is live or is what
@@ -18,7 +18,7 @@ from gristmill.scheduling.state import State
 
 
 def record_outputs(s: State, step: StepRec, unit: Unit, outputs: tuple[Output, ...]) -> None:
-    """Note how the losable ones of these outputs of a unit were made. Comes before its tasks are counted as done."""
+    """Record how the losable outputs of a unit were made. Call it before its tasks are counted as done."""
     if step.index + 1 == len(s.steps):
         return
     tasks = {t.id: t for t in unit.tasks}
@@ -41,7 +41,7 @@ def _ensure_record(s: State, t: TaskRec) -> DataRec:
 
 
 def note_held(s: State, record: DataRec, size: int) -> None:
-    """A task, or a slice, is done with a record and no longer counts; what stays of the data does."""
+    """A task, or a slice, has ended: if its data stays, count it as held by the record."""
     if record.rebuilds or (record.children and not record.losable):
         record.hold(size)
     else:
@@ -49,13 +49,13 @@ def note_held(s: State, record: DataRec, size: int) -> None:
 
 
 def data_consumed(s: State, record: DataRec, cancelled: bool) -> None:
-    """No task needs a record any more."""
+    """No task needs the data any more."""
     record.consume(cancelled)
     release_unneeded(s, record)
 
 
 def release_unneeded(s: State, record: DataRec | None) -> None:
-    """Let go of a record, and of those that it was made from, as far as they are needed no more."""
+    """Release a record, and those that it was made from, as far as they are no longer needed."""
     while record is not None and s.lost.records.get(record.data) is record:
         if record.live or record.rebuilds:
             return
@@ -79,7 +79,7 @@ def _release(s: State, record: DataRec) -> None:
 
 
 def end_rebuild(s: State, unit: Unit) -> None:
-    """A unit that made lost data again is no more."""
+    """Remove a unit that made lost data again."""
     step = s.steps[unit.step]
     assert unit.rebuild is not None
     del s.lost.rebuilds[unit.key]
@@ -92,7 +92,7 @@ def end_rebuild(s: State, unit: Unit) -> None:
 
 
 def in_use(s: State) -> set[int]:
-    """Ids of all data that the run has a use for yet, lost or not."""
+    """Return the ids of all data that the run still needs, lost or not."""
     return {t.data for t in s.tasks.values() if t.id not in s.lost.rebuilds} | {
         x.data for x in s.lost.records.values() if not x.released
     }

@@ -1,4 +1,4 @@
-"""What is known of data that can be lost, and of what it was made from."""
+"""Records of data that can be lost, and of what it was made from."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class DataRec:
 
 @dataclass(slots=True, eq=False)
 class Rebuild:
-    """What a unit that makes lost data again is for."""
+    """The lost data that a unit makes again."""
 
     parent: DataRec
     start: int

@@ -1,9 +1,9 @@
-"""Units that wait: for a worker, or for data that was lost and is made again.
+"""Recovery of lost data: units wait for it, and other units make it again.
 
 A unit with lost data is *stalled*: out of its queue, but live and held. What it lacks is *wanted*: a unit of the step
 before (`Rebuild`), run on the same input, that delivers only what was lost. If that input is gone as well, this unit is
-stalled in its turn, and so on up to an input that is there. When data arrives, those that waited for it go on; their
-tasks keep all that they are and have only another id of data. What cannot be made again is given up in words.
+stalled in its turn, and so on up to an input that is there. When data arrives, the units that waited for it continue;
+their tasks change only in the id of their data. Tasks whose data cannot be made again are given up with a reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gristmill.scheduling.state import State
 
 
 def requeue(s: State, step: StepRec, unit: Unit) -> None:
-    """A unit waits for another attempt, ahead of what has not been tried; first of all for data that it lacks."""
+    """Queue a unit for another attempt, ahead of untried tasks. If its data is lost, it waits for that."""
     if unit.rebuild is not None and not unit.rebuild.wanted:
         _drop_rebuild(s, unit, "")  # all that was wanted is there
         return
@@ -36,14 +36,14 @@ def requeue(s: State, step: StepRec, unit: Unit) -> None:
 
 
 def requeue_uncounted(s: State, step: StepRec, unit: Unit) -> None:
-    """A unit goes back to its queue as if this attempt had not been."""
+    """Queue a unit again as if this attempt had not been made."""
     for t in unit.tasks:
         t.lose_uncounted()
     requeue(s, step, unit)
 
 
 def _stall_part(s: State, step: StepRec, unit: Unit, missing: list[DataRec]) -> None:
-    """Only those of a batch that lack their data wait for it, unless it must stay together."""
+    """Stall only the tasks of a batch that lack their data, unless the batch must stay together."""
     if len(unit.tasks) == 1 or unit.isolated or unit.chunks:
         stall(s, step, unit, missing)
         return
@@ -57,7 +57,7 @@ def _stall_part(s: State, step: StepRec, unit: Unit, missing: list[DataRec]) -> 
 
 
 def stall(s: State, step: StepRec, unit: Unit, missing: Sequence[DataRec]) -> None:
-    """A unit that is in no queue waits for lost data."""
+    """Let a unit that is in no queue wait for lost data."""
     step.queue.stall(unit)
     for record in missing:
         record.stall(unit)
@@ -72,7 +72,7 @@ def _unstall(s: State, unit: Unit) -> StepRec:
 
 
 def request_rebuild(s: State, record: DataRec) -> None:
-    """Have lost data made again, unless it is already."""
+    """Request that lost data is made again, unless it already is."""
     if record.available or not record.stalled:
         return
     if record.rebuilding:
@@ -157,7 +157,7 @@ def waits_for(record: DataRec, origin: DataRec) -> bool:
 
 
 def accept_rebuilt(s: State, record: DataRec, o: Output) -> None:
-    """Lost data has been made again: those that wait for it go on."""
+    """Lost data was made again: units that wait for it continue."""
     old = record.data
     if s.lost.records.get(old) is not record:
         s.out.append(Release((o.id,)))  # it is no longer needed
@@ -219,7 +219,7 @@ def give_up_data(s: State, record: DataRec, why: str, story: Sequence[str] = ())
 
 
 def _drop_rebuild(s: State, unit: Unit, why: str, story: Sequence[str] = ()) -> None:
-    """A unit that waits and should make lost data again is given up."""
+    """Give up a waiting unit that should make lost data again."""
     assert unit.rebuild is not None
     unit.tasks[0].move(TaskMove.CANCELLED)
     end_rebuild(s, unit)

@@ -108,14 +108,11 @@ class StepCounts:
         self.items_done += items
         self.units_done += 1
 
-    def add_outputs(self, outputs: int) -> None:
+    def add_outputs(self, outputs: int, size: int, is_chunk: bool) -> None:
+        """Outputs were delivered, with a chunk or at the end of a unit."""
         self.outputs += outputs
-
-    def add_output_bytes(self, size: int) -> None:
         self.output_bytes += size
-
-    def add_chunk(self) -> None:
-        self.chunks += 1
+        self.chunks += is_chunk
 
     def fail_items(self, items: int) -> None:
         self.items_failed += items
@@ -213,8 +210,8 @@ class StepPlan:
         self.reserved.append((node, placement))
         self.reserved_on = evidence
 
-    def is_rebalance_due(self, tasks_done: int) -> bool:
-        """Whether so many completions call for a rebalance. If so, the next one is due at three times as many."""
+    def claim_rebalance(self, tasks_done: int) -> bool:
+        """Return True if so many completions call for a rebalance. The next one is due at three times as many."""
         if tasks_done < self.next_rebalance:
             return False
         self.next_rebalance = max(self.next_rebalance * 3, tasks_done + 1)
@@ -271,15 +268,6 @@ class StepRec:
 
     def count_live(self, change: int) -> None:
         self.live += change
-
-    def count_running(self, change: int) -> None:
-        self.running += change
-
-    def count_suspended(self, change: int) -> None:
-        self.suspended += change
-
-    def count_hosts(self, change: int) -> None:
-        self.hosts += change
 
     def recycle(self, now: int) -> None:
         """A worker is replaced because of its age."""

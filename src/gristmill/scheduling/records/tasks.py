@@ -165,10 +165,6 @@ class Unit:
         self.reserved = 0
         self.worker = -1
 
-    def add_part(self, us: int) -> None:
-        """A chunk took so long."""
-        self.part_us += us
-
     def reserve(self, size: int) -> None:
         """So many bytes are reserved for its outputs."""
         self.reserved = size
@@ -197,21 +193,20 @@ class Unit:
         """It waits for more, or less, data that was lost."""
         self.missing += change
 
-    def end_solo(self) -> None:
-        """It has run while nothing else did."""
+    def deliver(self, busy_us: int) -> None:
+        """It has delivered a chunk that took so long, and is suspended."""
         self.solo = False
-
-    def suspend(self) -> None:
-        """It has delivered a chunk."""
-        self.solo = False
-        self.chunks += 1
-        self.replay = 0
+        if self.rebuild is None:
+            self.part_us += busy_us
+            self.chunks += 1
+            self.replay = 0
 
     def avoid_worker(self, worker: int) -> None:
-        """It failed in a worker: try it in another one."""
         self.avoid = worker
 
-    def clear_suspect(self) -> None:
+    def fail(self, worker: int) -> None:
+        """It raised in a worker, so it is suspected of nothing else: try it in another one."""
+        self.avoid = worker
         self.isolated = self.solo = False
 
 

@@ -92,14 +92,6 @@ class WorkerRec:
         self.move(WorkerMove.CAME_UP)
         self.ready_at = now
 
-    def suspend(self, unit: Unit) -> None:
-        """A unit has delivered a chunk and waits until it is resumed."""
-        self.suspended[unit.key] = unit
-
-    def unsuspend(self, unit: Unit) -> None:
-        """A suspended unit is resumed, or no longer here."""
-        del self.suspended[unit.key]
-
     def condemn(self, cause: Death) -> None:
         """It gets no more work: an order to kill it is on its way."""
         self.kill_cause = cause
@@ -110,10 +102,6 @@ class WorkerRec:
 
     def mark_replaced(self, being_replaced: bool) -> None:
         self.being_replaced = being_replaced
-
-    def begin_setup(self, step: int) -> None:
-        """A shared worker sets a step up on its first use of it."""
-        self.hosts[step] = False
 
     def end_setup(self, step: int) -> None:
         if step in self.hosts:
