@@ -22,29 +22,29 @@ class PlanError(PipelineError):
 
 def not_writable(url: str, error: OSError) -> PlanError:
     """Return the error for a folder that cannot be written to."""
-    if isinstance(error, NoRoom):
+    if isinstance(error, OutOfSpace):
         return PlanError(str(error))
     return PlanError(f"{url} cannot be written to: {error.strerror or error}")
 
 
-class NoRoom(OSError):
+class OutOfSpace(OSError):
     """A file that cannot be written because of a limit of the system. The message says which, and what to do."""
 
 
-def no_room(what: str, error: OSError) -> NoRoom | None:
+def out_of_space(what: str, error: OSError) -> OutOfSpace | None:
     """Return the error for a full disk, a used-up quota or a file beyond the limit on file sizes; None for others."""
     again = "and run the same command to resume"
     if error.errno == errno.EFBIG:
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         size = "" if limit == resource.RLIM_INFINITY else f", now {limit:,} bytes"
-        return NoRoom(
+        return OutOfSpace(
             f"{what} cannot be written: it would be larger than the limit on the size of files (ulimit -f{size}). "
             f"Raise the limit with 'ulimit -f unlimited' {again}."
         )
     if error.errno == errno.ENOSPC:
-        return NoRoom(f"{what} cannot be written: the disk is full. Free some space {again}.")
+        return OutOfSpace(f"{what} cannot be written: the disk is full. Free some space {again}.")
     if error.errno == errno.EDQUOT:
-        return NoRoom(f"{what} cannot be written: the disk quota is used up. Free some space {again}.")
+        return OutOfSpace(f"{what} cannot be written: the disk quota is used up. Free some space {again}.")
     return None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
-from gristmill.errors import PlanError, no_room
+from gristmill.errors import PlanError, out_of_space
 from gristmill.secrets import public_url
 
 TEMPORARY = ".tmp-"
@@ -220,7 +220,7 @@ class Folder:
         except BaseException as error:
             if os.path.exists(temporary):
                 os.unlink(temporary)
-            if isinstance(error, OSError) and (full := no_room(path, error)) is not None:
+            if isinstance(error, OSError) and (full := out_of_space(path, error)) is not None:
                 raise full from None
             raise
 

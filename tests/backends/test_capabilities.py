@@ -1,4 +1,4 @@
-"""What an executor cannot do is said before anything starts, and the documentation says the same."""
+"""What an executor does not support is reported before anything starts, and documented in the same words."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_teardown_that_is_never_called_is_a_warning_that_names_the_stage():
     assert not said("ray_data", TearsDown())
 
 
-def test_what_nobody_asks_for_is_not_talked_about():
+def test_what_no_stage_asks_for_is_not_reported():
     for executor in EXECUTORS:
         assert not said(executor, Plain().with_(batch_size=4, num_workers=2, max_attempts=5))
 
@@ -154,7 +154,7 @@ def test_what_a_stage_tells_xenna_is_checked(spec, words):
         Pipeline("p", stages=[Specified(spec)]).run(XennaExecutor(), [Task()])
 
 
-def test_a_number_of_workers_is_said_once():
+def test_a_number_of_workers_is_given_once():
     with pytest.raises(PlanError, match="different numbers"):
         Pipeline("p", stages=[Specified({"num_workers": 2}).with_(num_workers=3)]).run(XennaExecutor(), [Task()])
 

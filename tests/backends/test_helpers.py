@@ -80,7 +80,7 @@ class Die(ProcessingStage[Numbers, Numbers]):
         if not note.exists():
             while not (self.folder / "node").exists():
                 time.sleep(0.02)
-            time.sleep(1.5)  # what is forked is told from what `setup_on_node` leaves by when it shows up
+            time.sleep(1.5)  # the time of its start distinguishes a forked process from one of `setup_on_node`
             forked = os.fork()
             if not forked:
                 time.sleep(60)
@@ -125,7 +125,7 @@ def test_only_a_recent_kill_of_the_system_explains_a_death(monkeypatch):
     assert not watch.take()
 
 
-def test_more_workers_than_there_is_room_for_is_a_clear_error(run, monkeypatch, tmp_path):
+def test_more_workers_than_slots_is_a_clear_error(run, monkeypatch, tmp_path):
     monkeypatch.setattr(processes, "_SLOTS", 2)
     with pytest.raises(PipelineError, match="at most 2 workers"):
         run([Die(tmp_path).with_(num_workers=5)], [Numbers()], num_cpus=5)

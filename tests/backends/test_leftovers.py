@@ -66,7 +66,7 @@ def drivers(monkeypatch):
     return seen
 
 
-def test_a_failure_beside_a_generator_that_is_cut_short_is_told(run):
+def test_a_failure_beside_a_generator_that_is_cut_short_is_reported(run):
     with pytest.raises(PipelineFailed, match="ValueError: bad"):
         run([pass_on, FailOrStream()], [Numbers(data=0), Numbers(data=1)], max_attempts=1)
 

@@ -282,7 +282,7 @@ def test_outputs_are_let_go_when_they_are_large(run):
     assert len(run([grow], numbers(4), keep=True)) == 4
 
 
-def test_an_endless_source_is_taken_only_as_there_is_room(run):
+def test_an_endless_source_is_taken_only_as_memory_allows(run):
     taken = []
 
     def endless():  # type: ignore[no-untyped-def]

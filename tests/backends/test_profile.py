@@ -89,7 +89,7 @@ def test_stages_that_it_does_not_know_are_measured(run, profile):
         (7, "profile is what `result.profile()` gives"),
     ],
 )
-def test_a_profile_that_cannot_be_read_is_said_before_anything_starts(profile, says):
+def test_a_profile_that_cannot_be_read_is_reported_before_anything_starts(profile, says):
     with pytest.raises(PipelineError, match="profile") as failure:
         LocalExecutor({"profile": profile})
     assert says in str(failure.value)

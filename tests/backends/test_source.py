@@ -49,7 +49,7 @@ def source_threads() -> list[str]:
     return [x.name for x in threading.enumerate() if x.name == "gristmill-source"]
 
 
-def test_work_goes_on_while_the_source_is_slow(run, tmp_path):
+def test_work_continues_while_the_source_is_slow(run, tmp_path):
     def source():  # type: ignore[no-untyped-def]
         for i in range(3):
             yield Numbers(data=i)

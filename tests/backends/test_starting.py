@@ -109,7 +109,7 @@ def test_a_plan_with_nothing_to_do_leaves_nothing_to_the_next():
             assert len(record.outputs) == len(tasks)
 
 
-def test_a_run_that_is_told_to_end_has_ended_before_the_process_does(tmp_path):
+def test_a_run_ends_before_its_process_after_a_signal(tmp_path):
     script = tmp_path / "job.py"
     script.write_text(
         """

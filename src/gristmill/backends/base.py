@@ -161,11 +161,23 @@ class RunRecord:
     """What stages that look at all documents have to say, line by line."""
 
 
+@dataclass(frozen=True)
+class ExecutorLimits:
+    """What the options of an executor let its workers use together; None where they do not limit it."""
+
+    cpus: float | None = None
+    gpus: int | None = None
+    memory_bytes: int | None = None
+
+
 class Executor(ABC):
     """Runs a plan. Executors that share a machine or cluster do not share state."""
 
     on_cluster: bool = True
     """Whether it runs on a Ray cluster, so that a pipeline's `RayClient` is of use to it."""
+
+    def limits(self) -> ExecutorLimits:
+        return ExecutorLimits()
 
     @contextmanager
     def starting(self, stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[Executor]:

@@ -1,4 +1,4 @@
-"""What each executor can do for a pipeline, in one place: planning checks it, the documentation shows it."""
+"""The features that each executor supports. Planning checks them, and the documentation shows them."""
 
 from __future__ import annotations
 
@@ -17,37 +17,41 @@ Stage = ProcessingStage[Any, Any]
 
 
 class LimitedExecutor(UserWarning):
-    """An executor cannot do something that a pipeline asks for; the run goes on without it."""
+    """An executor does not support something that a pipeline asks for. The run continues without it."""
 
 
 @dataclass(frozen=True)
 class Yes:
-    """It can, perhaps in a way worth a word."""
+    """It is supported; ``note`` names what is special about it."""
 
     note: str = ""
 
 
 @dataclass(frozen=True)
 class No:
-    """It cannot."""
+    """It is not supported."""
 
     words: str
-    """What happens instead, for the person who asked for it."""
+    """What happens instead, for users."""
     is_error: bool = False
-    """Whether a pipeline that asks for it is refused; else its author is warned."""
+    """A pipeline that asks for it is refused; otherwise the user is warned."""
 
 
 @dataclass(frozen=True)
 class Feature:
-    """Something that a pipeline may ask of an executor."""
+    """Something that a pipeline may need from an executor."""
 
     title: str
     asked: Callable[[Stage], bool] | None
-    """Whether a stage asks for it; None if that cannot be told from a stage."""
+    """Whether a stage asks for it; None if a stage does not show that."""
     local: Yes | No
     ray: Yes | No
     ray_data: Yes | No
     xenna: Yes | No
+
+    def on(self, executor: str) -> Yes | No:
+        """Return whether an executor, one of `EXECUTORS`, supports it."""
+        return {"local": self.local, "ray": self.ray, "ray_data": self.ray_data, "xenna": self.xenna}[executor]
 
 
 def _makes_generators(stage: Stage) -> bool:
@@ -75,7 +79,7 @@ FEATURES: dict[str, Feature] = {
         YES,
         YES,
         YES,
-        No("all that a generator makes of a task is held in memory before any of it goes on"),
+        No("all that a generator makes of a task is held in memory before any of it is passed on"),
     ),
     "num_workers": Feature("`num_workers`", lambda s: worker_count(s) is not None, YES, YES, YES, YES),
     "gpus": Feature("GPUs, whole and fractions", lambda s: s.resources.gpus > 0, YES, YES, YES, YES),
@@ -85,7 +89,7 @@ FEATURES: dict[str, Feature] = {
         YES,
         YES,
         YES,
-        No("Xenna counts the GPUs that it finds with pynvml, whatever Ray was told"),
+        No("Xenna counts the GPUs that it finds with pynvml, whatever the options of Ray are"),
     ),
     "gpu_memory": Feature(
         "`gpu_memory_gb`",
@@ -134,11 +138,11 @@ FEATURES: dict[str, Feature] = {
         YES,
         YES,
         YES,
-        No("a worker's death ends the run; where it writes, the next run goes on from there"),
+        No("a worker's death ends the run; where it writes, the next run resumes"),
     ),
     "ledger": Feature("every document accounted for, runs resume", None, YES, YES, YES, YES),
     "endless": Feature(
-        "initial tasks are taken as there is room",
+        "initial tasks are taken as memory allows",
         None,
         YES,
         YES,
@@ -169,7 +173,7 @@ EXECUTORS = {"local": "LocalExecutor", "ray": "RayExecutor", "ray_data": "RayDat
 
 def can(executor: str, feature: str) -> bool:
     """Whether an executor has a feature."""
-    return isinstance(getattr(FEATURES[feature], executor), Yes)
+    return isinstance(FEATURES[feature].on(executor), Yes)
 
 
 def check(plan: Plan, executor: str) -> None:
@@ -188,7 +192,7 @@ def check(plan: Plan, executor: str) -> None:
 
 def _lacks(stage: Stage, executor: str) -> Iterator[No]:
     for feature in FEATURES.values():
-        support = getattr(feature, executor)
+        support = feature.on(executor)
         if isinstance(support, No) and feature.asked is not None and feature.asked(stage):
             yield support
 
@@ -197,7 +201,7 @@ def table() -> str:
     """All of it as a Markdown table."""
     rows = [f"| | {' | '.join(f'`{name}`' for name in EXECUTORS.values())} |", "|---|---|---|---|---|"]
     for feature in FEATURES.values():
-        cells = [_cell(getattr(feature, executor)) for executor in EXECUTORS]
+        cells = [_cell(feature.on(executor)) for executor in EXECUTORS]
         rows.append(f"| {feature.title} | {' | '.join(cells)} |")
     return "\n".join(rows)
 

@@ -1,4 +1,4 @@
-"""Running a step's stages on tasks: the part of a worker that is the same on every backend."""
+"""Run the stages of a step on tasks: the part of a worker that is the same on every backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gristmill.errors import NoRoom
+from gristmill.errors import OutOfSpace
 from gristmill.ledger.excluded import ExcludedFiles
 from gristmill.ledger.tally import LostIdentity, StageTally, Tally
 from gristmill.secrets import without_secrets
@@ -24,7 +24,7 @@ from gristmill.tasks.document import in_parts, rejoined
 from gristmill.tasks.names import block_of
 
 _NOT_SHOWN = (os.path.dirname(__file__), core.__file__, function_definitions.__file__)
-"""Where frames come from that say nothing to the author of a stage."""
+"""Frames of these files are left out of tracebacks: they do not help the author of a stage."""
 _PART_BYTES = 4 << 20
 """How much of a batch goes through stages that treat documents one by one at a time."""
 _LONGEST_LINE = 500
@@ -113,7 +113,7 @@ class StepRunner:
     """The stages of one step in one worker.
 
     Ids: a stage that returns one task passes the id of its input on; the n-th of several is ``<id>.<n>``. What a stage
-    raises, be it `SystemExit`, is a `StageError`; only `Interrupt` passes through.
+    raises, `SystemExit` too, is a `StageError`; only `Interrupt` passes through.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class StepRunner:
             self._note_progress(block_of(self._running), read + documents, kept, 0.0)
 
     def _tell_progress(self, label: str, kept: int, share: float) -> None:
-        """Tell what became of a batch so far: ``kept`` of its documents came to the end of the step."""
+        """Report the result of a batch so far: ``kept`` of its documents came to the end of the step."""
         if self._note_progress is None or self._tally is None or self.documents is None:
             return
         read, kept_before = self._tally.so_far()
@@ -368,7 +368,7 @@ class StepRunner:
             self.streams = False
             yield result
             return
-        if not isinstance(result, (list, tuple)) and not hasattr(result, "__next__"):
+        if not isinstance(result, list | tuple | Iterator):
             raise self._contract(index, f"returned a {type(result).__name__}")
         streams = not isinstance(result, (list, tuple))
         produced = 0
@@ -427,7 +427,7 @@ _END = object()
 
 def one_line(error: BaseException) -> str:
     """An exception's type and the first line of its message."""
-    if isinstance(error, NoRoom):
+    if isinstance(error, OutOfSpace):
         return without_secrets(str(error))
     kind = type(error)
     name = kind.__qualname__
@@ -444,9 +444,9 @@ def one_line(error: BaseException) -> str:
 def details(error: BaseException) -> str:
     """An exception's traceback, with those it came from, without the frames of the engine.
 
-    Empty for a full disk and the like: where in the code that was noticed is of no use.
+    Empty for a full disk and the like: the place in the code does not help then.
     """
-    if isinstance(error, NoRoom):
+    if isinstance(error, OutOfSpace):
         return ""
     whole = traceback.TracebackException.from_exception(error)
     todo = [whole]

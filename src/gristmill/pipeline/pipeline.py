@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gristmill.backends.base import Executor, Plan
-from gristmill.errors import NoRoom, NothingKept, PipelineError, PipelineFailed, PlanError
+from gristmill.errors import NothingKept, OutOfSpace, PipelineError, PipelineFailed, PlanError
 from gristmill.ledger.resume import ResumeOptions
 from gristmill.logs import logger
 from gristmill.pipeline import report
@@ -177,7 +177,7 @@ class Pipeline:
         try:
             with executor.starting(self.stages) as started:
                 result = self._run(started, initial_tasks, keep_outputs, fuse, how)
-        except NoRoom as error:  # raised by commits and decisions of the driver
+        except OutOfSpace as error:  # raised by commits and decisions of the driver
             raise PipelineError(str(error)) from None
         if words := report.read_nothing(result.record, next(iter(flatten(self.stages)), None)):
             logger.info(words)

@@ -61,8 +61,7 @@ class SemanticRun:
         self.flow = flow
         self.store = EmbeddingStore(flow.store_path)
         self.executor = executor if executor is not None else LocalExecutor()
-        config = getattr(self.executor, "config", None)
-        cpus: float | None = getattr(config, "cpus", None)
+        cpus = None if self.executor.on_cluster else self.executor.limits().cpus
         self.fit_cpus = max(1.0, float(int(cpus or 1)))
         """All CPUs if their number is known: nothing else runs at the same time."""
         limit = parse_size(flow.memory_limit) if flow.memory_limit else machine.memory_bytes() // 2

@@ -163,7 +163,7 @@ class CannotSetUp(ProcessingStage[Number, Number]):
 
 
 class Shout(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """A user's stage between a reader and a writer: drops what is short; fails while it is told to."""
+    """A user's stage between a reader and a writer: drops what is short; fails while the flag exists."""
 
     resources = Resources()
 

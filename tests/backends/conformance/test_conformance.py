@@ -248,7 +248,7 @@ def local_output(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def curated(kind: Kind, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A run that fails on a document, and another that goes on from there when the reason is gone."""
+    """A run that fails on a document, and another that resumes it when the cause is gone."""
     folder = tmp_path_factory.mktemp("curated")
     out, flag = folder / "out", folder / "flag"
     flag.touch()
@@ -265,7 +265,7 @@ def test_a_run_with_a_failed_task_fails_at_its_end_and_names_the_document(curate
     assert curated.failed.result.ledger.undone >= 1
 
 
-def test_the_next_run_goes_on_from_what_was_committed(curated):
+def test_the_next_run_resumes_from_what_was_committed(curated):
     ledger = curated.resumed.ledger
     assert 0 < ledger.resumed < len(ledger.blocks)
     assert ledger.undone == 0

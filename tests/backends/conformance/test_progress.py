@@ -41,7 +41,7 @@ class OnlyOne(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 class Watched(io.StringIO):
-    """Standard error that makes the flag when it is told that one block is done."""
+    """Standard error that makes the flag when a line reports that one block is done."""
 
     def __init__(self, flag: Path) -> None:
         super().__init__()

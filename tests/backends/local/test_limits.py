@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.errors import NoRoom, PipelineError, no_room
+from gristmill.errors import OutOfSpace, PipelineError, out_of_space
 from gristmill.pipeline import Pipeline
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.storage import Folder
@@ -58,7 +58,7 @@ def test_a_limit_on_file_sizes_is_a_plain_error(folder, pipeline, limit):
     assert kept.count("\n") == 6000
 
 
-def test_no_room_for_what_is_passed_between_processes(folder):
+def test_no_space_for_what_is_passed_between_processes(folder):
     pytest.importorskip("pandas")
     (folder / "mine.py").write_text(
         "from gristmill import Pipeline\n"
@@ -87,20 +87,20 @@ def test_a_full_disk_is_a_plain_error(folder):
     """`/dev/full` is a file that is always full."""
     with pytest.raises(OSError) as caught, open("/dev/full", "wb", buffering=0) as file:
         file.write(b"x")
-    error = no_room("out/part-000000.jsonl", caught.value)
-    assert isinstance(error, NoRoom)
+    error = out_of_space("out/part-000000.jsonl", caught.value)
+    assert isinstance(error, OutOfSpace)
     assert str(error).startswith("out/part-000000.jsonl cannot be written: the disk is full.")
-    assert no_room("x", PermissionError(13, "denied")) is None
+    assert out_of_space("x", PermissionError(13, "denied")) is None
 
 
 @pytest.mark.parametrize("what", ["commits", "run.json"])
-def test_no_room_for_what_the_driver_writes_is_a_plain_error(folder, monkeypatch, what):
+def test_no_space_for_what_the_driver_writes_is_a_plain_error(folder, monkeypatch, what):
     """The disk is full when a commit, or the description of the run, is written."""
     write = Folder.write
 
     def full(self, name, data, *more, **others):
         if what in name:
-            raise NoRoom(f"{self.path(name)} cannot be written: the disk is full.")
+            raise OutOfSpace(f"{self.path(name)} cannot be written: the disk is full.")
         return write(self, name, data, *more, **others)
 
     pipeline = Pipeline("p", stages=[JsonlReader(str(folder / "in.jsonl")), JsonlWriter(str(folder / "out"))])

@@ -12,7 +12,7 @@ from gristmill.core.environment import reread_environment
 
 NODE = {"node_ip_address": "127.0.0.1", "object_store_memory": 100 << 20}
 SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-SETTINGS["RAY_enable_worker_prestart"] = "0"  # processes that nobody asked for
+SETTINGS["RAY_enable_worker_prestart"] = "0"  # processes that no test needs
 SETTINGS["RAY_raylet_start_wait_time_s"] = "120"  # 30 s are too few for a busy machine
 
 

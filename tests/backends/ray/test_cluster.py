@@ -242,7 +242,7 @@ def test_a_lost_node_and_killed_workers_change_nothing(cluster: Any, tmp_path: P
     while run.is_alive():
         run.join(0.3)
         done = {file.name: len(file.read_text()) for file in where.iterdir()}
-        if sum(done.values()) >= next_kill:  # as work goes on, not as time goes by: a slow machine must get ahead too
+        if sum(done.values()) >= next_kill:  # by work done, not by time: a slow machine must make progress too
             next_kill = sum(done.values()) + 4
             kills += kill_a_worker(cluster)
         if added is None and (worked := sorted(others.keys() & done.keys())):

@@ -112,7 +112,7 @@ def test_a_client_tries_again_when_its_server_does_not_start(
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("share", [0.4, 1.0])
 def test_two_runs_share_a_cluster(at: tuple[str, str], tmp_path: Path, share: float) -> None:
-    """Side by side if there is room for both, one after the other if the first has reserved it all."""
+    """At the same time if both fit, one after the other if the first has reserved everything."""
     jobs = [start(tmp_path, at[0], 40, 0.1, share) for _ in range(2)]
     for job in jobs:
         all_came(job, 40)

@@ -328,6 +328,6 @@ class Driver(ABC):
 
 
 def _measured_load(state: State, nodes: Sequence[e.NodeJoined], name: str, *times_s: float) -> Load | None:
-    from gristmill.scheduling.simulator.measured import load_of  # a run that nobody simulates does without it
+    from gristmill.scheduling.simulator.measured import load_of  # only a run that is simulated needs it
 
     return load_of(state, nodes, name, *times_s)

@@ -86,22 +86,30 @@ class EngineConfig(ExecutorConfig):
             raise ConfigError(f"view is 'auto', 'live', 'lines', 'notebook' or 'off', not {self.view!r}")
         if not isinstance(self.ignore_failures, bool):
             raise ConfigError(f"ignore_failures is True or False, not {self.ignore_failures!r}")
-        for name in ("autoscale_interval_s", "cpu_allocation_percentage", "logging_interval"):
-            number(name, getattr(self, name), above=0)
+        number("autoscale_interval_s", self.autoscale_interval_s, above=0)
+        number("cpu_allocation_percentage", self.cpu_allocation_percentage, above=0)
+        number("logging_interval", self.logging_interval, above=0)
         if self.cpu_allocation_percentage > 1:
             raise ConfigError(f"cpu_allocation_percentage is a share of 1, not {self.cpu_allocation_percentage!r}")
-        for name in ("num_cpus", "gpu_memory_gb", "task_timeout_s", "setup_timeout_s", "worker_max_lifetime_m"):
-            if getattr(self, name) is not None:
-                number(name, getattr(self, name), above=0)
+        optional = {
+            "num_cpus": self.num_cpus,
+            "gpu_memory_gb": self.gpu_memory_gb,
+            "task_timeout_s": self.task_timeout_s,
+            "setup_timeout_s": self.setup_timeout_s,
+            "worker_max_lifetime_m": self.worker_max_lifetime_m,
+        }
+        for name, value in optional.items():
+            if value is not None:
+                number(name, value, above=0)
         number("worker_restart_interval_m", self.worker_restart_interval_m, least=0)
         _whole("max_attempts", self.max_attempts, 1)
         if self.num_gpus is not None:
             _whole("num_gpus", self.num_gpus, 0)
         if self.event_log is not None and not isinstance(self.event_log, str | os.PathLike):
             raise ConfigError(f"event_log is the path of a file, not {self.event_log!r}")
-        for name in ("memory_limit", "object_store_memory"):
-            if getattr(self, name) is not None:
-                size(name, getattr(self, name))
+        for name, limit in {"memory_limit": self.memory_limit, "object_store_memory": self.object_store_memory}.items():
+            if limit is not None:
+                size(name, limit)
 
 
 def _profile(value: Any) -> Profile:

@@ -1,4 +1,4 @@
-"""Ctrl-C and the polite order to end (SIGTERM) while a run lasts."""
+"""Ctrl-C and SIGTERM while a run lasts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Interrupts:
     """Counts Ctrl-C in place of raising `KeyboardInterrupt`, so that a run can end in order.
 
     The second one raises all the same, but none does once ``closing`` is set. SIGTERM, with which batch systems end a
-    job, counts likewise; whoever uses this ends the process by it once the run has ended.
-    In threads other than the main one, or where a signal is ignored or somebody else's, nothing is changed.
+    job, counts likewise; the caller ends the process by it once the run has ended.
+    In threads other than the main one nothing is changed, nor is the handler of a signal that is ignored or has one.
     """
 
     def __init__(self) -> None:

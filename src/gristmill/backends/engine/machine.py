@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ LOGICAL_GPU_BYTES = 80 << 30
 
 def cpu_count() -> float:
     """CPUs this process may use: affinity and cgroup quota respected; may be a fraction."""
-    count = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    count = float(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
     for quota, period in _cpu_quotas():
         if quota > 0 and period > 0:
             count = min(count, quota / period)

@@ -15,7 +15,7 @@ _FILLED_PER_S = 8 << 30
 _FAMILIES_S = 0.25
 _OOM_S = 2.0
 _EXACT_S = (1.0, 10.0)
-"""Shared memory is told apart after so many seconds, then ever more seldom: it is costly to find out."""
+"""After how many seconds shared memory is measured exactly, first and at most: it is costly."""
 
 
 def resident(pid: int) -> tuple[int, int]:
@@ -44,7 +44,7 @@ def proportional(pids: Iterable[int]) -> int:
 
 
 class OomKills:
-    """Tells whether the system has just killed for lack of memory, of which a worker that was killed may be the one.
+    """Reports whether the system has just killed a process for lack of memory, perhaps a worker.
 
     A kill counts for `_OOM_S` to twice that: the exit of a large process may be known only a while later.
     """
@@ -60,7 +60,7 @@ class OomKills:
             self._before, self._last = self._last, machine.oom_kills()
 
     def take(self) -> bool:
-        """Whether there was a kill; it is accounted for then."""
+        """Whether there was a kill, which then counts no more."""
         kills = machine.oom_kills()
         found = kills > self._before
         if found:
@@ -69,7 +69,7 @@ class OomKills:
 
 
 class MemoryWatch:
-    """What a run uses: looked at often by what is cheap to know, now and then exactly."""
+    """The memory that a run uses: estimated often, which is cheap, and now and then measured exactly."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -87,13 +87,13 @@ class MemoryWatch:
 
     @property
     def again_s(self) -> float:
-        """How soon to look again: the sooner the less is left, at the pace at which memory can be filled."""
+        """After how many seconds to look again: earlier if less memory is left, which can be filled at some rate."""
         return min(_LOOK_S[1], max(_LOOK_S[0], (self.limit - self.now) / _FILLED_PER_S))
 
     def look(self, workers: Mapping[int, int], others: Iterable[int], arenas: int) -> int | None:
-        """Take stock: ``workers`` by pid, other processes, bytes in arenas.
+        """Measure ``workers`` by pid, other processes and the bytes in arenas.
 
-        The worker to end when that is too much. None when it is not, or when no worker's end would help.
+        Return the worker to end if that is too much; None if it is not, or if the end of no worker would help.
         """
         at = time.monotonic()
         if at >= self._families_at:

@@ -83,7 +83,7 @@ def _unregister(modules: list[ModuleType]) -> None:
             _users[module.__name__] -= 1
             if not _users[module.__name__]:
                 del _users[module.__name__]
-                with contextlib.suppress(ValueError):  # somebody else did it
+                with contextlib.suppress(ValueError):  # the user did it
                     cloudpickle.unregister_pickle_by_value(module)
 
 

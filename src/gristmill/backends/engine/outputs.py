@@ -1,4 +1,4 @@
-"""The final tasks of a run, kept as bytes until somebody wants them."""
+"""The final tasks of a run, kept as bytes until the caller wants them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the system tells about processes."""
+"""Children and environments of processes, as the system reports them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def children_of(pid: int) -> list[int]:
 
 
 def descendants_of(pid: int) -> list[int]:
-    """All that came from a process and still has a living line to it."""
+    """All descendants of a process that living processes connect to it."""
     found = children_of(pid)
     for child in found:
-        found += children_of(child)  # the loop goes on into what is added
+        found += children_of(child)  # the loop continues with what is added
     return found
 
 

@@ -14,7 +14,7 @@ import tempfile
 from typing import Any
 
 from gristmill.backends.engine.payload import MAX_BUFFERS, size_of
-from gristmill.errors import no_room
+from gristmill.errors import out_of_space
 
 INLINE_BYTES_ON_DISK = 1024
 """Where tasks are many and wait on disk, little of each may stay in memory."""
@@ -57,7 +57,7 @@ class ArenaWriter:
             for i in range(0, len(parts), MAX_BUFFERS):
                 done += self._write_all(parts[i : i + MAX_BUFFERS], offset + done)
         except OSError as error:
-            raise no_room("memory that processes share", error) or error from None
+            raise out_of_space("memory that processes share", error) or error from None
         return offset, length
 
     def free(self, offset: int, length: int) -> None:

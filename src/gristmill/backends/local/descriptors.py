@@ -1,4 +1,4 @@
-"""Room for the descriptors of a run."""
+"""The limit on open files while runs last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _before: tuple[int, int] | None = None
 
 @contextlib.contextmanager
 def many_descriptors() -> Iterator[None]:
-    """Let this process have as many as it may. The last of the runs that want this gives its limit back."""
+    """Raise the limit to what is allowed. The last of several runs at a time restores it."""
     global _runs, _before
     with _lock:
         _runs += 1

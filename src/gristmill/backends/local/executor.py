@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gristmill.backends.base import Executor, Plan, RunRecord
+from gristmill.backends.base import Executor, ExecutorLimits, Plan, RunRecord
 from gristmill.backends.local.local_config import LocalConfig
 from gristmill.backends.local.processes import Processes
 from gristmill.stages.core import ProcessingStage
@@ -34,6 +34,9 @@ class LocalExecutor(Executor):
     @property
     def ignore_failures(self) -> bool:
         return self.config.ignore_failures
+
+    def limits(self) -> ExecutorLimits:
+        return ExecutorLimits(self.config.cpus, self.config.num_gpus, self.config.memory_limit_bytes)
 
     @contextmanager
     def starting(self, stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[Executor]:

@@ -44,7 +44,7 @@ class Printer:
         return bool(data)
 
     def flush(self) -> None:
-        """Show what is left, be it a line or not."""
+        """Show what is left, also if it is only part of a line."""
         while self.forward() and _readable(self.stream):
             pass
         if self._rest:
@@ -61,7 +61,7 @@ class Printer:
         self.last.extend(text.splitlines())
         # A driver without a console, or with a closed one, has nowhere to show it.
         with contextlib.suppress(ValueError, OSError):
-            print(text, file=getattr(sys, self.name), flush=True)
+            print(text, file=sys.stdout if self.name == "stdout" else sys.stderr, flush=True)
 
 
 def _readable(stream: IO[bytes]) -> bool:

@@ -46,7 +46,7 @@ from gristmill.backends.local.protocol import (
     ToSupervisor,
 )
 from gristmill.backends.local.wire import Channel
-from gristmill.errors import PipelineError, no_room
+from gristmill.errors import PipelineError, out_of_space
 
 _SLOTS = 4096
 _QUIT_S = 10.0
@@ -106,7 +106,7 @@ class Processes:
             os.ftruncate(self._slots_fd, _SLOTS * SLOT_BYTES)
         except OSError as error:
             os.close(self._slots_fd)
-            raise PipelineError(str(no_room("memory that processes share", error) or error)) from None
+            raise PipelineError(str(out_of_space("memory that processes share", error) or error)) from None
         self.slots = mmap.mmap(self._slots_fd, _SLOTS * SLOT_BYTES)
         self._free_slots = list(range(_SLOTS))[::-1]
         try:

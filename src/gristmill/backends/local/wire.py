@@ -12,6 +12,7 @@ import marshal
 import os
 import socket
 import struct
+import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ _HEADER = struct.Struct("<Q")
 _CHUNK = 1 << 18
 _FDS = 16
 _FD_SPACE = socket.CMSG_SPACE(_FDS * array.array("i").itemsize)
-_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_FLAGS = socket.MSG_CMSG_CLOEXEC if sys.platform == "linux" else 0
 
 
 class _Buffer(threading.local):

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 _GRANTED, _REMOVED = ("PREPARED", "CREATED"), "REMOVED"
-"""States of a placement group, in Ray's words. From the first of them on its resources are not free."""
+"""States of a placement group, as Ray names them. From `PREPARED` on its resources are not free."""
 NODES_S = 1.0
-"""How often to look which nodes there are."""
+"""How often to ask for the nodes."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class NodeState:
     object_store: int
     free_cpus: float
     free_gpus: float
-    """What nobody has reserved; all of it where that cannot be known."""
+    """What is not reserved; all of it if Ray does not report that."""
 
 
 def nodes_of(ray: Any) -> list[NodeState]:
@@ -53,7 +53,7 @@ def nodes_of(ray: Any) -> list[NodeState]:
 
 
 def _free(ray: Any) -> dict[str, dict[str, float]]:
-    """What is not reserved, by node. Ray tells it by node only inside the cluster."""
+    """What is not reserved, by node. Ray reports it by node only inside the cluster."""
     with contextlib.suppress(Exception):  # not part of what Ray promises: without it, all is taken to be free
         found: dict[str, dict[str, float]] = ray._private.state.available_resources_per_node()
         return found
@@ -61,7 +61,7 @@ def _free(ray: Any) -> dict[str, dict[str, float]]:
 
 
 class NodeWatch:
-    """Looks at the cluster's nodes now and then, in a thread: the question may take a while to be answered."""
+    """Asks for the cluster's nodes now and then, in a thread: the answer may take a while."""
 
     def __init__(self, ray: Any, tell: Callable[[list[NodeState]], None]) -> None:
         self._ray = ray
@@ -78,7 +78,7 @@ class NodeWatch:
             try:
                 nodes = nodes_of(self._ray)
                 self.answered_at = time.monotonic()
-                self._look_at_groups()  # behind it: what a group has taken of a node must not count as taken by others
+                self._check_groups()  # after it: what a group has reserved must not count as used by others
             except Exception:  # the cluster does not answer: if that lasts, the driver ends the run
                 continue
             if self._stop.is_set():
@@ -90,7 +90,7 @@ class NodeWatch:
         """Call back, in this thread, with True when a placement group is granted, or False when it is removed."""
         self._asked.append((group, settled))
 
-    def _look_at_groups(self) -> None:
+    def _check_groups(self) -> None:
         for _ in range(len(self._asked)):
             group, settled = self._asked[0]
             state = self._ray.util.placement_group_table(group).get("state", _REMOVED)

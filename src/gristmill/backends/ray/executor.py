@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from gristmill.backends.base import Executor, Plan, RunRecord
+from gristmill.backends.base import Executor, ExecutorLimits, Plan, RunRecord
 from gristmill.backends.engine.payload import INLINE_BYTES
 from gristmill.backends.engine.run import EngineRun
 from gristmill.backends.ray.cluster import NodeState, nodes_of
@@ -39,6 +39,9 @@ class RayExecutor(Executor):
     @property
     def ignore_failures(self) -> bool:
         return self.config.ignore_failures
+
+    def limits(self) -> ExecutorLimits:
+        return ExecutorLimits(cpus=self.config.num_cpus, gpus=self.config.num_gpus)
 
     @contextmanager
     def several(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What Ray has to say, brought to the driver's thread."""
+"""Answers of Ray, brought to the driver's thread."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Mailbox:
         with contextlib.suppress(BlockingIOError):
             while os.read(self._read, 4096):
                 pass
-        self._woken = False  # not before: what is read away must not be taken for a call that is yet to be heard
+        self._woken = False  # not earlier: a byte that is read here must not be taken for one that is yet to come
 
     def close(self) -> None:
         with self._open:

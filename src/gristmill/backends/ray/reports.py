@@ -145,9 +145,9 @@ class RayReports(Reports):
     def _failed(self, w: RayWorkerHandle, error: BaseException, messages: list[ToWorker]) -> None:
         """Handle a call that failed."""
         errors = self.ray.exceptions
-        reason = getattr(error, "cause", None) if isinstance(error, errors.RayTaskError) else error
+        reason = error.cause if isinstance(error, errors.RayTaskError) else error
         if isinstance(reason, errors.ObjectLostError):
-            self._inputs_lost(w, messages, getattr(reason, "object_ref_hex", ""))
+            self._inputs_lost(w, messages, reason.object_ref_hex)
         elif isinstance(error, errors.RayError) and not isinstance(error, errors.RayTaskError):
             self.died(w, error)
         else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gristmill.backends.base import Executor
 from gristmill.stages.barrier import BarrierStage, Looked
 
@@ -23,7 +21,6 @@ def wants_gpu(barrier: BarrierStage, executor: Executor, looked: Looked | None, 
         return False
     from gristmill.backends.engine import machine
 
-    config: Any = getattr(executor, "config", None)
-    told = getattr(config, "num_gpus", None)
-    gpus = len(machine.gpus()) if told is None else told
+    limit = executor.limits().gpus
+    gpus = len(machine.gpus()) if limit is None else limit
     return barrier.gpu_is_of_use and bool(gpus) and workers <= CPUS_AS_GOOD * gpus

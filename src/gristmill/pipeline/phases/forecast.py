@@ -55,11 +55,10 @@ def limits_of(executor: Executor, memory_limit: int | str | None) -> tuple[int, 
     """Bytes of memory and the number of workers that there are for work between phases."""
     from gristmill.backends.engine import machine
 
-    config = getattr(executor, "config", None)
+    limits = executor.limits()
     given = None if memory_limit is None else parse_size(memory_limit)
-    memory = given or getattr(config, "memory_limit_bytes", None) or machine.memory_bytes() * 9 // 10
-    cpus = getattr(config, "cpus", None) or getattr(config, "num_cpus", None) or machine.cpu_count()
-    return memory, max(1, int(cpus))
+    memory = given or limits.memory_bytes or machine.memory_bytes() * 9 // 10
+    return memory, max(1, int(limits.cpus or machine.cpu_count()))
 
 
 def _lines(name: str, told: Forecast, memory: int) -> list[str]:
