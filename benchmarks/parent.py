@@ -70,7 +70,7 @@ def main() -> None:
             ours.append(pair[trees[0]])
             theirs.append(pair[trees[1]])
         pairs = list(zip(ours, theirs, strict=True))
-        kept = {str(one.said["kept"]) for one in (*ours, *theirs)}
+        kept = {str(one.figures["kept"]) for one in (*ours, *theirs)}
         cells = [
             spread([one.cpu_s for one in ours]),
             spread([one.cpu_s for one in theirs]),

@@ -104,7 +104,8 @@ def _serve(stage: Stage, arrivals: _Curve, steps: list[tuple[float, float, int]]
     worked: _Curve = [(0.0, 0.0)]
     t = done = 0.0
     arrival_times, step_times, pace_starts = [x[0] for x in arrivals], [x[0] for x in steps], [x[0] for x in paces]
-    last_arrival, last_step, last_pace = len(arrivals), len(steps) - 1, len(paces) - 1
+    step_times.append(math.inf)
+    last_arrival, last_pace = len(arrivals), len(paces) - 1
     while True:
         coming = bisect_right(arrival_times, t + EPS)
         step = max(0, bisect_right(step_times, t + EPS) - 1)
@@ -133,8 +134,7 @@ def _serve(stage: Stage, arrivals: _Curve, steps: list[tuple[float, float, int]]
         limit = speed / mean
         backlog = arrived - done > eps
         rate = limit if backlog else min(limit, slope)
-        if step < last_step:
-            then = min(then, steps[step + 1][0])
+        then = min(then, step_times[step + 1])
         if rate > 0:
             if pace < last_pace:
                 then = min(then, t + (paces[pace + 1][0] - done) / rate)

@@ -33,15 +33,15 @@ def characters(text: str, share: float, others: Sequence[str], rng: random.Rando
 
 
 def sentences_inserted(text: str, every: int, others: Sequence[str], rng: random.Random) -> str:
-    """A foreign sentence behind one of ``every`` sentences."""
+    """A foreign sentence after one of ``every`` sentences."""
     paragraphs = text.split("\n\n")
     changed = []
     for paragraph in paragraphs:
-        said = [
+        edited = [
             f"{sentence} {rng.choice(others)}" if rng.random() < 1 / every else sentence
             for sentence in SENTENCE.split(paragraph)
         ]
-        changed.append(" ".join(said))
+        changed.append(" ".join(edited))
     return "\n\n".join(changed)
 
 

@@ -154,8 +154,8 @@ class Maker:
         rng, words, space = self.rng, words_of(name), space_of(name)
 
         def sentence() -> str:
-            said = space.join(rng.choice(words) for _ in range(rng.randrange(6, 18)))
-            return said + ENDS.get(name, ".")
+            sentence = space.join(rng.choice(words) for _ in range(rng.randrange(6, 18)))
+            return sentence + ENDS.get(name, ".")
 
         text = "\n\n".join(
             space.join(sentence() for _ in range(rng.randrange(4, 9))) for _ in range(rng.randrange(3, 9))

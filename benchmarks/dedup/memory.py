@@ -74,14 +74,14 @@ def main() -> int:
             f'memory_limit="{args.limit}"',
         ]
         measured = measure(f"{documents}", command, log, 3600)
-        said = log.read_text()
-        forecast = re.findall(r"estimated memory .*", said)
+        output = log.read_text()
+        forecast = re.findall(r"estimated memory .*", output)
         text = sum(path.stat().st_size for path in source.iterdir())
         print(f"{documents:,} documents, {text / 2**30:.2f} GiB, memory_limit {args.limit}")
         print(f"  forecast: {forecast[0] if forecast else 'none'}")
         print(
             f"  measured: peak {measured.peak_pss / 2**20:,.0f} MiB, {measured.wall_s:.0f} s, "
-            f"CPU {measured.cpu_s:.0f} s, kept {measured.said.get('kept'):,}, exit code {measured.code}"
+            f"CPU {measured.cpu_s:.0f} s, kept {measured.figures.get('kept'):,}, exit code {measured.code}"
         )
     return 0
 

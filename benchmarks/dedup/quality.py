@@ -60,7 +60,7 @@ def run(name: str, labelled: Path, out: Path, venvs: Path | None) -> Score:
     done = measure(name, command, log)
     if not done.ok:
         print(log.read_text(errors="replace")[-3000:], file=sys.stderr)
-        raise SystemExit(f"{name} failed ({done.code}); all it said is in {log}.")
+        raise SystemExit(f"{name} failed ({done.code}); its output is in {log}.")
     print(f"{name}: {done.wall_s:.1f} s, {done.said['kept']:,} documents kept", file=sys.stderr, flush=True)
     return score(read_labels(labelled / "labels.jsonl"), *read_clusters(folder / "clusters.jsonl"))
 

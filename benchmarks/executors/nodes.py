@@ -81,7 +81,7 @@ def workers_of(cluster: Any) -> list[psutil.Process]:
 
 
 def disturbed(cluster: Any, pipeline: Pipeline, notes: Path) -> tuple[Any, dict[str, str], int]:
-    """Run it, and see to it that it has a hard time; also who the nodes are, and how many workers were killed."""
+    """Run the pipeline under disturbances. Return the result, the nodes, and how many workers were killed."""
     found: list[Any] = []
 
     def run() -> None:

@@ -36,16 +36,16 @@ class Measured:
     """What processes share counted once; files in memory that are open counted in full."""
     peak_rss: int
     startup_s: float | None = None
-    """From the start of the command until it said it was ready."""
+    """From the start of the command until it reported that it was ready."""
     timed_out: bool = False
     load_before: float = 0.0
     """Runnable processes on the machine in the minute before: other work makes wall times longer."""
-    said: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether it came to its end and said what it kept."""
-        return self.code == 0 and "kept" in self.said
+        """Whether it ended normally and reported what it kept."""
+        return self.code == 0 and "kept" in self.figures
 
     @property
     def work_s(self) -> float | None:
@@ -87,8 +87,8 @@ def measure(
     _end_the_rest()
     # Processes that were waited for are known exactly, the others as of the last measurement.
     cpu_s = max(sum(cpu.values()), _reaped_cpu() - reaped)
-    said = _said(log)
-    ready = said.get("ready")
+    figures = _figures(log)
+    ready = figures.get("ready")
     return Measured(
         name=name,
         code=process.returncode,
@@ -99,7 +99,7 @@ def measure(
         startup_s=None if ready is None else ready - began,
         timed_out=timed_out,
         load_before=load,
-        said=said,
+        figures=figures,
     )
 
 
@@ -157,9 +157,9 @@ def _end_the_rest() -> None:
         psutil.wait_procs(rest, timeout=8)
 
 
-def _said(log: Path) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+def _figures(log: Path) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
     for line in log.read_text(errors="replace").splitlines():
         if line.startswith(FIGURES):
-            said.update(json.loads(line.removeprefix(FIGURES)))
-    return said
+            figures.update(json.loads(line.removeprefix(FIGURES)))
+    return figures

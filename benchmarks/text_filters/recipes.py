@@ -40,7 +40,7 @@ def main() -> None:
             if not done.ok or done.work_s is None:
                 sys.exit(f"{chosen} failed: see {args.work}/logs/{out.name}.log")
             spent.append(done.work_s)
-            kept = done.said["kept"]
+            kept = done.figures["kept"]
         each = median(spent)
         name = " + ".join(chosen)
         print(

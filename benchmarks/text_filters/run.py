@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 one = run(name, args.work, args.docs, round_, args.timeout)
                 print(
                     f"{name} round {round_ + 1}: {one.wall_s:.2f} s wall, {one.cpu_s:.1f} s CPU, "
-                    f"{one.peak_pss / 1e9:.2f} GB, kept {one.said.get('kept')}, load before {one.load_before:.1f}",
+                    f"{one.peak_pss / 1e9:.2f} GB, kept {one.figures.get('kept')}, load before {one.load_before:.1f}",
                     flush=True,
                 )
                 done[name].append(one)

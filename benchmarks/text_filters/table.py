@@ -52,7 +52,7 @@ def markdown(runs: Mapping[str, Sequence[Measured]], documents: int, size: int) 
             spread([one.peak_pss / 1e6 for one in whole]),
             f"{documents / speed:,.0f}",
             f"{size / speed / 1e6:,.1f}",
-            ", ".join(sorted({f"{one.said.get('kept'):,}" for one in whole})),
+            ", ".join(sorted({f"{one.figures.get('kept'):,}" for one in whole})),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -34,8 +34,8 @@ def outcomes(problem: Problem, site: Site, until: int, leave: bool, least: list[
     demands = problem.demands
     workers = [(i, h) for i, load in enumerate(demands) for h in load.workers if h.node == site.id]
     full = site.capacity.copy()
-    for _, hand in workers:
-        full.take(hand.placement)
+    for _, worker in workers:
+        full.take(worker.placement)
     found: set[Outcome] = set()
     seen: set[tuple[object, ...]] = set()
 
@@ -70,9 +70,9 @@ def outcomes(problem: Problem, site: Site, until: int, leave: bool, least: list[
             then = site.capacity.copy()
             gains = [0] * len(demands)
             counts = [0] * len(demands)
-            for i, hand in kept:
-                then.take(hand.placement)
-                gains[i] += max(0, until - hand.delay_us) * UNIT // demands[i].service_us[site.kind]
+            for i, worker in kept:
+                then.take(worker.placement)
+                gains[i] += max(0, until - worker.delay_us) * UNIT // demands[i].service_us[site.kind]
                 counts[i] += 1
             grow(then, full.copy(), tuple(gains), tuple(counts), len(workers) - n_kept, False)
     return found

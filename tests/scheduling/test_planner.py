@@ -333,13 +333,13 @@ def test_no_node_is_ever_over_committed_and_the_counts_are_true(problem: Problem
     p = solve(problem)
     left = {site.id: site.capacity.copy() for site in problem.sites}
     for x in problem.demands:
-        for hand in x.workers:
-            left[hand.node].take(hand.placement)
+        for worker in x.workers:
+            left[worker.node].take(worker.placement)
     for step, where, at in p.starts:
         assert left[where].fits(at), "there is no capacity for it now"
         left[where].take(at)
         assert at in list(places(problem.sites[where].capacity, problem.demands[step].spec))
-    workers = {hand.id: x.step for x in problem.demands for hand in x.workers}
+    workers = {worker.id: x.step for x in problem.demands for worker in x.workers}
     assert len(set(p.leaves)) == len(p.leaves) and set(p.leaves) <= set(workers)
     if not p.complete:
         assert not p.starts and not p.leaves

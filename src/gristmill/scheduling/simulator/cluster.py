@@ -265,7 +265,7 @@ class Cluster:
         w = self.workers.get(x.worker)
         if w is None:
             return
-        assert x.now or (not w.queue and w.current is None and not w.suspended), "stopped with work in hand"
+        assert x.now or (not w.queue and w.current is None and not w.suspended), "a worker with work was stopped"
         w.stopping = True
         w.epoch += 1
         self.lose_work(w)
