@@ -17,7 +17,7 @@ from gristmill.scheduling.workers import drain
 _GUESS_US = UNIT
 _LEAST_WAIT_US = 2 * UNIT
 _UNKNOWN_HORIZON_US = 600 * UNIT
-"""A source of unknown length is taken to go on for so long at least."""
+"""A source of unknown length is assumed to continue for at least this long."""
 _GAP_US = 100
 """Time between two looks for each node and step."""
 _LEAVE_US = 30 * UNIT

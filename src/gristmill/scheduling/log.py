@@ -11,9 +11,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
-from typing import Any, TextIO
+from typing import Any, TextIO, get_args
 
-from gristmill.scheduling import events as _events
 from gristmill.scheduling.commands import Command, Solve
 from gristmill.scheduling.events import Death, Event, Output
 from gristmill.scheduling.placement import Placement
@@ -111,10 +110,11 @@ def _encode(value: Any) -> Any:
 
 _PLAIN = frozenset((int, str, bool, type(None)))
 _FIELDS: dict[type, tuple[str, ...]] = {}
+_EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 def _decode(value: list[Any]) -> Any:
-    kind = getattr(_events, value[0])
+    kind = _EVENTS[value[0]]
     arguments = dict(zip((f.name for f in fields(kind)), value[1:], strict=True))
     if "outputs" in arguments:
         arguments["outputs"] = tuple(Output(*o[1:]) for o in arguments["outputs"])

@@ -322,39 +322,43 @@ def _is_overdue(s: State, w: WorkerRec) -> bool:
 def recycle(s: State) -> None:
     """Replace workers that are older than their stages allow: first the new one starts, then the old one leaves."""
     for w in list(s.workers.values()):
-        if w.state is not WorkerState.READY or w.being_replaced:
-            continue
-        step = None if w.step is None else s.steps[w.step]
-        if step is None:
-            limits = [(s.steps[i].spec.lifetime_us, s.steps[i].spec.restart_interval_us) for i in w.aging]
-            limits.append((s.config.shared_lifetime_us, s.config.shared_restart_interval_us))
-            lifetime, interval = min(((age, every) for age, every in limits if age is not None), default=(None, 0))
-            since = s.shared.last_recycled
-        else:
-            lifetime = step.spec.lifetime_us
-            since, interval = step.last_recycled, step.spec.restart_interval_us
-        if lifetime is None or s.now - w.ready_at < lifetime or s.now - since < interval:
-            continue
-        node = s.nodes[w.node]
-        place = Placement() if step is None else node.free.find(step.spec)
-        if step is not None and place is None and any(x.state is not WorkerState.READY for x in step.workers.values()):
-            continue
-        s.balance.learn()
-        who = "a shared worker" if step is None else f"a worker of {step.spec.name}"
-        w.mark_replaced(True)
-        if step is None:
-            s.shared.recycle(s.now)
-        else:
-            step.recycle(s.now)
-        if step is None and w.is_idle and not w.suspended:
-            s.decide(f"{who} that has nothing to do leaves after {(s.now - w.ready_at) / 1e6:.0f} s")
-            drain(s, w)
-        elif place is not None:
-            s.decide(f"{who} is replaced after {(s.now - w.ready_at) / 1e6:.0f} s")
-            start(s, node, step, place).replace(w)
-        else:
-            s.decide(f"{who} is restarted after {(s.now - w.ready_at) / 1e6:.0f} s; both do not fit on the node")
-            drain(s, w)
+        if w.state is WorkerState.READY and not w.being_replaced and _is_too_old(s, w):
+            _recycle(s, w)
+
+
+def _is_too_old(s: State, w: WorkerRec) -> bool:
+    """Whether a worker has reached its lifetime, and the interval since the last replacement has passed."""
+    if w.step is None:
+        limits = [(s.steps[i].spec.lifetime_us, s.steps[i].spec.restart_interval_us) for i in w.aging]
+        limits.append((s.config.shared_lifetime_us, s.config.shared_restart_interval_us))
+        lifetime, interval = min(((age, every) for age, every in limits if age is not None), default=(None, 0))
+        since = s.shared.last_recycled
+    else:
+        step = s.steps[w.step]
+        lifetime, interval, since = step.spec.lifetime_us, step.spec.restart_interval_us, step.last_recycled
+    return lifetime is not None and s.now - w.ready_at >= lifetime and s.now - since >= interval
+
+
+def _recycle(s: State, w: WorkerRec) -> None:
+    step = None if w.step is None else s.steps[w.step]
+    node = s.nodes[w.node]
+    place = Placement() if step is None else node.free.find(step.spec)
+    if step is not None and place is None and any(x.state is not WorkerState.READY for x in step.workers.values()):
+        return
+    s.balance.learn()
+    w.mark_replaced(True)
+    (s.shared if step is None else step).recycle(s.now)
+    name = "a shared worker" if step is None else f"a worker of {step.spec.name}"
+    age = f"{(s.now - w.ready_at) / 1e6:.0f} s"
+    if step is None and w.is_idle and not w.suspended:
+        s.decide(f"{name} that has nothing to do leaves after {age}")
+        drain(s, w)
+    elif place is not None:
+        s.decide(f"{name} is replaced after {age}")
+        start(s, node, step, place).replace(w)
+    else:
+        s.decide(f"{name} is restarted after {age}; both do not fit on the node")
+        drain(s, w)
 
 
 def stop_run(s: State, reason: str) -> None:
