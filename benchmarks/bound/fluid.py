@@ -17,7 +17,7 @@ _Curve = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What became of a schedule: plans, each with the time from which it holds."""
+    """The outcome of a schedule: plans, each with the time from which it holds."""
 
     plans: tuple[tuple[float, Staffing], ...]
     ends: tuple[float, ...]

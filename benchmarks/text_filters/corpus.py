@@ -42,7 +42,7 @@ def fetch_packages(folder: Path) -> None:
         if package not in there:
             done = subprocess.run(["apt-get", "download", "-qq", package], cwd=folder, stderr=subprocess.DEVNULL)
             if done.returncode:
-                print(f"{package}: not to be had; the corpus will be another one", file=sys.stderr)
+                print(f"{package}: not available; the corpus will differ", file=sys.stderr)
 
 
 class Mixer:

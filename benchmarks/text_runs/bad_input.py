@@ -1,4 +1,4 @@
-"""A folder with every kind of bad input, curated: the run completes, and a table shows what became of each case.
+"""A folder with every kind of bad input, curated: the run completes, and a table shows the result of each case.
 
 python bad_input.py [WORK]
 """

@@ -121,7 +121,7 @@ def test_plan_takes_yaml_too(folder, capsys):
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
-def test_what_is_wrong_with_a_file_is_said_line_by_line_with_exit_2(folder, capsys, command):
+def test_errors_of_a_file_are_reported_line_by_line_with_exit_2(folder, capsys, command):
     (folder / "pipeline.yaml").write_text(PIPELINE.replace("JsonlReader", "JsonlRaeder").replace("fineweb", "finweb"))
     assert main([command, "pipeline.yaml"]) == 2
     captured = capsys.readouterr()
@@ -214,7 +214,7 @@ class TestStages:
             ("ScoreFlter", "Did you mean 'ScoreFilter'?"),
             ("finweb", "Did you mean 'fineweb'?"),
             ("fineweb@9", "There is: fineweb@1"),
-            ("zzz", "'gristmill stages' lists what there is"),
+            ("zzz", "'gristmill stages' lists all names"),
         ],
     )
     def test_a_name_that_is_not_there(self, capsys, name, says):

@@ -48,7 +48,7 @@ def test_texts_are_folded_as_a_plain_loop_does(texts):
     assert folded(Texts.of(texts)).strings() == [model(text) for text in texts]
 
 
-def test_every_letter_has_room_in_lower_case():
+def test_every_letter_fits_in_lower_case():
     letters = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Lu", "Lt")]
     assert folded(Texts.of(letters)).strings() == [model(letter) for letter in letters]
     longest = [letter * 100 for letter in letters if len(lowered(letter).encode()) > len(letter.encode())]

@@ -242,7 +242,7 @@ class Allocating(compiling.Kernel):
 
 @as_root
 @pytest.mark.parametrize("trap", ["owner", "mode", "folder", None])
-def test_a_pickle_in_numbas_cache_is_loaded_only_if_nobody_else_could_write_it(tmp_path, monkeypatch, trap):
+def test_a_pickle_in_numbas_cache_is_loaded_only_if_no_other_user_could_write_it(tmp_path, monkeypatch, trap):
     monkeypatch.setattr(compiling, "cache_folder", lambda: tmp_path)
     numbers = np.arange(3)
     assert len(Allocating("test_private.allocating")(numbers)) == 3

@@ -214,7 +214,7 @@ def test_a_sketcher_that_cannot_be_is_refused(arguments, message):
 
 
 def similar_pairs(shared: int, own: int, pairs: int) -> tuple[Texts, float]:
-    """Pairs of texts of words that are told apart, and the Jaccard similarity of each pair."""
+    """Pairs of texts of words that differ, and the Jaccard similarity of each pair."""
     random = np.random.default_rng(shared * 1000 + own)
     made = []
     for _ in range(pairs):
@@ -281,7 +281,7 @@ def test_a_long_text_of_few_shingles_takes_no_longer_than_another():
 @pytest.mark.parametrize(
     "bad", [b"\xf0\x9f", b"\x80\x80\x80", b"a \xe2\x80", b"\xff\xfe.", b"\xc2", b"abc" * 30 + b"\xe3"]
 )
-def test_bytes_that_are_no_utf8_crash_nothing_and_nothing_behind_them_matters(bad):
+def test_bytes_that_are_no_utf8_crash_nothing_and_nothing_after_them_matters(bad):
     def sketch(behind: bytes) -> list[list[int]]:
         data = np.frombuffer(bad + behind, np.uint8)
         return Sketcher(ngrams=3).sketch(Texts(data, np.array([0]), np.array([len(bad)]))).bands.tolist()

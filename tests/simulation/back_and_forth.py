@@ -1,4 +1,4 @@
-"""Catches a balancer that goes back and forth: two decisions that undo each other although nothing was learnt.
+"""Catches a balancer that goes back and forth: two decisions that undo each other without new evidence.
 
 The *staffing* of a step is where its workers are: node and GPUs of each worker that starts or is ready. Reserved places
 do not count before a worker starts there. A step *goes back* if it returns to a staffing that it has left, or replaces

@@ -28,7 +28,7 @@ def expected(world: CheckedWorld) -> tuple[Items, Items]:
 
 
 def _fate(world: CheckedWorld, source: Data) -> tuple[list[str], set[str] | None]:
-    """What becomes of a source task in the end, and which of its items ("7#2") are bad; None if all are.
+    """The end of a source task, and which of its items ("7#2") are bad; None if all are.
 
     What never reaches the step at which it would be bad is not.
     """

@@ -13,7 +13,7 @@ EXAMPLE = """\
 #     gristmill run {file}                  runs it; run it again after a crash to resume
 #     gristmill run {file} --dry-run        shows what would run
 #     gristmill run {file} --set gopher-quality.word_count.min_words=20
-#     gristmill stages                      lists all there is, gristmill stages NAME says more of one
+#     gristmill stages                      lists all stages, gristmill stages NAME documents one
 
 name: clean
 description: keeps what reads like text, and redacts personal data
@@ -30,7 +30,7 @@ stages:
   - recipe: gopher-quality
   - recipe: gopher-repetition
 
-  # A filter of one's own choice, with its score kept beside the text. 'name' is what the ledger calls it.
+  # A single filter, with its score as a field of the output. 'name' is its name in the ledger.
   - ScoreFilter:
       filter_obj: {{LongWordFilter: {{max_word_length: 100}}}}
       score_field: longest_word

@@ -80,14 +80,14 @@ def _print(lines: Sequence[str]) -> int:
 
 
 def _has_reader() -> bool:
-    """Whether anybody still reads what is printed."""
+    """Return whether the output is still read."""
     looks = select.poll()
     looks.register(sys.stdout.fileno(), 0)
     return not any(event & select.POLLERR for _, event in looks.poll(0))
 
 
 def _reader_has_gone() -> int:
-    """Whoever read the output has gone, as `| head` does; Python would complain at exit."""
+    """The reader of the output has exited, as `| head` does. Python would print an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return FAILED
 

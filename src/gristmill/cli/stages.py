@@ -57,7 +57,7 @@ def _beginning_with(prefix: str, classes: dict[str, type]) -> list[str]:
     if found or recipes:
         return _listed(found, recipes)
     meant = near(prefix, [*classes, *(recipe.name for recipe in RECIPES)])
-    hint = f"Did you mean {meant!r}?" if meant else "'gristmill stages' lists what there is"
+    hint = f"Did you mean {meant!r}?" if meant else "'gristmill stages' lists all names"
     raise UsageError(f"there is no {prefix!r}. {hint}")
 
 

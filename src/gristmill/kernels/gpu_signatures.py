@@ -1,7 +1,7 @@
 """Exact hashes and sketches on a GPU, the same to the bit as `signatures` makes on the CPU. Needs CuPy.
 
 Texts go over in slabs: while one is worked on, the next is on its way there, and what came of the one before is on its
-way back. If the GPU fails, one line says so and the CPU does the work.
+way back. If the GPU fails, one line reports it and the CPU does the work.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ COPIERS = 4
 """Threads that copy texts to where the GPU can fetch them: one cannot keep up with the bus."""
 PIECE = 4 << 20
 PADDING = 64
-"""Bytes behind the texts that the GPU may read."""
+"""Bytes after the texts that the GPU may read."""
 TO_DEVICE, TO_HOST = 1, 2
 """As CUDA numbers them."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How one kernel is launched: threads for each text, texts for each block, and what shared memory has room for."""
+    """How one kernel is launched: threads for each text, texts for each block, and what fits into shared memory."""
 
     group: int
     per_block: int
@@ -51,7 +51,7 @@ class Shape:
 SHORT = Shape(group=32, per_block=4, tile=1024, stored=512)
 LONG = Shape(group=128, per_block=1, tile=4096, stored=1024)
 MOST_ROUNDS = 16
-"""For texts whose shingles have no room: one that needs more has few shingles, many times, and is left to the CPU."""
+"""For texts whose shingles do not fit: one that needs more has few shingles, many times, and is left to the CPU."""
 MOST_SHARED = 200 << 10
 
 
@@ -147,7 +147,7 @@ def _device() -> Device:
 
 @dataclass(frozen=True)
 class Slab:
-    """Some of the texts, one behind the other, and where in the whole they are."""
+    """Some of the texts, one after another, and their positions in the whole."""
 
     first: int
     last: int

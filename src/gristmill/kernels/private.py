@@ -1,9 +1,9 @@
 """Files that only this user and root can change, for code that is loaded from disk.
 
-A folder is trusted if this user or root owns it and neither its group nor others can write to it, and if the same holds
-for each folder above it. A folder above may be writable by all if it is sticky, as ``/tmp`` is: nobody can replace what
-another user has there. Files are opened relative to the open folder and checked once they are open, so that nothing
-can be exchanged between the check and the use. Anything else raises `OSError`.
+A folder is trusted if this user or root owns it and neither its group nor others can write to it, and if the same
+holds for each folder above it. A folder above may be writable by all if it is sticky, as ``/tmp`` is: no other user
+can replace what another user has there. Files are opened relative to the open folder and checked once they are open,
+so that nothing can be exchanged between the check and the use. Anything else raises `OSError`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def open_folder(path: Path, create: bool = False) -> Iterator[tuple[int, Path]]:
 
 
 def read(path: Path) -> bytes:
-    """Read a regular file of this user's or root's that nobody else can write, in a trusted folder."""
+    """Read a regular file of this user's or root's that no other user can write, in a trusted folder."""
     with open_folder(path.parent) as (folder, _):
         fd = os.open(path.name, _FILE, dir_fd=folder)
         with open(fd, "rb") as file:

@@ -120,8 +120,8 @@ struct Sketch {
     u64 power;       // the base to the width
     u64 seed;
     int places;
-    int tile;        // code points that there is room for
-    int stored;      // shingles that there is room for
+    int tile;        // code points that fit
+    int stored;      // shingles that fit
     u64* minima;
     u64* shingles;
     u32* codes;
@@ -164,7 +164,7 @@ __device__ __forceinline__ u32 decode(const Sketch& s, const u8* data, i64 at, i
     return have + sum;
 }
 
-// One round with all shingles of a text. Returns how many there are if all code points have room at once, else -1.
+// One round with all shingles of a text. Returns how many there are if all code points fit at once, else -1.
 __device__ __forceinline__ int go_over(const Sketch& s, const u8* data, i64 start, i64 end, u64 round, u64 salt) {
     i64 i = start;
     u32 have = 0;
@@ -214,7 +214,7 @@ extern "C" __global__ void sketch_texts(
     const u8* data, const i64* starts, const i64* ends, const u32* order, u32 listed, u32 texts,
     int width, u64 power, u64 seed, const u64* salts, int places, int rows, int tile, int stored, int most_rounds,
     u64* bands, u8* small, u8* unfinished) {
-    extern __shared__ u64 room[];
+    extern __shared__ u64 memory[];
     u32 group = blockIdx.x * blockDim.y + threadIdx.y;
     if (group >= listed) return;
     u32 d = order[group];
@@ -225,7 +225,7 @@ extern "C" __global__ void sketch_texts(
     s.places = places;
     s.tile = tile;
     s.stored = stored;
-    s.minima = room + threadIdx.y * (u32)(places + stored + tile / 2);
+    s.minima = memory + threadIdx.y * (u32)(places + stored + tile / 2);
     s.shingles = s.minima + places;
     s.codes = (u32*)(s.shingles + stored);
     for (int k = (int)threadIdx.x; k < places; k += GROUP) s.minima[k] = EMPTY;

@@ -232,7 +232,7 @@ class _Fixed:
 
 
 def accounts_for_all(stage: ProcessingStage[Any, Any]) -> bool:
-    """Whether a stage, with all that it is made of, is gristmill's own and reports what becomes of every document."""
+    """Whether a stage, with all that it is made of, is gristmill's own and reports what happens to every document."""
     parts = (stage, *stage.made_of())
     return stage.accounts_for_documents and all(isinstance(part, Component) and part.builtin for part in parts)
 

@@ -60,7 +60,7 @@ class Written:
 
 @dataclass
 class Account:
-    """What became of documents in one stage, for one task. The engine takes it from what `process` returns.
+    """What happened to documents in one stage, for one task. The engine takes it from what `process` returns.
 
     Documents that are neither among the results nor mentioned here count as dropped without a reason.
     """

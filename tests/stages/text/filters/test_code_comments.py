@@ -77,7 +77,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("language", "source", "expected"), CASES)
-def test_comments_are_told_from_strings(language, source, expected):
+def test_comments_are_distinguished_from_strings(language, source, expected):
     assert found(source, language) == expected
 
 

@@ -113,7 +113,7 @@ def test_only_the_beginning_of_a_long_text_counts():
         LanguageModel(max_characters=0)
 
 
-def test_models_that_are_not_there_and_packages_that_are_missing_are_told(monkeypatch):
+def test_missing_models_and_packages_are_reported(monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"no fastText model 'missing\.bin'"):
         FastTextLangId("missing.bin").preload()
     fasttext_model.load.cache_clear()

@@ -249,7 +249,7 @@ def test_a_stored_score_gives_the_verdict_that_a_fresh_one_gives():
         (lambda: ScoreFilter(Short(), "n").process(batch("a", n=[1])), TypeError, "'n' holds int64, not text"),
     ],
 )
-def test_what_is_wrong_is_said(make, error, says):
+def test_errors_are_reported(make, error, says):
     with pytest.raises(error, match=says):
         make()
 

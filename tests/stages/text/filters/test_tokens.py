@@ -1,4 +1,4 @@
-"""Filters by tokens, with tokenizers that are trained on the spot."""
+"""Filters by tokens, with tokenizers that are trained in the tests."""
 
 import math
 import os
@@ -153,7 +153,7 @@ assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
     assert "parallelism" not in done.stderr
 
 
-def test_what_is_wrong_with_a_tokenizer_is_said_when_the_filter_is_made(tmp_path):
+def test_errors_of_a_tokenizer_are_reported_when_the_filter_is_made(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no tokenizer at .*missing/tokenizer\.json"):
         TokenCountFilter(str(tmp_path / "missing" / "tokenizer.json"))
     with pytest.raises(FileNotFoundError, match=r"holds no tokenizer\.json"):
@@ -177,7 +177,7 @@ def test_an_encoding_of_tiktoken_is_taken_by_name_if_tiktoken_knows_it():
             TokenCountFilter("no_such_encoding").preload()
 
 
-def test_without_tiktoken_a_name_is_an_error_that_says_so():
+def test_without_tiktoken_a_name_is_an_error():
     try:
         import tiktoken  # noqa: F401  # whether it is there is the question
     except ImportError:

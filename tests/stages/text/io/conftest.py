@@ -11,7 +11,7 @@ from gristmill.tasks import DocumentBatch
 
 
 class Work:
-    """A folder to read from, and what becomes of it stage by stage, without an engine."""
+    """A folder to read from, and the results stage by stage, without an engine."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -22,7 +22,7 @@ from gristmill.tasks.document import ID, RAW
 GOOD = b'{"text": "one"}'
 LAST = b'{"text": "two"}'
 SMALL_BZ2 = functools.partial(bz2.compress, compresslevel=1)
-"""In blocks of 100 kB: what is before the damaged one can be had."""
+"""In blocks of 100 kB: what is before the damaged one can be read."""
 
 
 def texts(batches):

@@ -142,7 +142,7 @@ def test_thresholds_are_changed_and_rules_left_out():
         ("c4", {rule.key: False for rule in find_recipe("c4").rules}, "recipe 'c4' has no rules left"),
     ],
 )
-def test_what_does_not_fit_is_said(name, changes, says):
+def test_what_does_not_fit_is_an_error(name, changes, says):
     with pytest.raises(ValueError, match=r".") as caught:
         recipe(name, set=changes)
     assert says in str(caught.value)
@@ -160,7 +160,7 @@ def test_c4_changes_the_text_that_it_keeps():
     assert kept.account.counters["documents changed"] == 1
 
 
-def test_bad_words_come_from_a_list_of_ones_own(tmp_path):
+def test_bad_words_come_from_a_list_of_the_user(tmp_path):
     (tmp_path / "words.txt").write_text("poplars\nhand mill\n\n")
     found = verdicts(recipe("c4", set={"bad_words.file": str(tmp_path / "words.txt")}), {"a": documents.PROSE})
     assert found == {"a": "bad_words"}

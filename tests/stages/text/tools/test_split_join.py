@@ -96,7 +96,7 @@ def test_joined_documents_are_no_longer_than_allowed():
     assert len({one for (one,) in columns(task, ID)}) == 4
 
 
-def test_wrong_arguments_are_told():
+def test_wrong_arguments_are_reported():
     with pytest.raises(ValueError, match="separator is empty"):
         DocumentSplitter("")
     with pytest.raises(ValueError, match="both or not at all"):
