@@ -25,6 +25,7 @@ test: lint types imports pytest
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/check_wording.py
 
 types: $(STAMP)
 	$(BIN)/mypy

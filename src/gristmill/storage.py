@@ -146,7 +146,7 @@ class Folder:
 
     @property
     def fs(self) -> Any:
-        """The storage. One that was opened before a fork does not work behind it: it is then opened again."""
+        """The storage. One that was opened before a fork does not work after it, and is opened again."""
         if self._made != os.getpid():
             self._find()
         return self._fs

@@ -106,7 +106,7 @@ def look(
             stored += times * batch.data.nbytes
             seconds += times * took
     except Exception:
-        return None  # what is wrong is said by those who run into it
+        return None  # the run itself reports what is wrong
     if documents < 1:
         return None
     share = 1.0 if reader.found.counted is None else reader.found.counted / documents

@@ -83,7 +83,7 @@ class Cluster:
     def say(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[Any], Any]) -> None:
         """Report something of a worker to the driver; the reports of a worker arrive late, but in order."""
         lag = self.conditions.lag_us
-        w.heard_at = max(w.heard_at, self.now + (self.random.randrange(lag) if lag else 0))
+        w.reported_at = max(w.reported_at, self.now + (self.random.randrange(lag) if lag else 0))
 
         node = self.nodes.get(w.node)
 
@@ -92,7 +92,7 @@ class Cluster:
                 return None  # the node was lost meanwhile, even if this worker had died before
             return what(world) if callable(what) else what
 
-        self.after(w.heard_at - self.now, arrive)
+        self.after(w.reported_at - self.now, arrive)
 
     def die(self, worker: int, cause: e.Death) -> None:
         w = self.remove(worker)

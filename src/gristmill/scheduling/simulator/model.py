@@ -140,4 +140,4 @@ class VirtualWorker:
     stopping: bool = False
     lost: bool = False
     """Its node is lost: its reports do not arrive any more."""
-    heard_at: int = 0
+    reported_at: int = 0

@@ -119,7 +119,7 @@ def test_a_reader_takes_the_columns_that_our_own_stages_need(work):
     assert reader.linked([], [filters]).wanted.columns is None
 
 
-def test_a_stage_that_makes_all_there_is_leaves_nothing_else_in_the_line(work):
+def test_a_stage_that_makes_all_fields_leaves_nothing_else_in_the_line(work):
     class Drops(ProcessingStage[DocumentBatch, DocumentBatch]):
         only_outputs = True
 
