@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gristmill.scheduling.planning.problem import Problem
 
@@ -60,8 +61,7 @@ class Input:
     in any account. Such a unit has this one input."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(NamedTuple):
     """Run these tasks of a step as one unit; the first task's id names the unit.
 
     Ids of tasks that the scheduler itself makes (slices, and units that make lost data again) are negative and never
