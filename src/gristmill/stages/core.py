@@ -80,7 +80,7 @@ class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "name" in cls.__dict__:
+        if "name" in vars(cls):
             cls._named_by_class = False
         elif cls._named_by_class:
             cls.name = cls.__name__
@@ -153,6 +153,7 @@ class CompositeStage(ProcessingStage[In, Out]):
     def process(self, task: In) -> Result:
         raise TypeError(f"{self.name!r} is a composite: the stages it decomposes into process tasks, not itself.")
 
+    # Nine parameters: the settings of `ProcessingStage.with_`, and those of single stages.
     def with_(
         self,
         stages: Mapping[str, Mapping[str, Any]] | None = None,

@@ -61,6 +61,7 @@ class FunctionStage(ProcessingStage[Task[Any], Task[Any]]):
 def processing_stage(function: StageFunction, /) -> FunctionStage: ...
 
 
+# Twelve parameters: the decorator takes all settings of a stage as keywords, as a class takes them as attributes.
 @overload
 def processing_stage(
     *,

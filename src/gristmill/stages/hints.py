@@ -61,7 +61,7 @@ def generic_arguments(cls: type, base: type) -> tuple[Any, ...]:
 
 
 def _arguments(cls: type, base: type, bound: dict[Any, Any]) -> tuple[Any, ...]:
-    for parent in cls.__dict__.get("__orig_bases__", cls.__bases__):
+    for parent in vars(cls).get("__orig_bases__", cls.__bases__):
         origin = typing.get_origin(parent) or parent
         if not (isinstance(origin, type) and issubclass(origin, base)):
             continue

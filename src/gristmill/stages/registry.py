@@ -56,7 +56,7 @@ def register(cls: C) -> C:
         if type(self) is cls:
             bound = signature.bind(self, *args, **kwargs)
             given = dict(list(bound.arguments.items())[1:])
-            self.__dict__["_arguments"] = given
+            object.__setattr__(self, "_arguments", given)  # of frozen dataclasses too
         init(self, *args, **kwargs)
 
     remember.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect
@@ -109,5 +109,5 @@ def arguments_of(made: Any) -> dict[str, Any] | None:
     """The arguments that an instance of a registered class was made with; None for any other."""
     if REGISTERED.get(type(made).__name__) is not type(made):
         return None
-    arguments: dict[str, Any] | None = made.__dict__.get("_arguments")
+    arguments: dict[str, Any] | None = vars(made).get("_arguments")
     return arguments

@@ -16,10 +16,11 @@ from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.fixed_point import MAX_DIM
 from gristmill.stages.deduplication.semantic.kmeans import INITS
 from gristmill.stages.deduplication.semantic.ranking import POLICIES
+from gristmill.stages.protocols import Paths
 from gristmill.stages.resources import Resources
 from gristmill.stages.secrets import public
 from gristmill.stages.text.io.reader import JsonlReader, ParquetReader
-from gristmill.stages.text.io.reader.base import FileReader, Paths
+from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.writer import JsonlWriter, ParquetWriter
 from gristmill.storage import TEMPORARY, Folder
 from gristmill.workflows.semantic_result import SemanticDeduplicationResult

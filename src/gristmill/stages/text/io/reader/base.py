@@ -18,10 +18,11 @@ from gristmill.stages.protocols import Linked, Paths, Source, Stages
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, UNPACKED, bytes_of, default_blocksize, numbered, pack
 from gristmill.stages.text.io.compression import by_name
-from gristmill.stages.text.io.listing import File, list_input, plain_errors
+from gristmill.stages.text.io.listing import File, list_input
 from gristmill.stages.text.io.reader.columns import Wanted
 from gristmill.stages.text.io.reader.sample import InputSample, check_fields
 from gristmill.stages.text.io.stamps import check_path
+from gristmill.storage import plain_errors
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, Task
 
 if TYPE_CHECKING:

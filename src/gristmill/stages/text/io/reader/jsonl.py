@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import builtin
@@ -15,6 +15,9 @@ from gristmill.stages.text.io.listing import JSONL, File
 from gristmill.stages.text.io.reader.base import DEFAULT_HELD_BYTES, FileReader
 from gristmill.stages.text.io.reader.sample import BYTES, CountingFile, InputSample, fields_of
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
+
+if TYPE_CHECKING:
+    from gristmill.stages.text.io.reader.records import Records
 
 ASKED_AT_ONCE = 16
 STREAM_TIMES = 4
@@ -49,7 +52,8 @@ class JsonlReader(FileReader):
     def preload(self) -> None:
         from gristmill.kernels import json_lines, json_strings
         from gristmill.kernels.compile import preload
-        from gristmill.stages.text.io.reader.records import Records, Wanted
+        from gristmill.stages.text.io.reader.columns import Wanted
+        from gristmill.stages.text.io.reader.records import Records
 
         preload([json_lines.LINE_FEEDS, json_lines.SCAN, json_lines.GATHER, json_strings.UNESCAPE])
         records = Records(Wanted())
@@ -101,7 +105,7 @@ class JsonlReader(FileReader):
     def _needed_by(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
         return [] if stage.splices_lines else stage.columns_needed()
 
-    def _records(self) -> Any:
+    def _records(self) -> Records:
         from gristmill.stages.text.io.reader.records import Records
 
         return Records(self.wanted, self._note_read)
@@ -184,8 +188,7 @@ class JsonlReader(FileReader):
                 with opened(part.location, self.options) as file:
                     for _ in add_stream(records, part.path, beginning(CountingFile(file)), 8 * each):
                         pass
-            batch: DocumentBatch = records.batch()
-            return batch
+            return records.batch()
 
         return InputSample(read, lambda _: whole / max(1, taken))
 

@@ -49,7 +49,8 @@ class Target:
 
 
 def note_of(field: pa.Field) -> bytes:
-    return (field.metadata or {}).get(NOTE, b"")
+    note: bytes = (field.metadata or {}).get(NOTE, b"")
+    return note
 
 
 def absent(name: str) -> pa.Field:
