@@ -1,4 +1,4 @@
-"""What can go wrong with a pipeline, in words for the person who reads them."""
+"""Errors of pipelines and runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def not_writable(url: str, error: OSError) -> PlanError:
 
 
 class OutOfSpace(OSError):
-    """A file that cannot be written because of a limit of the system. The message says which, and what to do."""
+    """A file cannot be written because of a limit of the system. The message names the limit and what to do."""
 
 
 def out_of_space(what: str, error: OSError) -> OutOfSpace | None:
@@ -49,7 +49,7 @@ def out_of_space(what: str, error: OSError) -> OutOfSpace | None:
 
 
 class PipelineFileError(PlanError):
-    """A pipeline's YAML is wrong; the message has a line for each thing that is, with file and line."""
+    """A pipeline's YAML is wrong. The message has a line for each problem, with file and line."""
 
 
 class LedgerError(PipelineError):
@@ -58,19 +58,19 @@ class LedgerError(PipelineError):
 
 
 class OutputChanged(PlanError):
-    """The output folder holds what another pipeline, or another input, has made. Nothing was started."""
+    """The output folder has the output of another pipeline, or of another input. Nothing was started."""
 
 
 class OutputDamaged(OutputChanged):
-    """Files in the output folder are not what a run has written. Nothing was removed."""
+    """Files in the output folder are not as a run has written them. Nothing was removed."""
 
 
 class OutputsNotKept(PipelineError):
-    """The final tasks of a run were asked for, but not kept."""
+    """The final tasks of a run were requested, but not kept."""
 
 
 class PipelineFailed(PipelineError):
-    """A run ended with tasks that failed, or kept nothing. ``result``, a `RunResult`, holds what was done."""
+    """A run ended with failed tasks, or kept nothing. ``result`` is the `RunResult`."""
 
     def __init__(self, message: str, result: Any) -> None:
         super().__init__(message)
@@ -81,7 +81,7 @@ class PipelineFailed(PipelineError):
 
 
 class InputChanged(PipelineFailed):
-    """Input files are not what they were when the run was planned. ``result`` is set at the end of a run."""
+    """Input files have changed since the run was planned. ``result`` is set at the end of a run."""
 
     def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message, result)

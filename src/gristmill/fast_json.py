@@ -1,6 +1,6 @@
-"""JSON by orjson, or by the standard library where orjson is not installed: the same, only slower.
+"""JSON by orjson, or by the standard library if orjson is not installed: the same, only slower.
 
-What JSON does not have is refused, not read: NaN, infinite numbers, half of a surrogate pair, bytes that are not UTF-8.
+Reading refuses what is not JSON: NaN, infinite numbers, half of a surrogate pair, bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ except ImportError:
         return number
 
     def _plain(value: Any) -> Any:
-        """Not a number and infinite is null, as orjson has it."""
+        """Return a value with None for NaN and infinity, as orjson writes them."""
         if isinstance(value, float):
             return value if math.isfinite(value) else None
         if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Take secrets out of URLs: names and messages that are written down or shown never hold them.
+"""Remove secrets from URLs, so that stored or printed names and messages never contain them.
 
-A URL may hold a secret as ``user:password@`` or as a parameter of its query: a signature, a token, a key. `public_url`
-returns the URL without them. It is the name of a file everywhere but where the file is opened: two signed URLs of one
-object have the same name, so a run can be resumed with new signatures.
+A URL may contain a secret as ``user:password@`` or as a parameter of its query: a signature, a token, a key.
+`public_url` returns the URL without them. It is the name of a file everywhere except where the file is opened: two
+signed URLs of one object have the same name, so a run can be resumed with new signatures.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _OF_SIGNATURE = r"""
     | q-.+                                                             # Tencent
     | s[vrtpei]|srt|ss|spr|sip|sk[oivtes]|skoid|sktid|saoid|suoid|scid|sdd|ses     # Azure
     """
-"""Names of parameters that belong to a signature: they change with it, beside one only."""
+"""Names of parameters that belong to a signature. They are removed only if there is a signature."""
 _RANDOM = r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=]*(?:[-_.][A-Za-z0-9+/=]*){0,3}"
 _LONG = 32
-"""A value of so many random characters may be a secret, whatever its parameter is called."""
+"""A random value of this length may be a secret, whatever the name of its parameter."""
 
-# The length of a protocol has a limit: else the time would grow with the square of a long word without "://".
+# A protocol has a greatest length: without it the time would grow with the square of a long word without "://".
 _URL = r"[A-Za-z][A-Za-z0-9+.\-]{0,30}://[^\s\"'<>`|\\]+"
 _ASSIGNED = r"(?<=[?&])([\w.\-]+)=([^&\s\"'<>`#)\]}]+)"
 
@@ -50,7 +50,7 @@ def public_url(url: str) -> str:
     """
     if "://" not in url:
         return url
-    while (public := "::".join(map(_without, url.split("::")))) != url:  # what is left may be a chain of other URLs
+    while (public := "::".join(map(_without, url.split("::")))) != url:  # the rest may be a chain of other URLs
         url = public
     return url
 
@@ -85,7 +85,7 @@ def without_secrets(text: str) -> str:
 
 
 def _in_text(url: str) -> str:
-    """A URL as it stands in a sentence: what ends the sentence is not of the URL."""
+    """Return a URL in a sentence without secrets. Punctuation after it is not part of it."""
     bare = url.rstrip(".,;:!?)]}")
     return public_url(bare) + url[len(bare) :]
 
@@ -126,7 +126,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _shown(part: str) -> str:
-    """A parameter; a value that looks random is replaced by a hash, which still tells two files apart."""
+    """Return a parameter with a hash in place of a value that looks random. The hash still distinguishes two files."""
     from urllib.parse import unquote
 
     name, mark, value = part.partition("=")

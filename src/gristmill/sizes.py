@@ -1,4 +1,4 @@
-"""Sizes in words: one reading of them for options, readers and the command line."""
+"""Sizes as texts, read the same way in options, readers and the command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORE
 
 
 def parse_size(size: int | float | str) -> int:
-    """Bytes in a number, or in a text with a unit; a GB is 2**30 bytes, that of `Resources`. ValueError for all else.
+    """Return the bytes of a number, or of a text with a unit. A GB is 2**30 bytes, as in `Resources`.
+
+    Raise ValueError for anything else.
 
     >>> parse_size("8GB"), parse_size("1.5 GiB"), parse_size("4096")
     (8589934592, 1610612736, 4096)
@@ -20,6 +22,6 @@ def parse_size(size: int | float | str) -> int:
         number = float(match[1]) * _UNITS[(match[2] or "").lower()] if match else 0.0
     elif isinstance(size, int | float) and not isinstance(size, bool):
         number = size
-    if not 1 <= number < 2**63:  # no number at all is below 1 as well
+    if not 1 <= number < 2**63:  # a text without a number gives 0
         raise ValueError(f"{size!r} is not a size; write a number of bytes, or with a unit, such as 8GB or 512MiB")
     return int(number)

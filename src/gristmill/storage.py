@@ -1,4 +1,4 @@
-"""Folders that files appear in whole or not at all, on this machine or any storage that fsspec knows."""
+"""Folders with atomic writes, on this machine or any storage of fsspec."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPORARY = ".tmp-"
 """The start of the names of unfinished files. Readers skip them. The run that made them removes them at its end."""
 
 AT_ONCE_BYTES = 256 << 10
-"""Larger pieces are slow to write where the system keeps files in memory by large pages: up to ten times, measured."""
+"""The size of a write. Larger ones were up to ten times slower on systems that keep files in large pages."""
 
 
 _LOCAL = re.compile(r"(file|local)://|file:(?=/)")
@@ -29,8 +29,8 @@ _LOCAL = re.compile(r"(file|local)://|file:(?=/)")
 def local_path(url: str) -> str | None:
     """Return the path on this machine that ``url`` names, or None if it names another storage.
 
-    A path is a path, whatever characters are in it. Only text with a protocol (``s3://``) is a URL, and only URLs can
-    be chained with ``::``.
+    A path may contain any characters. Only text with a protocol (``s3://``) is a URL, and only URLs can be chained
+    with ``::``.
     """
     prefix = _LOCAL.match(url)
     if prefix is not None and not ("::" in url and "://" in url[prefix.end() :]):
@@ -72,10 +72,7 @@ _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 
 @contextmanager
 def plain_errors(path: str, options: Mapping[str, Any], verb: str = "read") -> Iterator[None]:
-    """Turn what a storage raises when it is first asked for something into a `PlanError`.
-
-    It names the option at fault.
-    """
+    """Turn the errors of a storage at its first use into a `PlanError` that names the wrong option."""
     try:
         yield
     except PlanError:
@@ -83,16 +80,16 @@ def plain_errors(path: str, options: Mapping[str, Any], verb: str = "read") -> I
     except PermissionError:
         raise PlanError(f"{path!r} may not be {verb}: permission denied.") from None
     except Exception as error:  # each storage has exceptions of its own
-        told = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         unknown = _UNKNOWN.search(str(error))
         if unknown is not None:
             names = ", ".join(sorted(map(str, options))) or "none"
-            told = f"its storage has no option {unknown[1]!r}. The storage_options given are: {names}"
-        raise PlanError(f"{path!r} cannot be {verb}: {told}") from None  # what it came from may hold secrets
+            reason = f"its storage has no option {unknown[1]!r}. The storage_options given are: {names}"
+        raise PlanError(f"{path!r} cannot be {verb}: {reason}") from None  # its cause may contain secrets
 
 
 ARCHIVES = ("zip", "tar", "libarchive")
-"""Storages inside of files: the last link of such a chain may be a local path."""
+"""Storages in files: the last part of such a chain may be a local path."""
 
 
 def checksum(data: Any, before: str = "") -> str:
@@ -112,8 +109,8 @@ def _digits(crc: int) -> str:
 class Folder:
     """A folder by path or URL.
 
-    ``write`` is atomic: on disk by a temporary file that is renamed, elsewhere by an upload that completes or does not
-    show. Names are relative and may hold slashes; folders are made as they are needed. ``mark`` is part of the names of
+    ``write`` is atomic: on disk by a temporary file that is renamed, elsewhere by an upload that completes or stays
+    invisible. Names are relative and may contain slashes. Missing folders are created. ``mark`` is part of the names of
     temporary files, so that a run recognizes its own.
     """
 
@@ -139,14 +136,14 @@ class Folder:
         self.root = root.rstrip("/") or "/"
 
     def check(self) -> None:
-        """Raise `PlanError` if the storage cannot be asked for anything: an option may be wrong, or it is not there."""
+        """Raise `PlanError` if the storage cannot be used: an option may be wrong, or it may not exist."""
         if not self.is_local:
             with plain_errors(self.url, self.options, "used"):
                 self.exists()
 
     @property
     def fs(self) -> Any:
-        """The storage. One that was opened before a fork does not work after it, and is opened again."""
+        """The storage. It does not survive a fork, so each process opens it again."""
         if self._made != os.getpid():
             self._find()
         return self._fs
@@ -170,12 +167,12 @@ class Folder:
         return posixpath.join(self.root, name) if name else self.root
 
     def full_path(self, name: str = "") -> str:
-        """The path by which others can open a file, with its protocol where it is not on this machine."""
+        """Return the path by which others can open a file, with its protocol if it is not on this machine."""
         path = self.path(name)
         return path if self.is_local else str(self.fs.unstrip_protocol(path))
 
     def path_of(self, url: str) -> str:
-        """The path on this folder's storage of a path or URL that names a place on it."""
+        """Return the path on this folder's storage that a path or URL names."""
         local = local_path(url) if self.is_local else None
         return local if local is not None else str(self.fs._strip_protocol(url))
 
@@ -188,12 +185,12 @@ class Folder:
     def write(self, name: str, data: Any, durable: bool = False) -> str:
         """Put a file in place, or replace it, and return its `checksum`.
 
-        A ``durable`` file survives a power failure once this returns. The checksum is computed piece by piece as the
-        file is written: then each piece is in the cache of the processor.
+        A ``durable`` file survives a power failure once this returns. The checksum is computed part by part as the
+        file is written, while each part is in the processor's cache.
         """
         path = self.path(name)
         if not self.is_local:
-            self.fs.pipe_file(path, bytes(data))  # those that upload take nothing else that has bytes
+            self.fs.pipe_file(path, bytes(data))  # uploads take no other objects with bytes
             return checksum(data)
         parent, base = os.path.split(path)
         mark = f"{self.mark}-" if self.mark else ""
@@ -207,9 +204,9 @@ class Folder:
             with file, memoryview(data) as view, view.cast("B") as content:
                 at = crc = 0
                 while at < len(content):
-                    piece = content[at : at + AT_ONCE_BYTES]
-                    written = file.write(piece)
-                    crc = zlib.crc32(piece[:written], crc)
+                    part = content[at : at + AT_ONCE_BYTES]
+                    written = file.write(part)
+                    crc = zlib.crc32(part[:written], crc)
                     at += written
                 if durable:
                     os.fsync(file.fileno())
@@ -240,7 +237,7 @@ class Folder:
                 _sync_folder(parent)
 
     def read(self, name: str) -> bytes:
-        """All of a file; `FileNotFoundError` if there is none."""
+        """Return the content of a file. Raise `FileNotFoundError` if there is none."""
         if self.is_local:
             with open(self.path(name), "rb") as file:
                 return file.read()
@@ -255,11 +252,11 @@ class Folder:
         return bool(self.fs.exists(self.path(name)))
 
     def names(self, folder: str = "", unfinished: bool = False) -> list[str]:
-        """Files directly in a folder within this one, by name, sorted; ``unfinished`` ones only if they are wanted."""
+        """Return the names of files directly in a folder within this one, sorted; with ``unfinished`` also of those."""
         return sorted(name for name in self.sizes(folder) if unfinished or not name.startswith(TEMPORARY))
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """The size of each file directly in a folder within this one, by name."""
+        """Return the size of each file directly in a folder within this one, by name."""
         try:
             if self.is_local:
                 return _local_sizes(self.path(folder))
@@ -271,13 +268,13 @@ class Folder:
         return files
 
     def remove_empty(self, *names: str) -> None:
-        """Remove folders within this one in which there is nothing; others stay, and object stores have none."""
+        """Remove empty folders within this one. Others stay; object stores have no folders."""
         for name in names if self.is_local else ():
             with suppress(OSError):  # it does not exist, or is not empty
                 os.rmdir(self.path(name))
 
     def remove(self, name: str = "") -> None:
-        """Remove a file or a folder with all that is in it; no error if there is none."""
+        """Remove a file, or a folder with its contents. No error if there is none."""
         path = self.path(name)
         try:
             if not self.is_local:
@@ -291,9 +288,9 @@ class Folder:
 
 
 def _sync_folder(path: str) -> None:
-    """Write a folder's list of names to the disk, where the file system can do that: some network file systems cannot.
+    """Write a folder's list of names to the disk, if the file system can: some network file systems cannot.
 
-    A folder may also be open to writing and not to reading.
+    A folder may also be writable and not readable.
     """
     try:
         _sync(path)
@@ -303,7 +300,7 @@ def _sync_folder(path: str) -> None:
 
 
 def _sync(path: str) -> None:
-    """Write what the system holds of a file, or of a folder's list of names, to the disk."""
+    """Write the cached data of a file, or of a folder's list of names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -315,7 +312,7 @@ def _local_sizes(folder: str) -> dict[str, int]:
     found = {}
     with os.scandir(folder) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # it has gone since it was listed, or got its final name
+            with suppress(FileNotFoundError):  # it was removed or renamed since it was listed
                 if entry.is_file():
                     found[entry.name] = entry.stat().st_size
     return found

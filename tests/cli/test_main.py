@@ -295,7 +295,7 @@ class TestRuns:
         assert "Traceback" not in errors
 
 
-def test_a_file_without_a_pipeline_is_an_error(tmp_path, capsys):
+def test_a_file_that_is_no_pipeline_is_an_error(tmp_path, capsys):
     (tmp_path / "data.jsonl").write_text("{}")
     assert main(["run", str(tmp_path / "data.jsonl")]) == 2
     assert "is no pipeline: name a YAML file" in capsys.readouterr().err
@@ -316,7 +316,7 @@ def test_a_reader_that_was_not_told_what_to_read(tmp_path, capsys):
     assert "file_paths is missing" in capsys.readouterr().err
 
 
-def test_output_that_is_not_read_is_no_error(tmp_path):
+def test_output_without_a_reader_is_no_error(tmp_path):
     (tmp_path / "p.yaml").write_text("name: p\nstages: [{JsonlReader: {file_paths: .}}, {JsonlWriter: {path: out}}]\n")
     command = f"{sys.executable} -m gristmill.cli.main plan {tmp_path / 'p.yaml'} | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path)

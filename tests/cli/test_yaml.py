@@ -121,7 +121,7 @@ def test_plan_takes_yaml_too(folder, capsys):
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
-def test_errors_of_a_file_are_reported_line_by_line_with_exit_2(folder, capsys, command):
+def test_errors_in_a_file_are_printed_line_by_line_with_exit_2(folder, capsys, command):
     (folder / "pipeline.yaml").write_text(PIPELINE.replace("JsonlReader", "JsonlRaeder").replace("fineweb", "finweb"))
     assert main([command, "pipeline.yaml"]) == 2
     captured = capsys.readouterr()
@@ -297,7 +297,7 @@ class TestInit:
         (tmp_path / there).parent.mkdir(exist_ok=True)
         (tmp_path / there).write_text("mine")
         assert main(["init"]) == 2
-        assert "is there already; nothing was written" in capsys.readouterr().err
+        assert "exists already; nothing was written" in capsys.readouterr().err
         assert (tmp_path / there).read_text() == "mine"
         assert sum(1 for path in tmp_path.rglob("*") if path.is_file()) == 1
 

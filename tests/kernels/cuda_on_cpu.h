@@ -14,7 +14,7 @@ struct Index {
     unsigned x, y;
 };
 static Index threadIdx, blockIdx, blockDim;
-static unsigned long long memory[1 << 16];
+static unsigned long long shared_memory[1 << 16];
 
 static const int MOST = 128;
 static ucontext_t scheduler, fibers[MOST];

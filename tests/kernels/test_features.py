@@ -121,7 +121,7 @@ def test_words_of_long_lists_are_found(strings, count):
         assert (found.count[k], found.distinct[k]) == (len(among), len(set(among)))
 
 
-def test_a_listed_word_counts_once_in_each_document():
+def test_a_listed_word_counts_again_in_each_document():
     found = Texts.of(["the the of", "the", "", "of the"]).listed_words(("the", "of"))
     assert (found.count.tolist(), found.distinct.tolist()) == ([3, 1, 0, 2], [2, 1, 0, 2])
 
@@ -182,7 +182,7 @@ def test_what_was_computed_goes_along_with_the_documents_that_stay(strings):
 @settings(max_examples=60, deadline=None)
 @given(strings=samples.batches)
 def test_bytes_around_a_text_do_not_matter(strings):
-    """A text's values are those it has alone, whatever comes before and after it in the buffer."""
+    """A text's values are those it has alone, whatever is before and after it in the buffer."""
     together = Texts.of(strings)
     for k, text in enumerate(strings):
         alone = Texts.of([text])

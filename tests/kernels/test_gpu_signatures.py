@@ -58,7 +58,7 @@ def on_cpu(shape: Shape, folder: Path) -> ctypes.CDLL:
     compiler = shutil.which("g++")
     if compiler is None or sys.platform != "linux":
         pytest.skip("needs g++ on Linux")
-    source = gpu_signatures.SOURCE.read_text().replace("extern __shared__ u64 memory[];", "")
+    source = gpu_signatures.SOURCE.read_text().replace("extern __shared__ u64 shared_memory[];", "")
     assert "extern __shared__" not in source
     code, library = folder / f"{shape.group}.cpp", folder / f"{shape.group}.so"
     code.write_text(f'#include "{Path(__file__).with_name("cuda_on_cpu.h")}"\n{source}\n{ENTRY}')
@@ -152,7 +152,7 @@ def test_slabs_are_all_of_the_texts_in_order(size, monkeypatch):
         assert found == texts.strings()
 
 
-def test_without_a_gpu_the_cpu_does_it_and_one_line_reports_it():
+def test_without_a_gpu_the_cpu_does_it_and_one_warning_is_issued():
     if gpu_signatures.available():
         pytest.skip("there is a GPU")
     texts = Texts.of(TEXTS)
@@ -162,7 +162,7 @@ def test_without_a_gpu_the_cpu_does_it_and_one_line_reports_it():
         assert (gpu_signatures.sketch(Sketcher(), texts).bands == Sketcher().sketch(texts).bands).all()
 
 
-def test_the_cpu_silently_does_what_no_gpu_does(recwarn):
+def test_what_no_gpu_does_is_done_by_the_cpu_without_a_word(recwarn):
     texts = Texts.of(samples.real())
     for sketcher in (Sketcher(method="classic"), Sketcher(unit="word", ngrams=3), Sketcher(ngrams=2000)):
         assert not gpu_signatures.supports(sketcher)

@@ -1,4 +1,4 @@
-"""Equal keys against a dict, connected sets against plain sets."""
+"""Equal keys against a dict, linked sets against plain sets."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def united(count: int, pairs: list[tuple[int, int]]) -> list[int]:
 @pytest.mark.parametrize("kind", [np.int64, np.uint32])
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), count=st.integers(1, 40))
-def test_labels_are_the_smallest_of_each_connected_set_in_any_order(kind, data, count):
+def test_labels_are_the_smallest_numbers_of_linked_sets_in_any_order(kind, data, count):
     member = st.integers(0, count - 1)
     pairs = data.draw(st.lists(st.tuples(member, member), max_size=60))
     shuffled = data.draw(st.permutations(pairs))

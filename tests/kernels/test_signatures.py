@@ -214,7 +214,7 @@ def test_a_sketcher_that_cannot_be_is_refused(arguments, message):
 
 
 def similar_pairs(shared: int, own: int, pairs: int) -> tuple[Texts, float]:
-    """Pairs of texts of words that differ, and the Jaccard similarity of each pair."""
+    """Pairs of texts of different words, and the Jaccard similarity of each pair."""
     random = np.random.default_rng(shared * 1000 + own)
     made = []
     for _ in range(pairs):

@@ -1,4 +1,4 @@
-"""``gristmill dropped``: what a run has dropped, by reason, and examples."""
+"""``gristmill dropped``: dropped documents by reason, and examples."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gristmill.metrics.format import cut, escaped
 from gristmill.pipeline.dropped import DroppedDocument, Reasons, dropped_documents, dropped_reasons, output_of_run
 
 EXCERPT = 400
-"""Characters of a text that are shown."""
+"""The number of characters shown of a text."""
 
 
 def show_dropped(
     output: str, stage: str | None, reason: str | None, number: int, id_field: str, text_field: str
 ) -> Iterator[str]:
-    """The lines to print: counts if neither stage nor reason is given, else documents."""
+    """Yield the lines to print: counts if neither stage nor reason is given, else documents."""
     from gristmill.errors import PipelineError
 
     width = max(40, min(120, shutil.get_terminal_size((80, 24)).columns))
@@ -47,7 +47,7 @@ def show_dropped(
 
 
 def _matching(what: str, given: str, known: Sequence[str]) -> list[str]:
-    """The names that are meant: the one that is the same, else those that contain what was given."""
+    """Return the known names that are meant: the equal one, else those that contain the given text."""
     if given in known:
         return [given]
     found = [name for name in known if given.lower() in name.lower()]

@@ -1,4 +1,4 @@
-"""``gristmill explain``: the way of one document, as text."""
+"""``gristmill explain``: the stages of one document, as text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gristmill.cli.target import UsageError
+from gristmill.lazy import np
 
 if TYPE_CHECKING:
     from gristmill.pipeline import Pipeline
@@ -18,7 +19,7 @@ _LONGEST = 300
 
 
 def explain_document(output: str, ident: str, target: str | None, id_field: str) -> list[str]:
-    """The lines to print. Raises `UsageError` if the document or the pipeline is not there."""
+    """Return the lines to print. Raise `UsageError` if the document or the pipeline does not exist."""
     from gristmill.errors import PipelineError
     from gristmill.pipeline.explain import explain
     from gristmill.pipeline.planner import flatten
@@ -32,7 +33,7 @@ def explain_document(output: str, ident: str, target: str | None, id_field: str)
 
 
 def _pipeline(output: str, target: str | None) -> Pipeline:
-    """The pipeline that is named, or that the output folder remembers."""
+    """Return the pipeline that is named, or that the output folder has stored."""
     if target is not None:
         from gristmill.cli.run import load
 
@@ -70,8 +71,8 @@ def lines(explanation: Explanation, width: int) -> Iterator[str]:
 
 def _stage(stage: StageReport, width: int) -> Iterator[str]:
     if stage.features:
-        told = ", ".join(f"{name} {_number(value)}" for name, value in stage.features.items())
-        yield from textwrap.wrap(f"   features: {told}", width, subsequent_indent="     ")
+        values = ", ".join(f"{name} {_number(value)}" for name, value in stage.features.items())
+        yield from textwrap.wrap(f"   features: {values}", width, subsequent_indent="     ")
     names = max((len(finding.name) for finding in stage.findings), default=0)
     for finding in stage.findings:
         mark = "ok  " if finding.keep else "DROP"
@@ -89,7 +90,7 @@ def _stage(stage: StageReport, width: int) -> Iterator[str]:
 
 
 def _from_where_they_differ(before: Any, after: Any) -> tuple[Any, Any]:
-    """Two texts that begin alike, each from shortly before the first difference on."""
+    """Return two texts with the same beginning from shortly before the first difference."""
     if not isinstance(before, str) or not isinstance(after, str):
         return before, after
     same = len(os.path.commonprefix([before, after])) - _LONGEST // 2  # noqa: RUF071  # no paths
@@ -97,7 +98,7 @@ def _from_where_they_differ(before: Any, after: Any) -> tuple[Any, Any]:
 
 
 def _number(value: Any) -> str:
-    plain = value.item() if hasattr(value, "item") else value
+    plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(plain, bool) or not isinstance(plain, int | float):
         return _shown(plain)
     return f"{plain:,}" if isinstance(plain, int) else f"{plain:.4g}"

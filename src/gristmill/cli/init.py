@@ -1,4 +1,4 @@
-"""``gristmill init``: an example that runs as it is."""
+"""``gristmill init``: an example pipeline with its input."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ description: keeps what reads like text, and redacts personal data
 stages:
   # Where documents come from: a file, a folder, a pattern, a list of them, or a URL such as s3://bucket/folder.
   # Relative paths begin at the folder of this file.
-  # Large files are read in blocks by several workers; blocksize: 64MB would set how large.
+  # Large files are read in blocks by several workers; blocksize: 64MB sets their size.
   - JsonlReader:
       file_paths: input/
 
-  # Published rules by name. A threshold can be changed, and a rule left out:
+  # Published rules by name. A threshold can be changed, and a rule can be skipped:
   #   - recipe: {{name: gopher-quality, set: {{word_count.min_words: 20, stop_words: false}}}}
   - recipe: gopher-quality
   - recipe: gopher-repetition
 
-  # A single filter, with its score as a field of the output. 'name' is its name in the ledger.
+  # A single filter, with its score in a field. 'name' is its name in the ledger.
   - ScoreFilter:
       filter_obj: {{LongWordFilter: {{max_word_length: 100}}}}
       score_field: longest_word
     name: no_long_words
 
-  # Changes to the texts that are left.
+  # Changes to the remaining texts.
   - Modify:
       modifier_fn: [NewlineNormalizer, PiiRedactor]
 
-  # What was kept. What was dropped stands beside it, in excluded/, with the rule and the score.
+  # The kept documents. The dropped ones are in excluded/ beside them, with the rule and the score.
   - JsonlWriter:
       path: output/
 """
 
 
 def init(path: str) -> list[str]:
-    """Write the example and its input into a folder; what to say about it. Nothing that is there is overwritten."""
+    """Write the example and its input to a folder. Return messages. Nothing is overwritten."""
     folder = Path(path)
     file = folder / "pipeline.yaml"
     if folder.suffix in (".yaml", ".yml"):
@@ -55,7 +55,7 @@ def init(path: str) -> list[str]:
     source = folder / "input"
     for there in (file, source):
         if there.exists():
-            raise UsageError(f"{there} is there already; nothing was written. Name another folder: gristmill init NAME")
+            raise UsageError(f"{there} exists already; nothing was written. Name another folder: gristmill init NAME")
     try:
         source.mkdir(parents=True)
         documents, size = write_sample(source)

@@ -1,4 +1,4 @@
-"""What a pipeline would read and where it would write, without reading or writing."""
+"""Describe the input and the output of a pipeline without reading or writing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gristmill.tasks import FileBlock, Task
 
 
 def describe_inputs(tasks: Iterable[Task[Any]] | None) -> str:
-    """The initial tasks in words: of a reader, its blocks, files and bytes."""
+    """Describe the initial tasks: of a reader, its blocks, files and bytes."""
     if tasks is None:
         return "none: the first stage makes its own"
     if not isinstance(tasks, Sized):
@@ -47,7 +47,7 @@ def describe_limits(stages: Sequence[ProcessingStage[Any, Any]]) -> str:
 
 
 def output_folders(stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[str]:
-    """Where the writers of a pipeline write."""
+    """Yield the folders to which the writers of a pipeline write."""
     for stage in stages:
         for leaf in stage.flatten() if isinstance(stage, CompositeStage) else [stage]:
             path = (arguments_of(leaf) or {}).get("path")

@@ -1,4 +1,4 @@
-"""The commands and their options. What is heavy is imported where it is used: ``--help`` must be quick."""
+"""The commands and their options. Slow imports are in the commands, since ``--help`` must be fast."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except UsageError as error:
-        if error.has_place:  # of a file: as compilers say it
+        if error.has_place:  # in a file: in the format of compilers
             print(without_secrets(str(error)), file=sys.stderr)
             return USAGE
         return _say(str(error), USAGE)
@@ -80,14 +80,14 @@ def _print(lines: Sequence[str]) -> int:
 
 
 def _has_reader() -> bool:
-    """Return whether the output is still read."""
+    """Return whether a process still reads the output."""
     looks = select.poll()
     looks.register(sys.stdout.fileno(), 0)
     return not any(event & select.POLLERR for _, event in looks.poll(0))
 
 
 def _reader_has_gone() -> int:
-    """The reader of the output has exited, as `| head` does. Python would print an error at exit."""
+    """Redirect the output after its reader has ended, as `| head` does. Python would print an error at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return FAILED
 
@@ -134,7 +134,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 def _folded(text: str) -> str:
-    """A line that fits 80 columns after the name of the program, or several."""
+    """Return a text as lines of 80 columns that begin after the name of the program."""
     return "\n".join(textwrap.wrap(text, 80, initial_indent=" " * len(_NAME), subsequent_indent="  ")).lstrip()
 
 
@@ -144,7 +144,7 @@ def _say(text: str, status: int) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Wrong usage is one line that says what was wrong."""
+    """A parser that reports wrong usage in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"gristmill: {message}; see '{self.prog} --help'\n")
@@ -157,14 +157,14 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run a pipeline", description="Run a pipeline.", epilog=TARGET)
     run.add_argument("target", metavar="TARGET")
-    run.add_argument("--executor", choices=EXECUTORS, help="what runs it (default: what the file says, or local)")
+    run.add_argument("--executor", choices=EXECUTORS, help="what runs it (default: as in the file, or local)")
     _add_set(run)
     run.add_argument("--dry-run", action="store_true", help="show the steps, the input and the output; run nothing")
     again = run.add_mutually_exclusive_group()
-    again.add_argument("--resume", action="store_true", help="resume what an earlier run has left (the default)")
-    again.add_argument("--fresh", action="store_true", help="remove the output of earlier runs, and start over")
+    again.add_argument("--resume", action="store_true", help="resume an earlier run (the default)")
+    again.add_argument("--fresh", action="store_true", help="remove the output of earlier runs and start over")
     run.add_argument("--append", action="store_true", help="process files that are new in the input")
-    run.add_argument("--retry-failed", action="store_true", help="process documents again that a stage failed on")
+    run.add_argument("--retry-failed", action="store_true", help="process failed documents again")
     run.add_argument("--no-verify", action="store_true", help="resume without comparing checksums of earlier output")
     run.add_argument("--allow-empty", action="store_true", help="succeed even if no document is kept")
     run.add_argument(
@@ -191,19 +191,19 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--ignore-failures", action="store_true", help="succeed even if tasks failed; they are reported")
     run.add_argument("--view", choices=("auto", "live", "lines", "off"), help="how to watch the run (default: auto)")
     run.add_argument("--no-fuse", action="store_true", help="run each stage as a step of its own")
-    run.add_argument("--profile", metavar="FILE", help="what an earlier run has measured, to begin with a good balance")
-    run.add_argument("--save-profile", metavar="FILE", help="write what this run has measured, for --profile")
+    run.add_argument("--profile", metavar="FILE", help="measurements of an earlier run, for a balanced start")
+    run.add_argument("--save-profile", metavar="FILE", help="write the measurements of this run, for --profile")
     run.add_argument("--save-load", metavar="FILE", help="write this run as a load for the simulator")
 
     explain = commands.add_parser(
         "explain",
         help="replay one document and show each stage's verdict",
-        description="Replay one document of a finished or unfinished run, and show what each stage saw and decided.",
+        description="Replay one document of a finished or unfinished run, and show each stage's input and verdict.",
     )
-    explain.add_argument("output", metavar="OUTPUT", help="the folder that the run has written to")
-    explain.add_argument("id", metavar="ID", help="what the document has in its id field, or FILE#POSITION")
+    explain.add_argument("output", metavar="OUTPUT", help="the output folder of the run")
+    explain.add_argument("id", metavar="ID", help="the value of the document's id field, or FILE#POSITION")
     explain.add_argument("--id-field", default="id", metavar="FIELD", help="the field with the id (default: id)")
-    explain.add_argument("--pipeline", metavar="TARGET", help="the pipeline, where the output does not remember it")
+    explain.add_argument("--pipeline", metavar="TARGET", help="the pipeline, if the output has not stored it")
 
     dropped = commands.add_parser(
         "dropped",
@@ -211,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Count the documents that a run dropped, by stage and reason. With --reason or --stage, show some "
         "of them: stage, reason, score, id and the beginning of the text.",
     )
-    dropped.add_argument("output", metavar="OUTPUT", help="the folder that the run has written to")
+    dropped.add_argument("output", metavar="OUTPUT", help="the output folder of the run")
     dropped.add_argument("--reason", metavar="REASON", help="the reason, or a part of it")
     dropped.add_argument("--stage", metavar="STAGE", help="the name of the stage, or a part of it")
     dropped.add_argument("-n", dest="number", type=_positive(int), default=5, metavar="N", help="how many (default: 5)")
@@ -227,7 +227,7 @@ def _parser() -> argparse.ArgumentParser:
         "missing, damaged or unexpected. The exit status is 1 if anything is, and 2 if OUTPUT is not the output of a "
         "run, or a run is writing to it.",
     )
-    verify.add_argument("output", metavar="OUTPUT", help="the folder that the run has written to")
+    verify.add_argument("output", metavar="OUTPUT", help="the output folder of the run")
 
     plan = commands.add_parser(
         "plan",
@@ -277,7 +277,7 @@ def _parser() -> argparse.ArgumentParser:
         help="other nodes than the load's: 8x96c8g, or 8x96c8g,4x64c; with 4 GB a CPU and 80 GB a GPU",
     )
     simulate.add_argument("--inputs", type=_positive(int), metavar="N", help="another number of inputs than the load's")
-    simulate.add_argument("--profile", metavar="PROFILE.json", help="what is known of the stages before the run")
+    simulate.add_argument("--profile", metavar="PROFILE.json", help="measurements of the stages from an earlier run")
     simulate.add_argument("--json", action="store_true", help="print everything as JSON")
     simulate.add_argument("--width", type=_width, metavar="N", help="columns (default: the terminal's, or 80)")
     return parser

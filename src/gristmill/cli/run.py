@@ -1,4 +1,4 @@
-"""``gristmill run`` and ``plan``: of a Python target, or of a YAML file."""
+"""``gristmill run`` and ``gristmill plan``, for a Python target or a YAML file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def plan(args: argparse.Namespace) -> int:
     print(pipeline.describe())
     try:
         pipeline.plan()
-    except PlanError:  # the description has said what is wrong
+    except PlanError:  # the description contains the error
         return FAILED
     return OK
 
@@ -70,7 +70,7 @@ def plan(args: argparse.Namespace) -> int:
 def load(
     target: str, overrides: Sequence[str], executor: str | None = None
 ) -> tuple[Pipeline, Iterable[Task[Any]] | None]:
-    """The pipeline that a target names, and its initial tasks if it has some."""
+    """Return the pipeline that a target names, and its initial tasks if it has any."""
     if not target.endswith((".yaml", ".yml")):
         if overrides:
             raise UsageError(f"--set is for pipelines in YAML; {target} is Python: change it there")
@@ -95,7 +95,7 @@ def load(
 
 
 def limit_input(pipeline: Pipeline, has_tasks: bool, limit: int | None, sample: float | None) -> None:
-    """Make the pipeline's reader read fewer documents, if that is asked for."""
+    """Make the pipeline's reader read fewer documents, if an option limits them."""
     if limit is None and sample is None:
         return
     from gristmill.pipeline.planner import flatten
@@ -109,7 +109,7 @@ def limit_input(pipeline: Pipeline, has_tasks: bool, limit: int | None, sample: 
 
 
 def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Executor, how: ResumeOptions) -> int:
-    """Show the steps, what would be read, what would become of the output, and what deduplication would take."""
+    """Print the steps, the input, the changes to the output, and the cost of deduplication."""
     from gristmill.cli.inputs import describe_inputs, describe_limits, output_folders
     from gristmill.errors import PipelineError, PlanError
     from gristmill.pipeline.phases.forecast import forecasts
@@ -145,14 +145,14 @@ def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Exe
 
 
 def resume_options(args: argparse.Namespace) -> ResumeOptions:
-    """What the options say of how a run resumes."""
+    """Return the options on how a run resumes."""
     from gristmill.ledger.resume import ResumeOptions
 
     return ResumeOptions(args.fresh, args.append, args.retry_failed, not args.no_verify)
 
 
 def executor_config(args: argparse.Namespace) -> dict[str, Any]:
-    """What the options say, in the executor's words; what they do not say is left to its defaults."""
+    """Return the options as the executor's configuration. Options that are not given keep its defaults."""
     config = {
         "num_cpus": args.cpus,
         "num_gpus": args.gpus,
@@ -166,7 +166,7 @@ def executor_config(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_folder(path: str) -> None:
-    """Say before a run of hours that its results could not be written."""
+    """Raise an error before a long run if its results could not be written."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise UsageError(f"{path} cannot be written: there is no folder {folder}")
@@ -175,7 +175,7 @@ def _check_folder(path: str) -> None:
 
 
 def _check_one_piece(pipeline: Pipeline) -> None:
-    """Refuse to save a load before the run, if it cannot be made of the run."""
+    """Raise an error before the run if it cannot be saved as a load."""
     from gristmill.pipeline.planner import flatten
     from gristmill.stages.barrier import BarrierStage
 

@@ -1,4 +1,4 @@
-"""A small real corpus, made of texts that come with Python, with what is usually wrong with texts from the web."""
+"""A small corpus of texts that come with Python, with typical junk of the web."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = 2
 
 
 def write_sample(folder: Path) -> tuple[int, int]:
-    """Write the corpus as JSON lines; how many documents and bytes it has."""
+    """Write the corpus as JSON lines. Return the number of documents and bytes."""
     documents = list(_documents())
     size = 0
     for number in range(FILES):
@@ -34,7 +34,7 @@ def write_sample(folder: Path) -> tuple[int, int]:
 
 
 def _documents() -> Iterator[dict[str, str]]:
-    """Junk between the texts, always at the same places."""
+    """Yield the texts with junk between them, always at the same places."""
     junk = list(_junk())
     texts = [*_topics(), *_docstrings(), *_licence()]
     every = max(1, len(texts) // max(1, len(junk)))
@@ -46,7 +46,7 @@ def _documents() -> Iterator[dict[str, str]]:
 
 
 def _topics() -> Iterator[tuple[str, str]]:
-    """The chapters of the language reference that ``help()`` shows."""
+    """Yield the chapters of the language reference that ``help()`` shows."""
     try:
         from pydoc_data.topics import topics
     except ImportError:  # some distributions leave them out
@@ -65,7 +65,7 @@ def _docstrings() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 text = ast.get_docstring(node)
                 if text and len(text.split()) >= LEAST_WORDS:
-                    yield f"{name}.{getattr(node, 'name', '__doc__')}", text
+                    yield f"{name}.{'__doc__' if isinstance(node, ast.Module) else node.name}", text
 
 
 def _licence() -> Iterator[tuple[str, str]]:
@@ -75,7 +75,7 @@ def _licence() -> Iterator[tuple[str, str]]:
 
 
 def _junk() -> Iterator[tuple[str, str]]:
-    """One document or more for each kind of rubbish that the rules are made against."""
+    """Yield one or more documents for each kind of junk that the rules drop."""
     yield "empty", ""
     yield "blank", " \n\t\n "
     yield "too short", "Page not found."
@@ -85,7 +85,7 @@ def _junk() -> Iterator[tuple[str, str]]:
     yield "repeated words", " ".join(["buy cheap watches online now"] * 60)
     yield "symbols", " ".join(f"#tag{i} # ... #" for i in range(80))
     yield "bullets", "\n".join(f"- item number {i} of the list, with some words to it" for i in range(40))
-    yield "ellipses", "\n".join(f"And then the story number {i} went on and on and on ..." for i in range(30))
+    yield "ellipses", "\n".join(f"And then the story number {i} wandered on and on and on ..." for i in range(30))
     yield "numbers", " ".join(str(i * 7919 % 100_003) for i in range(400))
     yield "one long word", "x" * 4000
     yield "long words", " ".join("supercalifragilistic" * 2 for _ in range(120))

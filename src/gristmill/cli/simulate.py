@@ -1,4 +1,4 @@
-"""``gristmill simulate``: a load in virtual time, as text that someone who rents clusters can read."""
+"""``gristmill simulate``: play a load in virtual time and print the results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def simulate_loads(
     as_json: bool,
     width: int | None,
 ) -> bool:
-    """Simulate the loads of a file and print what came of them; whether all ran to their end."""
+    """Simulate the loads of a file and print the results. Return whether all were completed."""
     glyphs = fmt.UNICODE if fmt.can_show(sys.stdout, "".join(fmt.UNICODE)) else fmt.ASCII
     width = width or max(40, shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80)
     try:
@@ -63,7 +63,7 @@ def simulate_loads(
 
 
 def heading(load: Load, seed: int, width: int) -> list[str]:
-    """Which job, on what, from which seed."""
+    """Return the job, its nodes and the seed."""
     alike = Counter(load.nodes).items()
     nodes = "; ".join(f"{n:,} {'node' if n == 1 else 'nodes'} of {_describe(node)}" for node, n in alike)
     text = f"{fmt.clean(load.name)}: {load.inputs:,} inputs, {len(load.stages)} stages, {nodes}; seed {seed}"
@@ -77,7 +77,7 @@ def _describe(node: NodeModel) -> str:
 
 
 def report(result: SimulationResult, width: int, glyphs: fmt.Glyphs) -> list[str]:
-    """One result: its figures, its stages, their workers over time, and the balancer's decisions."""
+    """Return one result: its figures, its stages, their workers over time, and the balancer's decisions."""
     lines = [*figures(result, width, glyphs), "", *stage_table(result, width, glyphs)]
     own = [(stage.name, stage.timeline) for stage in result.stages if stage.timeline]
     if own and result.makespan_s > 0:
@@ -138,7 +138,7 @@ def stage_table(result: SimulationResult, width: int, glyphs: fmt.Glyphs) -> lis
 
 
 def overview(results: Sequence[SimulationResult], width: int, glyphs: fmt.Glyphs) -> list[str]:
-    """One line for each load."""
+    """Return one line for each load."""
     rows = [["load", "makespan", "optimum", "started", "lost", "peak"]]
     for result in results:
         rows.append(
@@ -155,7 +155,7 @@ def overview(results: Sequence[SimulationResult], width: int, glyphs: fmt.Glyphs
 
 
 def decisions(result: SimulationResult, width: int) -> list[str]:
-    """What the balancer did and why; of many, the first and the last ones."""
+    """Return the balancer's decisions with reasons; of many, the first and the last ones."""
     made = result.decisions
     lines = [f"{len(made):,} decisions of the balancer" if made else "the balancer had nothing to decide"]
     hidden = len(made) - FIRST_DECISIONS - LAST_DECISIONS
@@ -173,7 +173,7 @@ def decisions(result: SimulationResult, width: int) -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], width: int, glyphs: fmt.Glyphs) -> list[str]:
-    """A first column of names, which give way where it is narrow, and columns of figures."""
+    """Return a table: a first column of names, which are shortened if necessary, and columns of figures."""
     widths = [max(fmt.width(row[i]) for row in rows) for i in range(len(rows[0]))]
     names = max(8, min(widths[0], width - 2 - sum(w + 2 for w in widths[1:])))
     lines = []
@@ -204,7 +204,7 @@ def _print(lines: Sequence[str]) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """``value`` without numbers that JSON does not have."""
+    """Return ``value`` without numbers that JSON does not have."""
     if isinstance(value, dict):
         return {key: _finite(x) for key, x in value.items()}
     if isinstance(value, (list, tuple)):

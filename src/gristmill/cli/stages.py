@@ -1,4 +1,4 @@
-"""``gristmill stages``: what can be named in a pipeline, with its parameters."""
+"""``gristmill stages``: the names that a pipeline can use, with their parameters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def show_stages(name: str | None, imports: Sequence[str] = ()) -> list[str]:
 
 
 def _beginning_with(prefix: str, classes: dict[str, type]) -> list[str]:
-    """What a prefix names, in upper or lower case."""
+    """List or document the names that begin with a prefix, in any case."""
     found = {n: cls for n, cls in classes.items() if n.lower().startswith(prefix.lower())}
     recipes = [recipe for recipe in RECIPES if recipe.name.startswith(prefix.lower())]
     if len(found) == 1 and not recipes:
@@ -80,7 +80,7 @@ def _is_ours(cls: type) -> bool:
 
 
 def _listed(classes: dict[str, type], recipes: Sequence[Recipe]) -> list[str]:
-    """Classes and recipes by kind, with a line on each."""
+    """Return classes and recipes by kind, with a line on each."""
     width = _width()
     lines: list[str] = []
     left = dict(classes)
@@ -109,7 +109,11 @@ def _class(name: str, cls: type) -> Iterator[str]:
     yield f"{name}({'' if parameters else ')'}"
     for parameter in parameters:
         annotation = parameter.annotation
-        typed = "" if annotation is parameter.empty else f": {getattr(annotation, '__name__', annotation)}"
+        typed = (
+            ""
+            if annotation is parameter.empty
+            else f": {annotation.__name__ if isinstance(annotation, type) else annotation}"
+        )
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         yield f"    {parameter.name}{typed}{default},"
     if parameters:
@@ -152,7 +156,7 @@ def _brief(value: object) -> str:
 
 
 def _summary(cls: type) -> str:
-    """The first paragraph's first sentence."""
+    """Return the first sentence of the docstring."""
     first = " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
     end = first.find(". ")
     return (first if end < 0 else first[: end + 1]).replace("``", "")

@@ -1,4 +1,4 @@
-"""Finding the pipeline that a command line names: ``path/to/file.py[:name]`` or ``package.module[:name]``."""
+"""Find the pipeline that a command line names: ``path/to/file.py[:name]`` or ``package.module[:name]``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "pipeline"
 _OF_FILE = "gristmill_target_"
-"""How the names of modules begin that are files of the command line."""
+"""Prefix of the module names of files on the command line."""
 
 
 class UsageError(Exception):
-    """The command line asks for something that is not there; the message says what to do.
+    """The command line is wrong. The message tells what to do.
 
-    ``has_place``: each line of the message begins with a file and a line in it.
+    ``has_place``: each line of the message begins with a file and a line number.
     """
 
     def __init__(self, message: str, has_place: bool = False) -> None:
@@ -35,27 +35,27 @@ class UsageError(Exception):
 
 
 def load_pipeline(target: str) -> tuple[Pipeline, Iterable[Task[Any]] | None]:
-    """The pipeline that ``target`` names, or the one that the function it names returns, and its initial tasks.
+    """Return the pipeline that ``target`` names or that its function returns, and the initial tasks.
 
-    Those are what the target calls ``initial_tasks``, if it does: tasks, or a function that gives them.
+    Initial tasks are ``initial_tasks`` of the target's module: None, tasks, or a function that returns them.
     """
     place, name = _split(target)
     with _not_running(place):
         module = _load(place)
         pipeline = _find(module, place, name)
-        tasks = getattr(module, "initial_tasks", None)
+        tasks = vars(module).get("initial_tasks")
         return pipeline, tasks() if inspect.isroutine(tasks) else tasks
 
 
 def load_module(target: str) -> ModuleType:
-    """The module of a target: of a Python file or of a module's name, whatever is after the colon."""
+    """Return the module of a target, which is a Python file or a module's name. A name after a colon is ignored."""
     place, _ = _split(target)
     with _not_running(place):
         return _load(place)
 
 
 def shown_module(name: str) -> str:
-    """The name of a module for people: of a file that was loaded as a target, the file's."""
+    """Return the name of a module for people: of a file on the command line, the file's name."""
     return name.removeprefix(_OF_FILE)
 
 
@@ -65,7 +65,7 @@ def _load(place: str) -> ModuleType:
 
 @contextmanager
 def _not_running(place: str) -> Iterator[None]:
-    """While a target is loaded its pipelines must not run: it is not this command that would run them."""
+    """Keep the pipelines of a target from running while it is loaded."""
     from gristmill.pipeline import Pipeline
 
     def refuse(self: Pipeline, *args: Any, **kwargs: Any) -> Any:
@@ -118,7 +118,7 @@ def _is_file_name(place: str) -> bool:
 def _load_file(path: Path) -> ModuleType:
     """Run a file as a module. Its folder is importable, as with ``python file.py``.
 
-    Workers cannot import it under the name it gets here, so what it defines travels to them by value.
+    Workers cannot import it under the name it gets here, so its definitions are sent to them by value.
     """
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is not a regular file: a pipeline is read from a file.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 OK, FAILED = 0, 1
 SHOWN = 100
-"""Problems that are printed."""
+"""The most problems that are printed."""
 
 
 def verify(output: str) -> int:
-    """Print what is wrong with an output. Raises `UsageError` if it cannot be verified."""
+    """Print the problems of an output. Raise `UsageError` if it cannot be verified."""
     from gristmill.cli.target import UsageError
     from gristmill.errors import PipelineError
     from gristmill.pipeline.verify import Verified, verify_output

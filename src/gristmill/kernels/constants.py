@@ -1,4 +1,4 @@
-"""Numbers that hashes are made with, on the CPU and on a GPU alike. Another number is another hash everywhere."""
+"""Numbers of hash functions on the CPU and on a GPU. Another number changes all hashes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ MASK = (1 << 64) - 1
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
 STEP = 0x9E3779B97F4A7C15
-"""The base of the polynomial over a shingle's characters, and what numbers that count are spread with."""
+"""The base of the polynomial over a shingle's characters. It also spreads consecutive numbers."""
 FOLD = 0xD6E8FEB86659FD93
 LENGTH = 0xA0761D6478BD642F
-"""Tells a text that is shorter than a shingle from the shingle that it begins."""
+"""Distinguishes a text that is shorter than a shingle from a shingle with the same beginning."""
 
 ROUND_BITS = 52
-"""A minimum is the round that found it, above this many bits of hash: what an earlier round finds is the smaller."""
+"""A minimum is the round that found it, above this many bits of hash: minima of earlier rounds are smaller."""
 MOST_HASHES = (1 << (64 - ROUND_BITS - 1)) - 1
-"""In a sketch: each takes at most two rounds, and the last number of all stands for an empty place."""
+"""The most minima in a sketch: each takes at most two rounds, and the highest number means an empty place."""
 
 CHUNK_BYTES = 16
 BLOCK_CHUNKS = 32
-"""A text is hashed in blocks of this many chunks, each with keys of its own: a warp of a GPU has a thread for each."""
+"""Chunks in a block, each with its own keys: a warp of a GPU has a thread for each."""
 
 
 def mixed(value: int) -> int:
-    """A number in which each bit of the given one changes each bit with a chance of one half."""
+    """Return a number in which each input bit changes each output bit with a probability of one half."""
     value &= MASK
     value = ((value ^ (value >> 30)) * MIX_1) & MASK
     value = ((value ^ (value >> 27)) * MIX_2) & MASK
@@ -30,6 +30,6 @@ def mixed(value: int) -> int:
 
 
 def numbers(seed: int, purpose: int, count: int) -> list[int]:
-    """``count`` numbers that look random, the same for the same seed; others for another purpose."""
+    """Return ``count`` pseudorandom numbers: the same for the same seed and purpose."""
     start = mixed(mixed(seed + STEP) ^ (purpose * FOLD))
     return [mixed(start + (k + 1) * STEP) for k in range(count)]

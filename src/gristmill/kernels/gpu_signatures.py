@@ -1,7 +1,7 @@
-"""Exact hashes and sketches on a GPU, the same to the bit as `signatures` makes on the CPU. Needs CuPy.
+"""Exact hashes and sketches on a GPU, identical to those of `signatures` on the CPU. Needs CuPy.
 
-Texts go over in slabs: while one is worked on, the next is on its way there, and what came of the one before is on its
-way back. If the GPU fails, one line reports it and the CPU does the work.
+Texts are sent in slabs. While the GPU processes a slab, the next one is sent and the results of the previous one are
+fetched. If the GPU fails, a warning is issued and the CPU does the work.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from gristmill.lazy import Array, np
 
 SOURCE = Path(__file__).with_name("signatures.cu")
 SLAB = 64 << 20
-"""Bytes of text that go over at a time."""
+"""Bytes of text that are sent at a time."""
 SLOTS = 3
-"""Slabs that are on their way, or worked on, at the same time."""
+"""Slabs that are sent, processed or fetched at the same time."""
 COPIERS = 4
-"""Threads that copy texts to where the GPU can fetch them: one cannot keep up with the bus."""
+"""Threads that copy texts to pinned memory: one thread is slower than the bus."""
 PIECE = 4 << 20
 PADDING = 64
 """Bytes after the texts that the GPU may read."""
 TO_DEVICE, TO_HOST = 1, 2
-"""As CUDA numbers them."""
+"""CUDA's numbers for the directions."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How one kernel is launched: threads for each text, texts for each block, and what fits into shared memory."""
+    """How a kernel is launched: threads per text, texts per block, and characters and shingles in shared memory."""
 
     group: int
     per_block: int
@@ -51,13 +51,13 @@ class Shape:
 SHORT = Shape(group=32, per_block=4, tile=1024, stored=512)
 LONG = Shape(group=128, per_block=1, tile=4096, stored=1024)
 MOST_ROUNDS = 16
-"""For texts whose shingles do not fit: one that needs more has few shingles, many times, and is left to the CPU."""
+"""For texts whose shingles do not fit. A text that needs more has few, often repeated shingles: the CPU does it."""
 MOST_SHARED = 200 << 10
 
 
 @cache
 def available() -> bool:
-    """Whether there is a GPU, and CuPy to use it."""
+    """Return whether there is a GPU, and CuPy to use it."""
     try:
         import cupy
 
@@ -67,7 +67,7 @@ def available() -> bool:
 
 
 def supports(sketcher: Sketcher) -> bool:
-    """Whether sketches of this kind are made on a GPU: fast ones of characters."""
+    """Return whether a GPU can make these sketches: fast ones of characters."""
     return (
         sketcher.method == "fast"
         and sketcher.unit == "char"
@@ -77,7 +77,7 @@ def supports(sketcher: Sketcher) -> bool:
 
 
 def exact_hashes(texts: Texts, seed: int = 0) -> Array:
-    """As `signatures.exact_hashes`."""
+    """Return the same as `signatures.exact_hashes`."""
 
     def on_gpu() -> Array:
         out = np.empty((len(texts), 2), np.uint64)
@@ -90,7 +90,7 @@ def exact_hashes(texts: Texts, seed: int = 0) -> Array:
 
 
 def sketch(sketcher: Sketcher, texts: Texts) -> Sketch:
-    """As ``sketcher.sketch(texts)``."""
+    """Return the same as ``sketcher.sketch(texts)``."""
     if not supports(sketcher):
         return sketcher.sketch(texts)
 
@@ -120,7 +120,7 @@ def _or_on_cpu(on_gpu: Callable[[], Any], on_cpu: Callable[[], Any]) -> Any:
 
 
 def _trouble() -> tuple[type[Exception], ...]:
-    """What a GPU that is not there, is full, or does not take the code raises."""
+    """Return the errors of a GPU that is missing, is full, or does not accept the code."""
     kinds: tuple[type[Exception], ...] = (RuntimeError, MemoryError, OSError, ImportError)
     try:
         from cupy.cuda.compiler import CompileException
@@ -130,13 +130,12 @@ def _trouble() -> tuple[type[Exception], ...]:
 
 
 def definitions(group: int) -> tuple[str, ...]:
-    """What the source is compiled with."""
-    wide = {name: getattr(constants, name) for name in ("MIX_1", "MIX_2", "STEP", "FOLD", "LENGTH")}
-    narrow = {name: getattr(constants, name) for name in ("ROUND_BITS", "CHUNK_BYTES", "BLOCK_CHUNKS")}
+    """Return the compiler options of the source."""
+    numbers = vars(constants)
     return (
         f"-DGROUP={group}",
-        *(f"-D{name}={value:#x}ull" for name, value in wide.items()),
-        *(f"-D{name}={value}" for name, value in narrow.items()),
+        *(f"-D{name}={numbers[name]:#x}ull" for name in ("MIX_1", "MIX_2", "STEP", "FOLD", "LENGTH")),
+        *(f"-D{name}={numbers[name]}" for name in ("ROUND_BITS", "CHUNK_BYTES", "BLOCK_CHUNKS")),
     )
 
 
@@ -147,7 +146,7 @@ def _device() -> Device:
 
 @dataclass(frozen=True)
 class Slab:
-    """Some of the texts, one after another, and their positions in the whole."""
+    """Some consecutive texts, and their numbers among all texts."""
 
     first: int
     last: int
@@ -160,7 +159,7 @@ class Slab:
 
 
 def slabs(texts: Texts, size: int = SLAB) -> Iterator[Slab]:
-    """The texts in slabs of about ``size`` bytes; a longer text has one of its own."""
+    """Yield the texts in slabs of about ``size`` bytes; a longer text has a slab of its own."""
     lengths = texts.ends - texts.starts
     upto = np.cumsum(lengths)
     first = 0
@@ -181,7 +180,7 @@ def slabs(texts: Texts, size: int = SLAB) -> Iterator[Slab]:
 
 
 class Slot:
-    """Buffers of one slab, on both sides, and the stream on which it goes there, is worked on, and comes back."""
+    """Buffers of a slab on host and device, and the stream on which it is sent, processed and fetched."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -191,7 +190,7 @@ class Slot:
         self.finish: Callable[[], None] | None = None
 
     def host(self, name: str, shape: tuple[int, ...], kind: Any) -> Array:
-        """A buffer on this side that the GPU reads and writes by itself."""
+        """Return a buffer in pinned memory, which the GPU reads and writes directly."""
         count = math.prod(shape)
         need = count * np.dtype(kind).itemsize
         memory, size = self._pinned.get(name, (None, -1))
@@ -203,13 +202,13 @@ class Slot:
         return found
 
     def device(self, name: str, bytes_: int) -> Any:
-        """A buffer on the other side, of bytes."""
+        """Return a buffer of bytes on the device."""
         if name not in self._device or self._device[name].nbytes < bytes_:
             self._device[name] = self._cupy.empty(max(PADDING, bytes_ + bytes_ // 4), np.uint8)
         return self._device[name]
 
     def send(self, name: str, values: Array, padding: int = 0) -> Any:
-        """Begin to copy what is in a buffer on this side."""
+        """Start to copy a buffer of the host to the device."""
         there = self.device(name, values.nbytes + padding)
         if values.nbytes:
             self._cupy.cuda.runtime.memcpyAsync(
@@ -218,14 +217,14 @@ class Slot:
         return there
 
     def fetch(self, there: Any, values: Array) -> None:
-        """Begin to copy to a buffer on this side."""
+        """Start to copy a buffer of the device to the host."""
         if values.nbytes:
             self._cupy.cuda.runtime.memcpyAsync(
                 values.ctypes.data, there.data.ptr, values.nbytes, TO_HOST, self.stream.ptr
             )
 
     def wait(self) -> None:
-        """Until its slab is done, and give out what came of it."""
+        """Wait until the slab is done, and store its results."""
         if self.finish is not None:
             self.stream.synchronize()
             self.finish()
@@ -233,7 +232,7 @@ class Slot:
 
 
 class Device:
-    """One GPU as this process uses it: one call at a time, under its lock."""
+    """A GPU. One call at a time uses it, under its lock."""
 
     def __init__(self) -> None:
         import cupy
@@ -262,7 +261,7 @@ class Device:
         self._through(texts, work)
 
     def sketch(self, sketcher: Sketcher, texts: Texts, bands: Array, small: Array) -> Array:
-        """Fills ``bands`` and ``small``; returns which texts were not finished."""
+        """Fill ``bands`` and ``small``. Return which texts were not finished."""
         unfinished = np.zeros(len(texts), np.uint8)
         salts = self.sent(sketcher.salts())
 
@@ -292,7 +291,7 @@ class Device:
         return unfinished
 
     def sent(self, values: Array) -> Any:
-        """A copy on the other side, that is there."""
+        """Return a copy on the device, after waiting for it."""
         there = self._cupy.asarray(values)
         self._cupy.cuda.get_current_stream().synchronize()
         return there
@@ -304,7 +303,7 @@ class Device:
             kernel(((count + warps - 1) // warps,), (32, warps), (*text, np.uint32(count), keys, out))
 
     def order(self, lengths: Array, out: Array) -> int:
-        """The numbers of texts with those first that a warp works on; returns how many those are."""
+        """Write the numbers of texts, first those that a warp processes. Return the number of those."""
         brief = lengths <= SHORT.tile
         count = int(brief.sum())
         out[:count], out[count:] = np.flatnonzero(brief), np.flatnonzero(~brief)
@@ -330,7 +329,7 @@ class Device:
                     continue
                 kernel = self._modules[shape.group].get_function("sketch_texts")
                 shared = shape.shared_bytes(places)
-                if shared > 48 << 10:  # as much as a kernel has without asking
+                if shared > 48 << 10:  # a kernel has as much by default
                     kernel.max_dynamic_shared_size_bytes = shared
                 blocks = (last - first + shape.per_block - 1) // shape.per_block
                 kernel(
@@ -356,7 +355,7 @@ class Device:
                 )
 
     def _through(self, texts: Texts, work: Callable[[Slab, Slot, tuple[Any, Any, Any]], Callable[[], None]]) -> None:
-        """Send the texts over in slabs, and begin the work on each when it is there."""
+        """Send the texts in slabs, and start the work on each."""
         for number, slab in enumerate(slabs(texts)):
             slot = self._slots[number % SLOTS]
             slot.wait()
@@ -365,7 +364,7 @@ class Device:
             slot.wait()
 
     def _send(self, slab: Slab, slot: Slot) -> tuple[Any, Any, Any]:
-        """The data of a slab, its starts and its ends, on the other side soon."""
+        """Start to send the data of a slab, its starts and its ends. Return the buffers on the device."""
         size = len(slab.data)
         here = slot.host("data", (size,), np.uint8)
         there = slot.device("data", size + PADDING)

@@ -1,4 +1,4 @@
-"""What hashing kernels share. Importing this loads Numba."""
+"""Helpers of hashing kernels. Importing this module loads Numba."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LENGTH = np.uint64(constants.LENGTH)
 
 @helper
 def mixed(value):
-    """As `constants.mixed`."""
+    """Return the same as `constants.mixed`."""
     value = (value ^ (value >> np.uint64(30))) * MIX_1
     value = (value ^ (value >> np.uint64(27))) * MIX_2
     return value ^ (value >> np.uint64(31))
@@ -29,21 +29,21 @@ def mixed(value):
 
 @helper
 def remixed(value, salt):
-    """Another hash of a number that is a good hash already."""
+    """Return another hash of a number that is a good hash already."""
     value = (value ^ salt) * MIX_1
     return (value ^ (value >> np.uint64(32))) * MIX_2
 
 
 @intrinsic
 def folded_product(typing_context: Any, left: Any, right: Any) -> Any:
-    """The upper half of a product of 128 bits, xor the lower."""
+    """Return the upper half of a product of 128 bits, xor the lower half."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         wide = ir.IntType(128)
         product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
         upper = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
         folded = builder.xor(upper, builder.trunc(product, ir.IntType(64)))
-        # Nothing, but LLVM cannot see into it: it would make vectors of numbers that have to be taken apart again.
+        # Empty assembly that LLVM cannot optimize: it would build vectors of numbers and take them apart again.
         kind = ir.FunctionType(ir.IntType(64), [ir.IntType(64)])
         return builder.asm(kind, "", "=r,0", [folded], side_effect=True)
 
@@ -52,7 +52,7 @@ def folded_product(typing_context: Any, left: Any, right: Any) -> Any:
 
 @intrinsic
 def product_32(typing_context: Any, left: Any, right: Any) -> Any:
-    """A product of 32 bits of numbers of 32 bits, which Numba would make numbers of 64 bits first."""
+    """Return a product of 32 bits. Numba would convert the factors to 64 bits first."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.mul(*args)

@@ -1,6 +1,6 @@
 """N-grams of words that documents share with a reference.
 
-Words are found as the text is read. Only as many of the last words are remembered as an n-gram can have, in rings whose
+Words are found as the text is read. Only the latest words are remembered, as many as an n-gram can have, in rings whose
 length is a power of two. An n-gram is known by a hash of the hashes of its words: the difference of two prefix hashes.
 
 The weight of a word depends on its script (see `overlap`). An n-gram begins at each word and is complete when its words
@@ -10,7 +10,7 @@ Arguments that belong together are tuples:
 
 - ``rules``: folds of characters, weights of words, powers of `BASE`, the wanted weight.
 - ``rings``: prefix hashes, and what is remembered of each word (weight; in `find_overlaps` also where it begins).
-- ``index``: bits, table and keys of the n-grams; bits of the last words and lengths of texts that are one n-gram.
+- ``index``: bits, table and keys of the n-grams; bits of the final words and lengths of texts that are one n-gram.
 - ``entries``: edges and owners of the n-grams; n-grams that an entry needs and has; whether the largest share decides;
   the document that had an n-gram last; the document that had an entry last, and the n-grams of both.
 """

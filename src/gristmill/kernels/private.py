@@ -1,9 +1,9 @@
 """Files that only this user and root can change, for code that is loaded from disk.
 
-A folder is trusted if this user or root owns it and neither its group nor others can write to it, and if the same
-holds for each folder above it. A folder above may be writable by all if it is sticky, as ``/tmp`` is: no other user
-can replace what another user has there. Files are opened relative to the open folder and checked once they are open,
-so that nothing can be exchanged between the check and the use. Anything else raises `OSError`.
+A folder is trusted if this user or root owns it and neither its group nor others can write to it, and if the same holds
+for each folder above it. A folder above may be writable by all if it is sticky, as ``/tmp`` is: there users cannot
+replace files of other users. Files are opened relative to the open folder and checked when they are open, so
+that nothing can be exchanged between check and use. Anything else raises `OSError`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MAX_LINKS = 40
 
 @contextlib.contextmanager
 def open_folder(path: Path, create: bool = False) -> Iterator[tuple[int, Path]]:
-    """Open a trusted folder: its descriptor, and its path without symbolic links.
+    """Open a trusted folder. Yield its descriptor, and its path without symbolic links.
 
-    With ``create``, folders that are missing are made, with mode 0700 whatever the umask.
+    With ``create``, missing folders are created with mode 0700 under any umask.
     """
-    walk = _Walk()
+    walk = _TrustedPath()
     try:
         walk.go(os.path.abspath(path), create)
         if walk.open_to_all:
@@ -40,7 +40,7 @@ def open_folder(path: Path, create: bool = False) -> Iterator[tuple[int, Path]]:
 
 
 def read(path: Path) -> bytes:
-    """Read a regular file of this user's or root's that no other user can write, in a trusted folder."""
+    """Read a regular file in a trusted folder. It must belong to this user or root, and others must not write to it."""
     with open_folder(path.parent) as (folder, _):
         fd = os.open(path.name, _FILE, dir_fd=folder)
         with open(fd, "rb") as file:
@@ -52,7 +52,7 @@ def read(path: Path) -> bytes:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put a file with mode 0600 into a trusted folder, whole or not at all: others may be reading or writing it."""
+    """Write a file with mode 0600 to a trusted folder, whole or not at all: others may be reading or writing it."""
     with open_folder(path.parent) as (folder, _):
         name = f".{os.urandom(8).hex()}.tmp"
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
@@ -81,22 +81,22 @@ def check_tree(folder: Path) -> None:
 
 
 def close_tree(folder: Path) -> None:
-    """Take all rights from group and others on what is in a folder of this user's."""
+    """Remove all rights of group and others to the contents of a folder of this user."""
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):
             with contextlib.suppress(FileNotFoundError):  # a temporary file of another process
                 os.chmod(os.path.join(place, name), 0o700 if name in folders else 0o600)
 
 
-class _Walk:
-    """A way down from the root, folder by folder, each of them checked once it is open."""
+class _TrustedPath:
+    """The way from the root to a folder. Each folder is checked when it is open."""
 
     def __init__(self) -> None:
         self.path = Path("/")
         self.fd = os.open("/", _FOLDER)
         root = os.fstat(self.fd)
         self.administrator = root.st_uid
-        """The owner of the root folder: not 0 in a container where root of the host has no number."""
+        """The owner of the root folder: not 0 in a container in which root of the host is not mapped."""
         self.open_to_all = self._is_open(root)
         self.links = 0
 
@@ -127,12 +127,12 @@ class _Walk:
         self.go(os.readlink(name, dir_fd=self.fd), create)
 
     def _make(self, name: str) -> None:
-        with contextlib.suppress(FileExistsError):  # another process was quicker
+        with contextlib.suppress(FileExistsError):  # another process created it
             os.mkdir(name, 0o700, dir_fd=self.fd)
             os.chmod(name, 0o700, dir_fd=self.fd)
 
     def _enter(self, name: str, path: Path, checked: bool = False) -> None:
-        """Go to a folder beside or below; the owner of one that was passed on the way down is known."""
+        """Open another folder. ``checked`` folders were passed before, so their owner is known."""
         fd = os.open(name, _FOLDER, dir_fd=self.fd)
         os.close(self.fd)
         self.fd = fd
@@ -148,7 +148,7 @@ class _Walk:
         _check_owner(path, found)
 
     def _is_open(self, found: os.stat_result) -> bool:
-        """Whether others can make files here; raises if they can replace files too."""
+        """Return whether others can create files here. Raise an error if they can also replace files."""
         if not found.st_mode & _WRITABLE:
             return False
         if not found.st_mode & stat.S_ISVTX:

@@ -165,7 +165,7 @@ __device__ __forceinline__ u32 decode(const Sketch& s, const u8* data, i64 at, i
 }
 
 // One round with all shingles of a text. Returns how many there are if all code points fit at once, else -1.
-__device__ __forceinline__ int go_over(const Sketch& s, const u8* data, i64 start, i64 end, u64 round, u64 salt) {
+__device__ __forceinline__ int one_round(const Sketch& s, const u8* data, i64 start, i64 end, u64 round, u64 salt) {
     i64 i = start;
     u32 have = 0;
     bool first = true;
@@ -214,7 +214,7 @@ extern "C" __global__ void sketch_texts(
     const u8* data, const i64* starts, const i64* ends, const u32* order, u32 listed, u32 texts,
     int width, u64 power, u64 seed, const u64* salts, int places, int rows, int tile, int stored, int most_rounds,
     u64* bands, u8* small, u8* unfinished) {
-    extern __shared__ u64 memory[];
+    extern __shared__ u64 shared_memory[];
     u32 group = blockIdx.x * blockDim.y + threadIdx.y;
     if (group >= listed) return;
     u32 d = order[group];
@@ -225,13 +225,13 @@ extern "C" __global__ void sketch_texts(
     s.places = places;
     s.tile = tile;
     s.stored = stored;
-    s.minima = memory + threadIdx.y * (u32)(places + stored + tile / 2);
+    s.minima = shared_memory + threadIdx.y * (u32)(places + stored + tile / 2);
     s.shingles = s.minima + places;
     s.codes = (u32*)(s.shingles + stored);
     for (int k = (int)threadIdx.x; k < places; k += GROUP) s.minima[k] = EMPTY;
     group_sync();
 
-    int count = go_over(s, data, starts[d], ends[d], 0, 0);
+    int count = one_round(s, data, starts[d], ends[d], 0, 0);
     bool at_hand = count >= 0 && count <= stored;
     int limit = at_hand ? 2 * places : most_rounds;
     for (int round = 1;; round++) {
@@ -245,7 +245,7 @@ extern "C" __global__ void sketch_texts(
         if (at_hand) {
             for (int k = (int)threadIdx.x; k < count; k += GROUP) put(s, s.shingles[k], (u64)round, salts[round]);
         } else {
-            go_over(s, data, starts[d], ends[d], (u64)round, salts[round]);
+            one_round(s, data, starts[d], ends[d], (u64)round, salts[round]);
         }
         group_sync();
     }

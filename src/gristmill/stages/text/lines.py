@@ -1,8 +1,8 @@
-"""What a line is, for all filters and modifiers.
+"""Lines of text, as all filters and modifiers split them.
 
 A line ends with ``\\n`` or ``\\r\\n``, which are not part of it. No other character ends a line: not ``\\r`` alone, not
 U+2028. A text of *n* line ends has *n* + 1 lines, the last of which may be empty. The kernels (`line_kernels`) do the
-same over bytes.
+same with bytes.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ PROSE = "The cat sat on the mat, and that was all there was to be said of it."
         (filters.CommonEnglishWordsFilter(), PROSE, "the the the THE BE"),
         (filters.CommonEnglishWordsFilter(distinct=False), "the the", "the THE"),
         (filters.BulletsFilter(), "- one\ntwo", "- one\n• two\n * three"),
-        (filters.EllipsisFilter(), PROSE, "so it goes on (...)\nand on…"),
+        (filters.EllipsisFilter(), PROSE, "so it goes far (...)\nand on…"),
         (filters.PunctuationFilter(), "一句话。\nno end", "one\ntwo\n\nthree"),
         (
             filters.BoilerPlateStringFilter(),

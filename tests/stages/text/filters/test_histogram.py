@@ -1,4 +1,4 @@
-"""The check of language by characters, with alphabets from CLDR and with the user's histograms."""
+"""The check of language by characters, with alphabets from CLDR and with other histograms."""
 
 import pickle
 
@@ -91,7 +91,7 @@ def test_an_unknown_language_is_an_error_with_near_names():
 
 
 @pytest.mark.parametrize("folder", ["", PEERS_FOLDER])
-def test_histograms_of_the_user_are_read_down_to_the_threshold_character(tmp_path, folder):
+def test_other_histograms_are_read_down_to_the_threshold_character(tmp_path, folder):
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     (tmp_path / folder / "xx").write_bytes(b"  900\na 500\nb 300\n] 10\nz 5\n")
     one = HistogramFilter("xx", cache_dir=str(tmp_path))

@@ -90,7 +90,7 @@ def test_the_filter_scores_as_its_users_know_it():
     assert score == f"[{number}, 'fr']" and 0.8 < number <= 1 and language == "fr"
     assert lang_id.keep_document(score) and not lang_id.keep_document("[0.29, 'fr']")
     assert lang_id.keep_document([0.3, "fr"])
-    with pytest.raises(ValueError, match="looks like"):
+    with pytest.raises(ValueError, match="must look like"):
         parse_score("__import__('os')")
 
 
@@ -113,7 +113,7 @@ def test_only_the_beginning_of_a_long_text_counts():
         LanguageModel(max_characters=0)
 
 
-def test_missing_models_and_packages_are_reported(monkeypatch):
+def test_missing_models_and_packages_are_errors(monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"no fastText model 'missing\.bin'"):
         FastTextLangId("missing.bin").preload()
     fasttext_model.load.cache_clear()

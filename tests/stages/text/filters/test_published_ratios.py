@@ -78,5 +78,5 @@ def test_lines_that_c4_keeps(line, kept):
 def test_each_rule_for_lines_can_be_turned_off():
     assert C4Lines(end_marks=False).modify_document("one two three four five") == "one two three four five"
     assert C4Lines(min_words=1).modify_document("One.") == "One."
-    kept = "please enable Javascript to go on.\nthis site uses cookies for all.\nit says so there [1] too."
+    kept = "please enable Javascript to go on.\nthis site uses cookies for all.\nit says that there [1] too."
     assert C4Lines(javascript=False, policies=False, citations=False).modify_document(kept) == kept

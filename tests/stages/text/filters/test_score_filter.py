@@ -245,11 +245,11 @@ def test_a_stored_score_gives_the_verdict_that_a_fresh_one_gives():
         (lambda: ScoreFilter([Short(), Short()], score_field=["n", "n"]), ValueError, "twice"),
         (lambda: ScoreFilter([Short(), Short()], invert=[True]), ValueError, "invert has 1 values for 2 filters"),
         (lambda: Filter([Short(), Short()], ["n"]), ValueError, "filter_field has 1 values for 2 filters"),
-        (lambda: ScoreFilter(Short(), "body").process(batch("a")), KeyError, "no column 'body'; there are: text"),
+        (lambda: ScoreFilter(Short(), "body").process(batch("a")), KeyError, "no column 'body'. Columns: text"),
         (lambda: ScoreFilter(Short(), "n").process(batch("a", n=[1])), TypeError, "'n' holds int64, not text"),
     ],
 )
-def test_errors_are_reported(make, error, says):
+def test_errors_name_the_problem(make, error, says):
     with pytest.raises(error, match=says):
         make()
 

@@ -101,13 +101,13 @@ def test_long_documents_are_counted_in_pieces_cut_at_line_ends(trained, path, mo
     asked = []
     encode, special = counter._load()
     counter._loaded = (lambda pieces: asked.append(sum(map(len, pieces))) or encode(pieces), special)
-    monkeypatch.setattr(token_counter, "PIECE", 200)
+    monkeypatch.setattr(token_counter, "PART", 200)
     assert counter.count([text, PROSE[0]])[0] == pytest.approx(whole, abs=2 * len(text) / 200)
     assert max(asked) <= 200 and sum(asked) == len(text) + len(PROSE[0])
 
 
 def test_pieces_put_together_are_the_text(monkeypatch):
-    monkeypatch.setattr(token_counter, "PIECE", 7)
+    monkeypatch.setattr(token_counter, "PART", 7)
     for text in (
         "",
         "a",
@@ -117,10 +117,10 @@ def test_pieces_put_together_are_the_text(monkeypatch):
         " " * 30,
         "ab\ncd ef\n\nghijklmnopqrs t",
     ):
-        pieces = list(token_counter._cut(text))
+        pieces = list(token_counter._split(text))
         assert "".join(pieces) == text
         assert all(len(piece) <= 7 for piece in pieces)
-    assert list(token_counter._cut("ab\ncd ef gh")) == ["ab\n", "cd ef", " gh"]
+    assert list(token_counter._split("ab\ncd ef gh")) == ["ab\n", "cd ef", " gh"]
 
 
 def test_a_filter_travels_by_the_name_of_its_tokenizer(path):
@@ -153,7 +153,7 @@ assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
     assert "parallelism" not in done.stderr
 
 
-def test_errors_of_a_tokenizer_are_reported_when_the_filter_is_made(tmp_path):
+def test_errors_of_a_tokenizer_are_raised_when_the_filter_is_made(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no tokenizer at .*missing/tokenizer\.json"):
         TokenCountFilter(str(tmp_path / "missing" / "tokenizer.json"))
     with pytest.raises(FileNotFoundError, match=r"holds no tokenizer\.json"):
@@ -177,7 +177,7 @@ def test_an_encoding_of_tiktoken_is_taken_by_name_if_tiktoken_knows_it():
             TokenCountFilter("no_such_encoding").preload()
 
 
-def test_without_tiktoken_a_name_is_an_error():
+def test_without_tiktoken_a_name_is_an_error_that_names_it():
     try:
         import tiktoken  # noqa: F401  # whether it is there is the question
     except ImportError:
@@ -193,4 +193,4 @@ def test_texts_that_spell_out_special_tokens_are_text_to_tiktoken():
 
 
 def test_the_default_has_no_upper_bound(path):
-    assert TokenCountFilter(path).max_tokens == math.inf
+    assert TokenCountFilter(path).most == math.inf

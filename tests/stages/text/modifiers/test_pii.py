@@ -143,7 +143,7 @@ def test_addresses_of_inner_networks_can_stay():
     "arguments",
     [{"entities": ["name"]}, {"entities": []}, {"mode": "hash"}, {"mask_character": ""}, {"replacement": {"ip": ""}}],
 )
-def test_wrong_arguments_are_reported(arguments):
+def test_wrong_arguments_are_errors(arguments):
     with pytest.raises(ValueError, match="PiiRedactor"):
         PiiRedactor(**arguments)
 

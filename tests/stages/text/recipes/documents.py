@@ -11,9 +11,9 @@ Farmers from nine villages used to bring their rye to it, and most of them staye
 Its wheel had been mended so often that hardly a plank of the first one was left, yet people called it ancient.
 A miller with good ears could tell by the sound alone whether the stones were set too close together.
 When the frost came early, boys were paid a penny each to break the ice around the sluice with long poles.
-In spring the dam needed care, for the melting snow brought branches and once a whole boat with nobody inside.
+In spring the dam needed care, for the melting snow brought branches and once a whole boat with nothing inside.
 Flour was weighed on a scale that the council had stamped, because neighbours do not always trust each other.
-Nobody remembers who planted the three poplars, but maps from the last century show them already as tall trees.
+Few remember who planted the three poplars, but maps from the last century show them already as tall trees.
 Today the building is a small museum with a bakery, and on Sundays it smells of bread as far as the bridge.
 Visitors may turn a hand mill themselves, which teaches respect for those who did it every single morning."""
 
@@ -71,7 +71,7 @@ DOCUMENTS: dict[str, str] = {
     "50 words": words(50),
     "100,000 words": words(100_000),
     "100,001 words": words(100_001),
-    "words of two letters": " ".join(["of to be it is as at by in on"] * 12) + ".",
+    "words of two letters": " ".join(["of to be as it is at by in on"] * 12) + ".",
     "words of eleven letters": "the of " + " ".join(f"{word}{'n' * (12 - len(word))}" for word in WORDS[:80]),
     "7 hashes for 60 words": words(60) + " " + "#" * 7,
     "6 hashes for 60 words": words(60) + "#" * 6,
@@ -92,7 +92,7 @@ DOCUMENTS: dict[str, str] = {
     "a long line twice": "\n".join([" ".join(LINES[:3]), *LINES[3:], " ".join(LINES[:3])]),
     "a long paragraph twice": "\n\n".join(["\n".join(LINES[:3]), *LINES[3:], "\n".join(LINES[:3])]),
     "two words over and over": " ".join(["grain elevator"] * 20) + " " + PROSE.replace("\n", " ")[:400],
-    "ten words over and over": "\n".join(f"{i} it was said that the river never rests at night" for i in range(20)),
+    "ten words over and over": "\n".join(f"{i} it was known that the river never rests at night" for i in range(20)),
     "windows lines": PROSE.replace("\n", "\r\n"),
     "lorem ipsum": PROSE + "\nLorem IPSUM dolor sit amet is what a designer writes when there are no words.",
     "a curly bracket": PROSE + "\nfunction mill() { grind(); } is a line that no visitor will ever read in here.",
@@ -104,7 +104,7 @@ DOCUMENTS: dict[str, str] = {
     "3 long sentences": "\n".join(LINES[:3]),
     "3 of 25 lines with ends": lines_with(25, 22, "{}"),
     "4 of 25 lines with ends": lines_with(25, 21, "{}"),
-    "dialogue": "\n".join(f'"{line}" He went on: "So it is with us and the mill, too"' for line in LINES),
+    "dialogue": "\n".join(f'"{line}" He said: "So it is with us and the mill, too"' for line in LINES),
     "2 of 25 lines with ends": lines_with(25, 23, "{}"),
     "2 of 3 lines short": "\n".join(["It is a short line by count.", "So is the second one of three.", ONE_LINE]),
     "3 of 4 lines short": "\n".join(["It is a short line.", "So is the second one.", "And so is the third.", ONE_LINE]),

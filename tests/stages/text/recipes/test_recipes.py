@@ -160,7 +160,7 @@ def test_c4_changes_the_text_that_it_keeps():
     assert kept.account.counters["documents changed"] == 1
 
 
-def test_bad_words_come_from_a_list_of_the_user(tmp_path):
+def test_bad_words_come_from_a_given_list(tmp_path):
     (tmp_path / "words.txt").write_text("poplars\nhand mill\n\n")
     found = verdicts(recipe("c4", set={"bad_words.file": str(tmp_path / "words.txt")}), {"a": documents.PROSE})
     assert found == {"a": "bad_words"}

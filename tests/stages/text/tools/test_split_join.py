@@ -96,10 +96,10 @@ def test_joined_documents_are_no_longer_than_allowed():
     assert len({one for (one,) in columns(task, ID)}) == 4
 
 
-def test_wrong_arguments_are_reported():
+def test_wrong_arguments_are_errors():
     with pytest.raises(ValueError, match="separator is empty"):
         DocumentSplitter("")
-    with pytest.raises(ValueError, match="both or not at all"):
+    with pytest.raises(ValueError, match="both max_length and length_field"):
         DocumentJoiner(max_length=3)
     with pytest.raises(ValueError, match="cannot both be"):
         DocumentSplitter("a", segment_id_field="text")

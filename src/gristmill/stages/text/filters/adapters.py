@@ -1,35 +1,50 @@
-"""What a user gives as a filter, made one."""
+"""Make filters of what users pass as filters: functions, and filters of other libraries."""
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 
 Filters = DocumentFilter | Sequence[DocumentFilter]
 
 
-def _name_of(function: Any) -> str:
-    """The name of a function, as the reason for which it drops documents; of a lambda, where it is."""
-    name: str = getattr(function, "__name__", "function")
-    if name != "<lambda>":
-        return name
-    code = function.__code__
-    return f"lambda at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+@runtime_checkable
+class FilterLike(Protocol):
+    """A filter of another library. It is known by its attribute ``name`` if that is a text, else by its class."""
+
+    def score_document(self, text: str) -> Any: ...
+
+    def keep_document(self, score: Any) -> bool: ...
+
+
+@runtime_checkable
+class _Named(Protocol):
+    name: object
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, as the reason for dropped documents; of a lambda, where it is."""
+    if inspect.isfunction(function) and function.__name__ == "<lambda>":
+        code = function.__code__
+        return f"lambda at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    return function.__name__ if inspect.isroutine(function) else "function"
 
 
 class ByFunction(DocumentFilter, builtin=True):
-    """A function of the text or of the score in a filter's clothes."""
+    """A function of the text, or of the score, as a filter."""
 
     def __init__(self, score: Callable[[str], Any] | None = None, keep: Callable[[Any], bool] | None = None) -> None:
+        self._functions = [function for function in (score, keep) if function is not None]
         self._score = score
         self._keep = keep
-        self.name = _name_of(score or keep)
+        self.name = _name_of(self._functions[0])
 
     def made_of(self) -> Sequence[object]:
-        return [part for part in (self._score, self._keep) if part is not None]
+        return self._functions
 
     def score_document(self, text: str) -> Any:
         assert self._score is not None
@@ -40,11 +55,11 @@ class ByFunction(DocumentFilter, builtin=True):
 
 
 class ByMethods(DocumentFilter, builtin=True):
-    """An object with ``score_document`` and ``keep_document`` that is no `DocumentFilter`: another library's filter."""
+    """A `FilterLike` object as a filter."""
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given: FilterLike) -> None:
         self._given = given
-        name = getattr(given, "name", "")
+        name = given.name if isinstance(given, _Named) else None
         self.name = name if isinstance(name, str) and name else type(given).__name__
 
     def made_of(self) -> Sequence[object]:
@@ -54,12 +69,11 @@ class ByMethods(DocumentFilter, builtin=True):
         return self._given.score_document(text)
 
     def keep_document(self, score: Any) -> bool:
-        kept: bool = self._given.keep_document(score)
-        return kept
+        return self._given.keep_document(score)
 
 
 def as_filters(given: Any, function: str = "") -> list[DocumentFilter]:
-    """A filter or a list of them, as a list. With ``function`` "score" or "keep" plain functions will do."""
+    """Return a filter or a list of filters as a list. With ``function`` "score" or "keep" functions are accepted."""
     several = list(given) if isinstance(given, list | tuple) else [given]
     if not several:
         raise ValueError("there is no filter in the list.")
@@ -72,7 +86,7 @@ def _as_filter(one: Any, function: str) -> DocumentFilter:
     if isinstance(one, DocumentFilter):
         one.check(scores=function != "keep", keeps=function != "score")
         return one
-    if all(callable(getattr(one, method, None)) for method in ("score_document", "keep_document")):
+    if isinstance(one, FilterLike):
         return ByMethods(one)
     if function and callable(one):
         return ByFunction(**{function: one})

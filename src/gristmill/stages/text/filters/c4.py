@@ -1,35 +1,38 @@
-"""The rules by which C4 was made: what a page must not hold, and how many sentences it must have."""
+"""C4's rules for pages: what a page must not contain, and how many sentences it must have."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gristmill.kernels.texts import Texts
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost
+from gristmill.stages.text.filters.thresholds import AtLeast, AtMost
 
 _SENTENCE_END = re.compile(r"[.?!]+[\"')\]\u201d\u2019]*(?=\s|$)")
 
 
+def _counts(texts: Texts, counts: Iterable[int]) -> Array:
+    return np.fromiter(counts, dtype=np.int64, count=len(texts))
+
+
 @builtin
 class PhraseFilter(AtMost):
-    """Keep documents that hold none of some phrases; upper and lower case are the same. The score counts them."""
+    """Keep documents that contain none of some phrases, in any case. The score is the number of occurrences."""
 
     most = 0
 
     def __init__(self, phrases: Sequence[str] = ("lorem ipsum",)) -> None:
         if isinstance(phrases, str) or not phrases or not all(phrases):
-            raise ValueError("PhraseFilter wants a list of phrases, none of them empty.")
+            raise ValueError("PhraseFilter needs a list of phrases, none of them empty.")
         self.phrases = [phrase.lower() for phrase in phrases]
 
     def score_batch(self, texts: Texts) -> Array:
         phrases = self.phrases
         lowered = (text.lower() for text in texts.strings())
-        counts = (sum(text.count(phrase) for phrase in phrases) for text in lowered)
-        return np.fromiter(counts, dtype=np.int64, count=len(texts))
+        return _counts(texts, (sum(text.count(phrase) for phrase in phrases) for text in lowered))
 
     def rule(self) -> str:
         return f"none of: {', '.join(self.phrases)}"
@@ -56,8 +59,7 @@ class BadWordsFilter(AtMost):
         pattern = self._pattern
         if pattern is None:
             return np.zeros(len(texts), dtype=np.int64)
-        counts = (sum(1 for _ in pattern.finditer(text.lower())) for text in texts.strings())
-        return np.fromiter(counts, dtype=np.int64, count=len(texts))
+        return _counts(texts, (sum(1 for _ in pattern.finditer(text.lower())) for text in texts.strings()))
 
     def rule(self) -> str:
         return f"none of {len(self.words)} words"
@@ -67,15 +69,13 @@ class BadWordsFilter(AtMost):
 class SentenceCountFilter(AtLeast):
     """Keep documents with at least ``min_sentences`` sentences.
 
-    A sentence ends with a mark (``. ? !``, several of them, quotes behind them) before white space or a line's end.
+    A sentence ends with marks (``. ? !``), and quotes after them, before white space or the end of the text.
     """
+
+    rule_text = "at least {0.least} sentences"
 
     def __init__(self, min_sentences: int = 3) -> None:
         self.least = min_sentences
 
     def score_batch(self, texts: Texts) -> Array:
-        counts = (len(_SENTENCE_END.findall(text)) for text in texts.strings())
-        return np.fromiter(counts, dtype=np.int64, count=len(texts))
-
-    def rule(self) -> str:
-        return f"at least {self.least} sentences"
+        return _counts(texts, (len(_SENTENCE_END.findall(text)) for text in texts.strings()))

@@ -1,15 +1,16 @@
-"""Filters for source code. Rules and defaults are those of StarCoder (https://arxiv.org/abs/2305.06161), by way of
-NeMo Curator, with whose classes these share names and arguments.
+"""Filters for source code, with the rules and defaults of StarCoder (https://arxiv.org/abs/2305.06161).
+
+Names of classes and arguments are those of NeMo Curator.
 """
 
 from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gristmill.kernels import code_points
 from gristmill.kernels.code_points import alphabetic, count_in, newline, table_of
+from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.code_comments import comment_length
@@ -17,22 +18,22 @@ from gristmill.stages.text.filters.code_html import text_length
 from gristmill.stages.text.filters.code_languages import syntax_of
 from gristmill.stages.text.filters.code_python import natural_length
 from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.text.filters.thresholds import AtLeast, InRange
 from gristmill.stages.text.lines import lines_in
 
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
 
-
-class _CommentRatio(DocumentFilter):
+class _CommentRatio(InRange):
     """The share of a file's characters that are comments, between two bounds."""
 
-    def __init__(self, minimum: float, maximum: float) -> None:
-        if not minimum <= maximum:
-            raise ValueError(
-                f"{type(self).__name__}: the least share, {minimum!r}, is above the greatest, {maximum!r}."
-            )
-        self.minimum = minimum
-        self.maximum = maximum
+    below = "too few comments"
+    above = "too many comments"
+    rule_text = "{0.least:.3g} to {0.most:.3g} of the characters are comments"
+
+    def __init__(self, least: float, most: float) -> None:
+        if not least <= most:
+            raise ValueError(f"{type(self).__name__}: the least share, {least!r}, is above the greatest, {most!r}.")
+        self.least = least
+        self.most = most
 
     def comment_characters(self, source: str) -> int:
         raise NotImplementedError
@@ -40,21 +41,12 @@ class _CommentRatio(DocumentFilter):
     def score_document(self, text: str) -> float:
         return self.comment_characters(text) / max(len(text), 1)
 
-    def keep_batch(self, scores: Array) -> Array:
-        return (scores >= self.minimum) & (scores <= self.maximum)
-
-    def reasons(self, scores: Array) -> list[str]:
-        return ["too few comments" if score < self.minimum else "too many comments" for score in scores]
-
-    def rule(self) -> str:
-        return f"{self.minimum:.3g} to {self.maximum:.3g} of the characters are comments"
-
 
 @builtin
 class PythonCommentToCodeFilter(_CommentRatio):
-    """Keep Python of which a share between the bounds is comments (with their ``#``) and docstrings (without quotes).
+    """Keep Python in which the share of comments (with ``#``) and docstrings (without quotes) is between two bounds.
 
-    Code that does not compile is read like any other; NeMo Curator gives it the score 0, and leaves out the docstrings
+    Code that does not compile is read like any other code; NeMo Curator gives it the score 0, and skips the docstrings
     of ``async`` functions. An empty file has the score 0.
     """
 
@@ -69,11 +61,11 @@ class PythonCommentToCodeFilter(_CommentRatio):
 
 @builtin
 class GeneralCommentToCodeFilter(_CommentRatio):
-    """Keep code of which a share between the bounds is comments, without the signs that mark them, joined by spaces.
+    """Keep code in which the share of comments, without their marks and joined by spaces, is between two bounds.
 
-    ``language`` is a name or a MIME type: ``"rust"``, ``"text/x-c++"``. Signs within strings begin no comment. A
-    comment that does not end is one to the end of the file; NeMo Curator gives such a file the score 9999, and knows
-    fewer languages. An empty file has the score 0.
+    ``language`` is a name or a MIME type: ``"rust"``, ``"text/x-c++"``. Marks in strings do not begin a comment. An
+    unclosed comment ends with the file; NeMo Curator gives such a file the score 9999, and knows fewer languages. An
+    empty file has the score 0.
     """
 
     name = "comment_ratio"
@@ -90,14 +82,17 @@ class GeneralCommentToCodeFilter(_CommentRatio):
 
 
 @builtin
-class NumberOfLinesOfCodeFilter(DocumentFilter):
-    """Keep files of ``min_lines`` to ``max_lines`` lines. An empty file has one line; so has one without a newline."""
+class NumberOfLinesOfCodeFilter(InRange):
+    """Keep files of ``min_lines`` to ``max_lines`` lines. A file without a newline has one line."""
 
     name = "num_lines"
+    below = "too few lines"
+    above = "too many lines"
+    rule_text = "{0.least} to {0.most} lines"
 
     def __init__(self, min_lines: int = 10, max_lines: int = 20000) -> None:
-        self.min_lines = min_lines
-        self.max_lines = max_lines
+        self.least = min_lines
+        self.most = max_lines
 
     def preload(self) -> None:
         code_points.preload()
@@ -106,27 +101,19 @@ class NumberOfLinesOfCodeFilter(DocumentFilter):
         _, newlines = count_in(texts, newline())
         return newlines + 1
 
-    def keep_batch(self, scores: Array) -> Array:
-        return (scores >= self.min_lines) & (scores <= self.max_lines)
-
-    def reasons(self, scores: Array) -> list[str]:
-        return ["too few lines" if score < self.min_lines else "too many lines" for score in scores]
-
-    def rule(self) -> str:
-        return f"{self.min_lines} to {self.max_lines} lines"
-
 
 @builtin
-class AlphaFilter(DocumentFilter):
-    """Keep files of which at least ``min_alpha_ratio`` is letters: others hold tables and tensors.
+class AlphaFilter(AtLeast):
+    """Keep files with at least ``min_alpha_ratio`` letters: files with fewer contain tables and tensors.
 
     Letters are those of all scripts, with their vowel signs. An empty file has the score 0.
     """
 
     name = "alpha_filter"
+    rule_text = "at least {0.least:.3g} of the characters are letters"
 
     def __init__(self, min_alpha_ratio: float = 0.25) -> None:
-        self.min_alpha_ratio = min_alpha_ratio
+        self.least = min_alpha_ratio
 
     def preload(self) -> None:
         code_points.preload()
@@ -135,21 +122,16 @@ class AlphaFilter(DocumentFilter):
     def score_batch(self, texts: Texts) -> Array:
         return _share(texts, alphabetic())
 
-    def keep_batch(self, scores: Array) -> Array:
-        return scores >= self.min_alpha_ratio
-
     def reasons(self, scores: Array) -> str:
         return "too few letters"
-
-    def rule(self) -> str:
-        return f"at least {self.min_alpha_ratio:.3g} of the characters are letters"
 
 
 @builtin
 class XMLHeaderFilter(DocumentFilter):
-    """Drop files with an XML header in their first characters: their extension says that they are something else."""
+    """Drop files with an XML header in their first characters: their extension is wrong."""
 
     name = "xml_header"
+    rule_text = "no XML header in the first {0.char_prefix_search_length} characters"
 
     def __init__(self, char_prefix_search_length: int = 100) -> None:
         self.char_prefix_search_length = char_prefix_search_length
@@ -170,42 +152,33 @@ class XMLHeaderFilter(DocumentFilter):
     def reasons(self, scores: Array) -> str:
         return "XML header"
 
-    def rule(self) -> str:
-        return f"no XML header in the first {self.char_prefix_search_length} characters"
-
 
 @builtin
-class HTMLBoilerplateFilter(DocumentFilter):
-    """Keep HTML of which at least ``min_lang_content_ratio``, and ``min_lang_content_num_chars`` characters, is text.
+class HTMLBoilerplateFilter(AtLeast):
+    """Keep HTML with at least ``min_lang_content_ratio`` text, and ``min_lang_content_num_chars`` characters of it.
 
-    Text is what is left without tags, comments, scripts and styles; space between two tags counts as one character,
-    however much it is. Pages with less text than that have the score 0.
+    Text is everything except tags, comments, scripts and styles. Any white space between two tags counts as one
+    character. Pages with fewer characters of text have the score 0.
     """
 
     name = "html_boilerplate"
+    rule_text = "at least {0.least:.3g} of the page, and {0.min_lang_content_num_chars} characters, is text"
 
     def __init__(self, min_lang_content_ratio: float = 0.2, min_lang_content_num_chars: int = 100) -> None:
-        self.min_lang_content_ratio = min_lang_content_ratio
+        self.least = min_lang_content_ratio
         self.min_lang_content_num_chars = min_lang_content_num_chars
 
     def score_document(self, text: str) -> float:
         seen = text_length(text)
         return seen / len(text) if text and seen >= self.min_lang_content_num_chars else 0.0
 
-    def keep_batch(self, scores: Array) -> Array:
-        return scores >= self.min_lang_content_ratio
-
     def reasons(self, scores: Array) -> list[str]:
         return ["too little text" if score == 0 else "mostly markup" for score in scores]
-
-    def rule(self) -> str:
-        share, least = self.min_lang_content_ratio, self.min_lang_content_num_chars
-        return f"at least {share:.3g} of the page, and {least} characters, is text"
 
 
 @dataclass(frozen=True, slots=True)
 class ExtensionRule:
-    """What a table says of the files of a language with an extension; None where it says nothing."""
+    """The thresholds of a table for a language and an extension; None for those that the table does not have."""
 
     include: bool
     max_line: int | None = None
@@ -216,13 +189,13 @@ class ExtensionRule:
 
 @builtin
 class PerExtensionFilter(DocumentFilter):
-    """Keep files by thresholds that a table has for their language and extension.
+    """Keep files by the thresholds of a table for their language and extension.
 
-    ``metadata_file`` is a CSV file with the columns of BigCode's table: ``language``, ``extension``, ``Include`` (1 or
-    else), ``Long_line_threshold``, ``Alphanum_threshold``, ``Alpha filter``. A file goes where its language and
+    ``metadata_file`` is a CSV file with the columns of BigCode's table: ``language``, ``extension``, ``Include`` (1 for
+    yes), ``Long_line_threshold``, ``Alphanum_threshold``, ``Alpha filter``. A file is dropped if its language and
     extension are not included, a line is longer than the threshold, lines have more than 100 characters on average
-    (asked only where there is a threshold for lines), or too few characters are alphanumeric or letters. The score is 1
-    for files that stay, and from 0 down for others, by the reason.
+    (only if the table has a threshold for lines), or too few characters are alphanumeric or letters. The score is 1 for
+    files that stay, and 0 or less for others, by the reason.
     """
 
     name = "per_extension_filter"
@@ -234,6 +207,7 @@ class PerExtensionFilter(DocumentFilter):
         -3: "too few alphanumeric characters",
         -4: "too few letters",
     }
+    rule_text = "{0.lang} files with the extension {0.extension!r}: {0.extension_rule}"
 
     def __init__(self, lang: str, extension: str | None, metadata_file: str = "code_meta.csv") -> None:
         self.lang = lang
@@ -271,9 +245,6 @@ class PerExtensionFilter(DocumentFilter):
     def reasons(self, scores: Array) -> list[str]:
         return [self.REASONS.get(int(score), self.name) for score in scores]
 
-    def rule(self) -> str:
-        return f"{self.lang} files with the extension {self.extension!r}: {self.extension_rule}"
-
 
 ALPHANUMERIC = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\n?!,."
 
@@ -288,7 +259,7 @@ def _longest_line(text: str) -> int:
 
 
 def _rule_of(path: str, lang: str, extension: str) -> ExtensionRule:
-    """The table's rule; that of a language without the extension is not to include such files."""
+    """Return the table's rule. Files with an extension that the table does not have are not included."""
     language = {"C#": "c-sharp", "F#": "f-sharp"}.get(lang, lang.lower().replace(" ", "-"))
     with open(path, encoding="utf-8", newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if row.get("language") == language]

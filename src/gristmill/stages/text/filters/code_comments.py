@@ -1,8 +1,8 @@
-"""Finds comments in source code, also where it is broken, in time that grows with its length and no faster.
+"""Find comments in source code, also in broken code, in time proportional to its length.
 
-A scanner knows of a language what begins and ends comments, and what hides their signs: strings, regular expressions,
-here-documents. All else is skipped. Nothing is ever an error: a comment or string that does not end goes on to the end
-of the text (of the line, where the language has it so).
+A scanner knows for a language what begins and ends comments, and what hides these marks: strings, regular expressions,
+here-documents. Everything else is skipped. Nothing is an error: an unclosed comment or string ends with the text, or
+with the line in languages that end it there.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MAX_LOST_TAGS = 50
-"""Here-documents without an end that are looked for in a document; each costs a look at the rest of it."""
+"""Unclosed here-documents that are tried in a document; for each the rest of the text is searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """What a scanner knows of a language. Patterns are regular expressions and must match in linear time."""
+    """The syntax of comments in a language. Patterns are regular expressions and must match in linear time."""
 
     line: tuple[str, ...] = ()
-    """What begins a comment that goes on to the end of the line."""
+    """Begins of comments that end with the line."""
 
     block: tuple[tuple[str, str], ...] = ()
-    """What begins and what ends a comment of many lines."""
+    """Begin and end of comments that may span lines."""
 
     literals: tuple[str, ...] = ()
-    """What hides comment signs: whole strings and the like. They match to the end of the text where no end is found."""
+    """Whole strings and the like, which hide comment marks. Without an end they match to the end of the text."""
 
     nested: bool = False
-    """Whether comments of many lines stand within others."""
+    """Whether comments that span lines may be nested."""
 
     heredocs: bool = False
     """Whether there are here-documents: ``<<TAG``, lines, ``TAG``."""
 
 
 def comments(source: str, syntax: Syntax) -> Iterator[tuple[int, int]]:
-    """Where the comments are: begin and end of each without the signs that mark it."""
+    """Yield begin and end of each comment, without its marks."""
     find = _scanner(syntax).search
     position = lost = 0
     while match := find(source, position):
@@ -58,7 +58,7 @@ def comments(source: str, syntax: Syntax) -> Iterator[tuple[int, int]]:
 
 
 def comment_length(source: str, syntax: Syntax) -> int:
-    """How many characters the comments of the source have, without the signs that mark them, joined by spaces."""
+    """Return the number of characters of all comments, without their marks, joined by spaces."""
     return max(sum(end - start + 1 for start, end in comments(source, syntax)) - 1, 0)
 
 
@@ -78,7 +78,7 @@ def _scanner(syntax: Syntax) -> re.Pattern[str]:
 
 
 def _end_of_nested(source: str, position: int, begin: str, end: str) -> tuple[int, int]:
-    """Where the content of a nested comment ends, and where what follows it begins."""
+    """Return where the content of a nested comment ends, and where the code after it begins."""
     depth = 1
     for match in _edges(begin, end).finditer(source, position):
         depth += 1 if match.lastgroup == "begin" else -1

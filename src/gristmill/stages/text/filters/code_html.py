@@ -1,11 +1,11 @@
-"""The text of a page: what is left of HTML without tags, scripts, styles and comments."""
+"""The text of a page: HTML without tags, scripts, styles and comments."""
 
 from __future__ import annotations
 
 import html
 import re
 
-# Each alternative goes on to the end of the text where no end is found: what is broken is read once, not over again.
+# Without an end each alternative matches to the end of the text, so broken markup is read only once.
 MARKUP = re.compile(
     r"<!--.*?(?:-->|\Z)"
     r"|<(?P<unseen>script|style|template)(?=[\s/>]).*?(?:</(?P=unseen)(?=[\s/>])[^>]*+(?:>|\Z)|\Z)"
@@ -16,9 +16,9 @@ MARKUP = re.compile(
 
 
 def text_length(source: str) -> int:
-    """How many characters a reader of the page may see.
+    """Return the number of characters that a reader of the page may see.
 
-    References such as ``&amp;`` are the character that they stand for; nothing but space between two tags is one space.
+    A reference such as ``&amp;`` counts as its character. White space alone between two tags counts as one space.
     """
     length = position = 0
     for match in MARKUP.finditer(source):

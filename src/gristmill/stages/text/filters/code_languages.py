@@ -13,17 +13,17 @@ def _line_string(quote: str) -> str:
 
 
 def _long_string(quote: str) -> str:
-    """A string with backslash escapes that may have many lines."""
+    """A string with backslash escapes that may span lines."""
     return rf"{quote}[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+{quote}?"
 
 
 def _doubled_string(quote: str, prefix: str = "") -> str:
-    """A string in which a quote is written twice and a backslash is a backslash."""
+    """A string in which a quote is written twice and a backslash has no meaning."""
     return rf"{prefix}{quote}[^{quote}]*+(?:{quote}{quote}[^{quote}]*+)*+{quote}?"
 
 
 def _plain_string(quote: str) -> str:
-    """A string that ends at the next quote, whatever is before it."""
+    """A string that ends at the next quote, also after a backslash."""
     return rf"{quote}[^{quote}]*+{quote}?"
 
 
@@ -123,43 +123,24 @@ SYNTAXES: dict[str, Syntax] = {
     "zig": Syntax((SLASHES,), (), (r"\\\\[^\n]*+", DOUBLE, SINGLE)),
 }
 
+_ALIASES = (
+    "c: c++ cpp cc h hpp cuda cu objective-c objc arduino glsl proto; java: java-source groovy gradle solidity; "
+    "javascript: js jsx node ecmascript vue json5 jsonc; typescript: ts tsx; shell: bash sh zsh shellscript ksh "
+    "awk; python: py script.python python3 cython starlark; csharp: c# cs c-sharp; fsharp: f# fs f-sharp; html: htm "
+    "xhtml xhtml+xml markdown md; lisp: scheme racket emacs-lisp common-lisp elisp clj; scss: less sass; "
+    "visualbasic: vb vb.net visual-basic vba; sql: mysql postgresql plsql sqlite tsql; xml: svg xsd xsl; tex: "
+    "latex; go: golang; rust: rs; ruby: rb; perl: pl; kotlin: kt; haskell: hs; yaml: yml; powershell: ps1; "
+    "makefile: make; matlab: octave; ada: vhdl; pascal: delphi; ocaml: ml; ini: properties cfg "
+)
 ALIASES = {
-    **dict.fromkeys(
-        ("c++", "cpp", "cc", "h", "hpp", "cuda", "cu", "objective-c", "objc", "arduino", "glsl", "proto"), "c"
-    ),
-    **dict.fromkeys(("java-source", "groovy", "gradle", "solidity"), "java"),
-    **dict.fromkeys(("js", "jsx", "node", "ecmascript", "vue", "json5", "jsonc"), "javascript"),
-    **dict.fromkeys(("ts", "tsx"), "typescript"),
-    **dict.fromkeys(("bash", "sh", "zsh", "shellscript", "ksh", "awk"), "shell"),
-    **dict.fromkeys(("py", "script.python", "python3", "cython", "starlark"), "python"),
-    **dict.fromkeys(("c#", "cs", "c-sharp"), "csharp"),
-    **dict.fromkeys(("f#", "fs", "f-sharp"), "fsharp"),
-    **dict.fromkeys(("htm", "xhtml", "xhtml+xml", "markdown", "md"), "html"),
-    **dict.fromkeys(("scheme", "racket", "emacs-lisp", "common-lisp", "elisp", "clj"), "lisp"),
-    **dict.fromkeys(("less", "sass"), "scss"),
-    **dict.fromkeys(("vb", "vb.net", "visual-basic", "vba"), "visualbasic"),
-    **dict.fromkeys(("mysql", "postgresql", "plsql", "sqlite", "tsql"), "sql"),
-    **dict.fromkeys(("svg", "xsd", "xsl"), "xml"),
-    **dict.fromkeys(("latex",), "tex"),
-    **dict.fromkeys(("golang",), "go"),
-    **dict.fromkeys(("rs",), "rust"),
-    **dict.fromkeys(("rb",), "ruby"),
-    **dict.fromkeys(("pl",), "perl"),
-    **dict.fromkeys(("kt",), "kotlin"),
-    **dict.fromkeys(("hs",), "haskell"),
-    **dict.fromkeys(("yml",), "yaml"),
-    **dict.fromkeys(("ps1",), "powershell"),
-    **dict.fromkeys(("make",), "makefile"),
-    **dict.fromkeys(("octave",), "matlab"),
-    **dict.fromkeys(("vhdl",), "ada"),
-    **dict.fromkeys(("delphi",), "pascal"),
-    **dict.fromkeys(("ml",), "ocaml"),
-    **dict.fromkeys(("properties", "cfg"), "ini"),
+    alias: language.strip()
+    for language, _, aliases in (entry.partition(":") for entry in _ALIASES.split(";"))
+    for alias in aliases.split()
 }
 
 
 def syntax_of(language: str) -> Syntax:
-    """The syntax of a language, by its name or its MIME type: ``"C++"``, ``"text/x-c++"``."""
+    """Return the syntax of a language, by its name or its MIME type: ``"C++"``, ``"text/x-c++"``."""
     name = language.strip().lower()
     for prefix in ("text/", "application/"):
         if name.startswith(prefix):

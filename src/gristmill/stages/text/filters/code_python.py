@@ -1,7 +1,7 @@
 """Comments and docstrings of Python, also of Python 2 and of code that does not compile.
 
-The scanner is our own, not `tokenize` and `ast`: those refuse what is broken, and what they accept changes from one
-version of Python to the next.
+The scanner does not use `tokenize` and `ast`: they refuse broken code, and versions of Python differ in what they
+accept.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ TOKEN = re.compile(rf"(?P<comment>\#[^\r\n]*+)|{TRIPLE_DOUBLE}|{TRIPLE_SINGLE}|{
 HEADER = re.compile(r"^[ \t]*+(?:async[ \t]++)?(?:def|class)\b", re.MULTILINE)
 SIGN = re.compile(r"[()\[\]{}:\n]")
 STRING = "\0"
-"""What stands for a string in the skeleton of a program."""
+"""The placeholder of a string in the skeleton of a program."""
 DOCSTRING = re.compile(rf"(?:\s|\\\r?\n)*+[rRuU]?({STRING})(?=(?:[ \t]*+{STRING})*+[ \t]*+(?:[\r\n;]|\Z))")
-"""A string that is a statement: letters before it that make it bytes or a formatted string keep it from matching."""
+"""A string that is a statement. Byte strings and formatted strings do not match because of their prefix."""
 
 
 def natural_length(source: str) -> int:
-    """Characters of comments, with their ``#``, and of docstrings, without quotes and indentation."""
+    """Return the characters of comments, with ``#``, and of docstrings, without quotes and indentation."""
     skeleton, strings, length = skeleton_of(source)
     return length + sum(map(len, docstrings(skeleton, strings)))
 
 
 def skeleton_of(source: str) -> tuple[str, list[str], int]:
-    """The program without comments and with a mark for each string; the strings; the length of the comments."""
+    """Return the program without comments and with placeholders for strings, the strings, and the comments' length."""
     parts: list[str] = []
     strings: list[str] = []
     comments = position = 0
@@ -46,7 +46,7 @@ def skeleton_of(source: str) -> tuple[str, list[str], int]:
 
 
 def docstrings(skeleton: str, strings: list[str]) -> Iterator[str]:
-    """The text of the string that comes first in the module, in each class and in each function."""
+    """Yield the text of the first string of the module, of each class and of each function."""
     number = position = 0
     for start in _bodies(skeleton):
         if match := DOCSTRING.match(skeleton, start):
@@ -56,7 +56,7 @@ def docstrings(skeleton: str, strings: list[str]) -> Iterator[str]:
 
 
 def _bodies(skeleton: str) -> Iterator[int]:
-    """Where the module and the bodies of its classes and functions begin, in order."""
+    """Yield where the module and the bodies of its classes and functions begin, in order."""
     yield 1 if skeleton.startswith("\ufeff") else 0
     headers = [match.span() for match in HEADER.finditer(skeleton)]
     headers.append((len(skeleton), len(skeleton)))
@@ -74,6 +74,6 @@ def _bodies(skeleton: str) -> Iterator[int]:
 
 
 def _text(literal: str) -> str:
-    """What is between the quotes, without indentation."""
+    """Return the text between the quotes, without indentation."""
     width = 3 if literal.startswith(('"""', "'''")) else 1
     return inspect.cleandoc(literal[width:].removesuffix(literal[:width]))

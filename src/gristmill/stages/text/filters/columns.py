@@ -1,4 +1,4 @@
-"""Between the columns of a batch and the arrays that filters work on."""
+"""Columns of a batch as texts and arrays for filters, and scores as columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def texts_of(batch: DocumentBatch, field: str) -> Texts:
-    """The texts of a column, with all that was computed of them since the column was set."""
+    """Return the texts of a column, with everything that was computed from them since the column was set."""
     import pyarrow as pa
 
     texts: Texts | None = batch.cache.get(field)
@@ -23,16 +23,16 @@ def texts_of(batch: DocumentBatch, field: str) -> Texts:
         column = column_of(batch, field)
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
-            raise TypeError(f"column {field!r} holds {kind}, not text: name the column of the text by text_field.")
+            raise TypeError(f"column {field!r} holds {kind}, not text: set text_field to the column of the text.")
         texts = batch.cache[field] = Texts.of_column(column)
     return texts
 
 
 def only_texts_of(batch: DocumentBatch, field: str) -> Texts:
-    """As `texts_of`, of a column that holds nothing but texts.
+    """Return the same as `texts_of`, and raise an error if the column contains other values than texts.
 
-    Where a field is text in some documents and something else in others, a reader gives it as JSON text: what is
-    compared then would depend on which documents are read together.
+    A reader stores a field as JSON text if it is a text in some documents and something else in others. The compared
+    texts would then depend on which documents are read together.
     """
     import pyarrow as pa
 
@@ -43,7 +43,7 @@ def only_texts_of(batch: DocumentBatch, field: str) -> Texts:
         odd = [text for text in batch.data.column(field).to_pylist() if text is not None and text[:1] != '"']
         if odd:
             raise TypeError(
-                f"column {field!r} holds {odd[0]:.40}, which is not text: name it by text_field of the reader, too, "
+                f"column {field!r} holds {odd[0]:.40}, which is not text: set text_field of the reader to it, too, "
                 "and such records are set aside."
             )
         set_column(batch, pa.field(field, pa.large_string(), metadata=AS_READ), plain_strings(batch.data, field))
@@ -51,7 +51,7 @@ def only_texts_of(batch: DocumentBatch, field: str) -> Texts:
 
 
 def texts_among(batch: DocumentBatch, field: str) -> Texts:
-    """As `texts_of`, where a document may have something else in the field, which is then no text."""
+    """Return the same as `texts_of`, with an empty text for each value that is not a text."""
     from gristmill import fast_json
     from gristmill.stages.text.io.json_columns import is_json
 
@@ -62,20 +62,20 @@ def texts_among(batch: DocumentBatch, field: str) -> Texts:
 
 
 def column_of(batch: DocumentBatch, field: str) -> Any:
-    """A column, or what documents have at a path of keys: ``meta.src.crawl``."""
+    """Return a column, or the values at a path of keys: ``meta.src.crawl``."""
     if "." in field and (field not in batch.data.column_names or batch.data.column(field).null_count):
         from gristmill.stages.text.filters.paths import column_at
 
         return column_at(batch.data, field)
     if field not in batch.data.column_names:
-        raise KeyError(f"there is no column {field!r}; there are: {', '.join(batch.columns)}.")
+        raise KeyError(f"there is no column {field!r}. Columns: {', '.join(batch.columns)}.")
     return batch.data.column(field)
 
 
 def with_column(task: DocumentBatch, name: str, values: Array, rows: Array | None = None) -> DocumentBatch:
-    """The same batch with a column more, or another one in its place; what is cached of other columns stays.
+    """Return the batch with a column added or replaced. What is cached of other columns stays.
 
-    ``values`` are those of all rows, or of some ``rows``; the others are null.
+    ``values`` are those of all rows, or of some ``rows``; other rows are null.
     """
     import pyarrow as pa
 
@@ -93,9 +93,9 @@ def with_column(task: DocumentBatch, name: str, values: Array, rows: Array | Non
 
 
 def set_column(task: DocumentBatch, field: str | pa.Field, column: pa.Array | pa.ChunkedArray) -> None:
-    """Set a column of a batch, where it stands or at the end; what is cached of the others stays.
+    """Replace a column of a batch, or add it at the end. What is cached of other columns stays.
 
-    ``field`` is its name, or its name with what else is known of it.
+    ``field`` is its name, or an Arrow field with type and metadata.
     """
     table = task.data
     name = field if isinstance(field, str) else field.name
@@ -107,13 +107,13 @@ def set_column(task: DocumentBatch, field: str | pa.Field, column: pa.Array | pa
 
 
 def column_scores(task: DocumentBatch, field: str) -> Array:
-    """The scores in a column; numbers that are missing are NaN, anything else that is missing is None."""
+    """Return the scores in a column. Missing numbers are NaN, other missing values are None."""
     array: Array = column_of(task, field).to_numpy()
     return array
 
 
 def numbers(scores: Array) -> list[float | None]:
-    """Scores as numbers where they are numbers."""
+    """Return scores as floats; None for those that are not numbers."""
     if scores.dtype.kind in "biuf":
         return [float(score) for score in scores]
     return [float(score) if isinstance(score, abstract.Real) else None for score in scores]

@@ -1,11 +1,12 @@
 """Make ``predict`` of the package fasttext-predict take a list of texts, as ``predict`` of fastText does.
 
 `gristmill[text]` installs fasttext-predict, since it has no dependencies and works with NumPy 2. Its ``predict`` of a
-list returns labels without probabilities, and raises for a list of one. Filters of the user's may call it.
+list returns labels without probabilities, and raises an error for a list of one text. Users' filters may call it.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from functools import wraps
@@ -20,7 +21,7 @@ MODULE = "fasttext.FastText"
 
 
 def install() -> None:
-    """Complete the module now if it is imported, or when it is: importing it takes time that few need."""
+    """Complete the module now if it is imported, or when it is imported: few runs need it, and importing it is slow."""
     if MODULE in sys.modules:
         complete(sys.modules[MODULE])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -29,9 +30,9 @@ def install() -> None:
 
 def complete(module: Any) -> None:
     """Let ``predict`` take lists, unless this is fastText itself, which can also train models."""
-    if hasattr(module, "train_supervised") or hasattr(module._FastText.predict, "__wrapped__"):
-        return
     of_one = module._FastText.predict
+    if "train_supervised" in vars(module) or inspect.unwrap(of_one) is not of_one:
+        return
 
     @wraps(of_one)
     def predict(
@@ -46,7 +47,7 @@ def complete(module: Any) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the module where it is, and completes it once it is loaded."""
+    """Finds the module as usual, and completes it once it is loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

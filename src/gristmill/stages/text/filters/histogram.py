@@ -1,4 +1,4 @@
-"""A cheap check of language: are the characters those that the language is written with?"""
+"""A cheap check of language by the characters of its alphabet."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import difflib
 import functools
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gristmill.kernels import code_points
 from gristmill.kernels.code_points import count_in, space, table_of
+from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.filters.document_filter import DocumentFilter
-
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
+from gristmill.stages.text.filters.thresholds import AtLeast
 
 COMMON = "0123456789!\"#$%&'()*+,-./:;=?@_\u2010\u2011\u2013\u2014\u2018\u2019\u201c\u201d\u2026"
-"""What is met in text of every language: digits and the punctuation of prose."""
+"""Characters of all languages: digits and the punctuation of prose."""
 
 ALIASES = {"in": "id", "iw": "he", "mo": "ro", "ns": "nso", "sh": "sr-Latn", "tl": "fil"}
 """Older names of languages, and those of the peers' histograms."""
@@ -27,35 +25,38 @@ PEERS_FOLDER = "histograms/checkpoint/edunov/cc60_multilingual/clean_hists"
 
 
 @builtin
-class HistogramFilter(DocumentFilter):
-    """Keep documents of which more than ``threshold`` of the characters are among those of the language ``lang``.
+class HistogramFilter(AtLeast):
+    """Keep documents in which more than ``threshold`` of the characters belong to the language ``lang``.
 
-    The idea is that of the histograms of M2M-100 and NLLB (https://arxiv.org/abs/2207.04672, p. 30): where too many
-    characters are strange to a language, the language was mistaken. It tells scripts apart well, languages that share
-    one hardly.
+    The idea is that of the histograms of M2M-100 and NLLB (https://arxiv.org/abs/2207.04672, p. 30): if too many
+    characters do not belong to a language, the text is in another one. The filter separates scripts well, and
+    languages of one script hardly.
 
     The characters are those of Unicode's CLDR for some 370 languages (``de``, ``sr``, ``sr-Latn``), with digits
-    and common punctuation: nothing is downloaded. With ``cache_dir`` they are read from a histogram there,
-    ``<cache_dir>/<lang>`` or where NeMo Curator has it: a character at the beginning of each line, the most frequent
-    first, down to ``threshold_char``.
+    and common punctuation. Nothing is downloaded. With ``cache_dir`` they are read from a histogram at
+    ``<cache_dir>/<lang>``, or where NeMo Curator stores it. It has a character at the beginning of each line, the most
+    frequent first; only those before ``threshold_char`` count.
 
-    Other than in NeMo Curator, the score is the share itself, not 1 or 0; space counts on neither side of the division,
-    so that no padding buys a verdict; and Latin letters in text of another script, frequent enough on the web to be in
-    its histograms, are strange to the language here. A document of nothing but space has the score 0.
+    Differences to NeMo Curator: the score is the share itself, not 1 or 0. White space does not count, so padding has
+    no effect. Latin letters do not belong to languages of other scripts; on the web they are frequent enough to be in
+    their histograms. A document of white space has the score 0.
     """
+
+    exclusive = True
+    rule_text = "more than {0.least:.0%} of the characters are among those of {0.lang!r}"
 
     def __init__(
         self, lang: str = "en", threshold: float = 0.8, cache_dir: str | None = None, threshold_char: str = "]"
     ) -> None:
         if not 0 <= threshold <= 1:
-            raise ValueError(f"HistogramFilter: threshold is a share from 0 to 1, not {threshold!r}.")
+            raise ValueError(f"HistogramFilter: threshold must be a share from 0 to 1, not {threshold!r}.")
         self.lang = lang
-        self.threshold = threshold
+        self.least = threshold
         self.alphabet = read_histogram(cache_dir, lang, threshold_char) if cache_dir else alphabet(lang)
         self._table: Array | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_table": None}
+        return {**vars(self), "_table": None}
 
     def preload(self) -> None:
         code_points.preload()
@@ -71,18 +72,12 @@ class HistogramFilter(DocumentFilter):
         _, known = count_in(texts, self.table())
         return known / np.maximum(chars - spaces, 1)
 
-    def keep_batch(self, scores: Array) -> Array:
-        return scores > self.threshold
-
     def reasons(self, scores: Array) -> str:
         return f"characters strange to {self.lang!r}"
 
-    def rule(self) -> str:
-        return f"more than {self.threshold:.0%} of the characters are among those of {self.lang!r}"
-
 
 def alphabet(lang: str) -> frozenset[str]:
-    """The characters of a language as CLDR has them, with what is common to all languages."""
+    """Return the characters of a language in CLDR, and those of all languages."""
     lines = alphabets()
     wanted = lang.replace("_", "-")
     ranges = lines.get(ALIASES.get(wanted, wanted))
@@ -91,7 +86,7 @@ def alphabet(lang: str) -> frozenset[str]:
         hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise ValueError(
             f"HistogramFilter: the characters of the language {lang!r} are not known.{hint} "
-            "Languages are named as in CLDR ('en', 'de', 'sr-Latn'); cache_dir takes histograms of your own."
+            "Languages are named as in CLDR ('en', 'de', 'sr-Latn'); cache_dir takes other histograms."
         )
     chars = set(COMMON)
     for one in ranges.split():
@@ -102,14 +97,14 @@ def alphabet(lang: str) -> frozenset[str]:
 
 @functools.cache
 def alphabets() -> dict[str, str]:
-    """The table of alphabets: language to ranges of code points, in hexadecimal."""
+    """Return the table of alphabets: language to ranges of code points, in hexadecimal."""
     text = resources.files(__package__).joinpath("alphabets.txt").read_text(encoding="utf-8")
     pairs = (line.split("\t") for line in text.splitlines() if not line.startswith("#"))
     return {lang: ranges for lang, ranges in pairs}
 
 
 def read_histogram(folder: str, lang: str, threshold_char: str) -> frozenset[str]:
-    """The characters of a histogram file, those above the line of ``threshold_char``."""
+    """Return the characters of a histogram file before the line of ``threshold_char``."""
     places = [Path(folder) / lang, Path(folder) / PEERS_FOLDER / lang]
     for place in places:
         if place.is_file():

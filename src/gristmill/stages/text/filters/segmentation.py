@@ -10,10 +10,10 @@ from gristmill.kernels.texts import Texts
 
 
 def words_in(texts: Texts, lang: str) -> Texts:
-    """Texts whose words, as `Texts` finds them, are the words of ``lang`` (ISO 639-1) in ``texts``.
+    """Return texts with white space between the words of ``lang`` (ISO 639-1), as `Texts` finds words.
 
-    Chinese ("zh") is cut by jieba and Japanese ("ja") by MeCab, if they are installed, one text at a time in Python.
-    Every other language has its words between white space: the texts themselves are returned.
+    Chinese ("zh") is segmented by jieba and Japanese ("ja") by MeCab, if they are installed, one text at a time in
+    Python. In other languages words have white space between them: the texts are returned unchanged.
     """
     if lang.lower() not in ("zh", "ja"):
         return texts

@@ -1,20 +1,21 @@
-"""Gopher's test for English: a few of the commonest words must be there."""
+"""Gopher's test for English: a document must contain a few of the commonest words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gristmill.kernels.texts import Texts
+from gristmill.lazy import Array
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.filters.thresholds import Array, AtLeast
+from gristmill.stages.text.filters.thresholds import AtLeast
 from gristmill.stages.text.filters.words import COMMON_ENGLISH_WORDS
 
 
 @builtin
 class StopWordsFilter(AtLeast):
-    """Keep documents in which at least ``min_words`` different words of a list stand, as they are written there.
+    """Keep documents that contain at least ``min_words`` different words of a list; upper and lower case differ.
 
-    The score is how many different ones there are.
+    The score is the number of different words.
     """
 
     needs = ("words", "listed_words")

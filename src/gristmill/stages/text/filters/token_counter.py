@@ -1,4 +1,4 @@
-"""Counts tokens with whatever tokenizer there is."""
+"""Count tokens with any of several kinds of tokenizers."""
 
 from __future__ import annotations
 
@@ -6,20 +6,48 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from gristmill.lazy import Array, np
 
-PIECE = 1_000_000
-"""Characters that are encoded at once. Encodings take some hundred bytes for a token, so that longer texts are cut."""
+PART = 1_000_000
+"""Characters that are encoded at once. Encodings take some hundred bytes per token, so longer texts are split."""
 
 Count = Callable[[Sequence[str]], list[int]]
 
 
-class TokenCounter:
-    """The number of tokens of texts, by a tokenizer that is loaded on first use and never travels between processes.
+@runtime_checkable
+class Tokenizer(Protocol):
+    """An object that encodes a text: as a sequence of tokens, or as an `Encoded` object."""
 
-    A tokenizer that is given as an object does travel, and is used as it is.
+    def encode(self, text: str, /) -> Any: ...
+
+
+@runtime_checkable
+class Encoded(Protocol):
+    """An encoding as the package tokenizers returns it."""
+
+    ids: Sequence[int]
+
+
+@runtime_checkable
+class TiktokenEncoding(Protocol):
+    """An encoding of tiktoken. Its ``encode`` refuses texts that contain special tokens as plain text."""
+
+    def encode_ordinary(self, text: str) -> Sequence[int]: ...
+
+
+@runtime_checkable
+class _FastBatches(Protocol):
+    """A Hugging Face tokenizer that can skip offsets, as newer versions of the package can."""
+
+    def encode_batch_fast(self, texts: list[str], *, add_special_tokens: bool) -> list[Any]: ...
+
+
+class TokenCounter:
+    """Counts the tokens of texts. The tokenizer is loaded at its first use and is not sent between processes.
+
+    A tokenizer that is given as an object is sent, and used as it is.
     """
 
     def __init__(self, tokenizer: Any, special_tokens: bool) -> None:
@@ -28,18 +56,18 @@ class TokenCounter:
         self._loaded: tuple[Count, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loaded": None}
+        return {**vars(self), "_loaded": None}
 
     def load(self) -> None:
-        """Load the tokenizer; in a process that is to be forked, or was, it must not start threads of its own."""
+        """Load the tokenizer without threads of its own, since the process may be forked."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._load()
 
     def count(self, texts: Sequence[str]) -> Array:
         encode, special = self._load()
         counts = np.full(len(texts), special, dtype=np.int64)
-        for numbers, pieces in _portions(texts):
-            np.add.at(counts, numbers, encode(pieces))
+        for numbers, parts in _portions(texts):
+            np.add.at(counts, numbers, encode(parts))
         return counts
 
     def _load(self) -> tuple[Count, int]:
@@ -49,9 +77,9 @@ class TokenCounter:
 
 
 def check(tokenizer: Any) -> Any:
-    """The tokenizer as it was given, or an error that says what is wrong with it. Nothing is loaded."""
+    """Return the tokenizer as it was given. Raise an error if it cannot be one. Nothing is loaded."""
     if not isinstance(tokenizer, str | os.PathLike):
-        if not callable(getattr(tokenizer, "encode", None)):
+        if not isinstance(tokenizer, Tokenizer):
             raise TypeError(f"{tokenizer!r} is not a tokenizer: it has no method 'encode'.")
         return tokenizer
     path = Path(tokenizer)
@@ -69,30 +97,30 @@ def check(tokenizer: Any) -> Any:
 
 
 def _open(tokenizer: Any, special_tokens: bool) -> tuple[Count, int]:
-    """What counts the tokens of texts, and how many special ones are to be added to each count."""
+    """Return a function that counts the tokens of texts, and the number of special tokens to add to each count."""
     if isinstance(tokenizer, str):
         tokenizer = _read(tokenizer)
     if type(tokenizer).__module__.partition(".")[0] == "tokenizers":
         return _hugging_face(tokenizer, special_tokens)
-    if hasattr(tokenizer, "encode_ordinary"):  # tiktoken: its `encode` refuses texts that spell out special tokens
+    if isinstance(tokenizer, TiktokenEncoding):
         return lambda texts: [len(tokenizer.encode_ordinary(text)) for text in texts], 0
 
     def length(text: str) -> int:
         encoded = tokenizer.encode(text)
-        return len(getattr(encoded, "ids", encoded))
+        return len(encoded.ids if isinstance(encoded, Encoded) else encoded)
 
-    # With add_special_tokens=False a tokenizer would have to know the argument; what it adds to nothing it adds to all.
+    # Not every tokenizer knows add_special_tokens=False. What it adds to the empty text it adds to all texts.
     special = length("")
     return lambda texts: [length(text) - special for text in texts], special if special_tokens else 0
 
 
 def _hugging_face(tokenizer: Any, special_tokens: bool) -> tuple[Count, int]:
-    # A tokenizer.json may say to cut texts and to fill them up, as models want it: a count wants neither.
+    # A tokenizer.json may truncate and pad texts for a model. Counts need neither.
     if tokenizer.truncation is not None or tokenizer.padding is not None:
         tokenizer = type(tokenizer).from_str(tokenizer.to_str())
         tokenizer.no_truncation()
         tokenizer.no_padding()
-    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    encode = tokenizer.encode_batch_fast if isinstance(tokenizer, _FastBatches) else tokenizer.encode_batch
     special = tokenizer.num_special_tokens_to_add(is_pair=False) if special_tokens else 0
     return lambda texts: [len(one.ids) for one in encode(list(texts), add_special_tokens=False)], special
 
@@ -110,12 +138,12 @@ def _read(name: str) -> Any:
             raise ImportError(f"{path} is a SentencePiece model: pip install sentencepiece") from None
         return SentencePieceProcessor(model_file=str(path))
     try:
-        from tokenizers import Tokenizer
+        from tokenizers import Tokenizer as HuggingFaceTokenizer
     except ImportError:
         raise ImportError(f"the tokenizer {path} needs the package tokenizers: pip install 'gristmill[text]'") from None
     try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the package raises bare Exception for whatever is wrong with the file
+        return HuggingFaceTokenizer.from_file(str(path))
+    except Exception as error:  # the package raises bare Exception for any error in the file
         raise ValueError(f"{path} is not a tokenizer.json that the package tokenizers can read: {error}") from None
 
 
@@ -124,35 +152,35 @@ def _tiktoken(name: str) -> Any:
 
     known = tiktoken.list_encoding_names()
     if name not in known:
-        raise ValueError(f"{name!r} is neither a file nor an encoding of tiktoken; those are: {', '.join(known)}.")
+        raise ValueError(f"{name!r} is neither a file nor an encoding of tiktoken. Encodings: {', '.join(known)}.")
     return tiktoken.get_encoding(name)
 
 
 def _portions(texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
-    """Texts, or pieces of them, with their numbers, in portions of no more than `PIECE` characters."""
+    """Yield texts, or parts of them, with their numbers, in portions of at most `PART` characters."""
     numbers: list[int] = []
-    pieces: list[str] = []
+    parts: list[str] = []
     size = 0
     for number, text in enumerate(texts):
-        for piece in _cut(text):
-            if pieces and size + len(piece) > PIECE:
-                yield numbers, pieces
-                numbers, pieces, size = [], [], 0
+        for part in _split(text):
+            if parts and size + len(part) > PART:
+                yield numbers, parts
+                numbers, parts, size = [], [], 0
             numbers.append(number)
-            pieces.append(piece)
-            size += len(piece)
-    if pieces:
-        yield numbers, pieces
+            parts.append(part)
+            size += len(part)
+    if parts:
+        yield numbers, parts
 
 
-def _cut(text: str) -> Iterator[str]:
-    """A text in pieces that end where a line ends, or else before a space, as tokens do; else anywhere."""
+def _split(text: str) -> Iterator[str]:
+    """Yield parts of a text that end where a line ends, or else before a space, as tokens do; else anywhere."""
     start = 0
-    while len(text) - start > PIECE:
-        end = start + PIECE
+    while len(text) - start > PART:
+        end = start + PART
         cut = text.rfind("\n", start, end) + 1
         if cut <= start:
             cut = text.rfind(" ", start + 1, end)
-        start, piece = (cut, text[start:cut]) if cut > start else (end, text[start:end])
-        yield piece
+        start, part = (cut, text[start:cut]) if cut > start else (end, text[start:end])
+        yield part
     yield text[start:]

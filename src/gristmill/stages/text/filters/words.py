@@ -1,31 +1,31 @@
-"""Filters by a document's words: what stands between white space, as `str.split` gives it.
+"""Filters by a document's words: runs of characters between white space, as `str.split` returns them.
 
-With ``lang`` "zh" or "ja" words are those that a segmenter finds (see `segmentation`).
+With ``lang`` "zh" or "ja" a segmenter finds the words (see `segmentation`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gristmill.lazy import np
+from gristmill.kernels.texts import Texts
+from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.segmentation import words_in
-from gristmill.stages.text.filters.thresholds import Array, AtLeast, AtMost, Between, percent, ratio
-
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
+from gristmill.stages.text.filters.thresholds import AtLeast, AtMost, InRange, ratio
 
 COMMON_ENGLISH_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
 
 @builtin
-class WordCountFilter(Between):
-    """Keeps documents of so many words (Gopher: 50 to 100,000). One without words scores 0."""
+class WordCountFilter(InRange):
+    """Keeps documents of ``min_words`` to ``max_words`` words (Gopher: 50 to 100,000).
+
+    A document without words scores 0.
+    """
 
     name = "word_count"
     needs = ("words",)
     below = "too few words"
     above = "too many words"
+    rule_text = "{0.least:,} to {0.most:,} words"
 
     def __init__(self, min_words: int = 50, max_words: int = 100000, lang: str = "en") -> None:
         self.least = min_words
@@ -35,21 +35,19 @@ class WordCountFilter(Between):
     def score_batch(self, texts: Texts) -> Array:
         return words_in(texts, self.lang).words.count
 
-    def rule(self) -> str:
-        return f"{self.least:,} to {self.most:,} words"
-
 
 @builtin
-class MeanWordLengthFilter(Between):
-    """Keeps documents whose words are so many characters long on average (Gopher: 3 to 10).
+class MeanWordLengthFilter(InRange):
+    """Keeps documents whose mean word length, in characters, is between two bounds (Gopher: 3 to 10).
 
-    One without words scores 0.
+    A document without words scores 0.
     """
 
     name = "mean_word_length"
     needs = ("words",)
     below = "words too short on average"
     above = "words too long on average"
+    rule_text = "words of {0.least:g} to {0.most:g} characters on average"
 
     def __init__(self, min_mean_word_length: float = 3, max_mean_word_length: float = 10, lang: str = "en") -> None:
         self.least = min_mean_word_length
@@ -60,16 +58,17 @@ class MeanWordLengthFilter(Between):
         words = words_in(texts, self.lang).words
         return ratio(words.chars, words.count, empty=0.0)
 
-    def rule(self) -> str:
-        return f"words of {self.least:g} to {self.most:g} characters on average"
-
 
 @builtin
 class LongWordFilter(AtMost):
-    """Drops documents with a word of more characters than this. One without words scores 0 and is kept."""
+    """Drops documents with a word of more than ``max_word_length`` characters.
+
+    A document without words scores 0 and is kept.
+    """
 
     name = "max_word_length"
     needs = ("words",)
+    rule_text = "no word of more than {0.most:,} characters"
 
     def __init__(self, max_word_length: int = 1000, lang: str = "en") -> None:
         self.most = max_word_length
@@ -78,21 +77,19 @@ class LongWordFilter(AtMost):
     def score_batch(self, texts: Texts) -> Array:
         return words_in(texts, self.lang).words.longest
 
-    def rule(self) -> str:
-        return f"no word of more than {self.most:,} characters"
-
 
 @builtin
 class SymbolsToWordsFilter(AtMost):
-    """Drops documents with too many hash signs, or too many ellipses, for their words (Gopher: 0.1 of either).
+    """Drops documents with too many hash signs, or too many ellipses, per word (Gopher: 0.1 of either).
 
-    The score is the larger of the two ratios. Symbols are counted wherever they stand, as the rule was published;
-    NeMo Curator counts words that are nothing but an ellipsis or one hash sign. An ellipsis is ``...``, U+2026 or
+    The score is the larger of the two ratios. Symbols are counted anywhere, as in the published rule. NeMo Curator
+    counts only words that are an ellipsis or one hash sign. An ellipsis is ``...``, U+2026 or
     U+22EF. A document without words scores 1 and is dropped.
     """
 
     name = "symbol_to_word"
     needs = ("words", "symbols")
+    rule_text = "at most {0.most:g} hash signs per word, and at most {0.most:g} ellipses"
 
     def __init__(self, max_symbol_to_word_ratio: float = 0.1, lang: str = "en") -> None:
         self.most = max_symbol_to_word_ratio
@@ -102,17 +99,14 @@ class SymbolsToWordsFilter(AtMost):
         symbols = np.maximum(texts.symbols.hashes, texts.symbols.ellipses)
         return ratio(symbols, words_in(texts, self.lang).words.count, empty=1.0)
 
-    def rule(self) -> str:
-        return f"at most {self.most:g} hash signs per word, and at most {self.most:g} ellipses"
-
 
 @builtin
 class CommonEnglishWordsFilter(AtLeast):
-    """Keeps documents with at least two of: the, be, to, of, and, that, have, with (Gopher). Upper case is not theirs.
+    """Keeps documents with at least two of: the, be, to, of, and, that, have, with (Gopher), in lower case.
 
-    Different ones, as the rule was published and as datatrove has it: "the" twice is one. NeMo Curator counts the
-    second as well; so does ``distinct=False``. With ``stop_at_false`` nothing is counted beyond what is asked for: that
-    is the largest score. A document without words scores 0.
+    Different words are counted, as in the published rule and in datatrove: "the" twice counts once. With
+    ``distinct=False`` it counts twice, as in NeMo Curator. With ``stop_at_false`` scores above ``min_num_common_words``
+    are cut to it. A document without words scores 0.
     """
 
     name = "common_english_words"
@@ -135,13 +129,14 @@ class CommonEnglishWordsFilter(AtLeast):
 
 @builtin
 class WordsWithoutAlphabetsFilter(AtLeast):
-    """Keeps documents of whose words enough have a letter, of any script (Gopher: 80%).
+    """Keeps documents in which enough words have a letter, of any script (Gopher: 80%).
 
-    One without words scores 0 and is dropped.
+    A document without words scores 0 and is dropped.
     """
 
     name = "words_without_alphabets"
     needs = ("words",)
+    rule_text = "at least {0.percent} of the words have a letter"
 
     def __init__(self, min_words_with_alphabets: float = 0.8, lang: str = "en") -> None:
         self.least = min_words_with_alphabets
@@ -150,6 +145,3 @@ class WordsWithoutAlphabetsFilter(AtLeast):
     def score_batch(self, texts: Texts) -> Array:
         words = words_in(texts, self.lang).words
         return ratio(words.with_letter, words.count, empty=0.0)
-
-    def rule(self) -> str:
-        return f"at least {percent(self.least)} of the words have a letter"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier, raw
-
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
 
 POLICY = (
     "terms of use",
@@ -26,20 +23,20 @@ POLICY = (
     "cookies that may not be particularly necessary",
     "without changing your cookie settings",
 )
-"""In lower case: what such paragraphs say (C4), whole sentences by the words that tell them apart."""
+"""Phrases of such paragraphs in lower case (C4). Whole sentences are given by their distinctive words."""
 PLACEHOLDER = "lorem ipsum"
 EMPTY_LINE = re.compile("(\r?\n\r?\n)")
 SIGNS = (b"cookie", b"privacy", b"terms of use", PLACEHOLDER.encode())
-"""One of these is in all of the above."""
+"""Each phrase contains one of these."""
 
 
 @builtin
 class BoilerPlateStringModifier(DocumentModifier):
-    """Takes away paragraphs about cookies, privacy policies and terms of use at the top and bottom of a text (C4).
+    """Removes paragraphs about cookies, privacy policies and terms of use at the top and bottom of a text (C4).
 
-    A text that has them in its middle, or consists of nothing else, stays. With
-    ``remove_if_at_top_or_bottom=False`` a text with any of them becomes empty, as does one with "lorem ipsum" in any
-    case: a filter behind it drops it. Paragraphs are parted by empty lines.
+    A text that has them in its middle, or consists only of them, stays. With ``remove_if_at_top_or_bottom=False`` a
+    text with any of them becomes empty, and always a text with "lorem ipsum", so that a later filter drops it.
+    Paragraphs are separated by empty lines.
     """
 
     def __init__(self, remove_if_at_top_or_bottom: bool = True) -> None:

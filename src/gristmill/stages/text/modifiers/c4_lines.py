@@ -15,11 +15,11 @@ _CITATION = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
 
 @builtin
 class C4Lines(DocumentModifier):
-    """Keeps the lines which C4 would: of enough words, with an end, and not about the page itself.
+    """Keeps the lines that C4 keeps: with enough words and an end mark, and not about the page itself.
 
-    Lines go that hold a word of more than ``max_word_length`` characters, that do not end in a terminal mark (or end
-    in an ellipsis), that have fewer than ``min_words`` words, or that speak of JavaScript or of policies. Wikipedia's
-    marks of citations are taken out of what stays, and white space around lines.
+    A line is removed if it has a word of more than ``max_word_length`` characters, does not end in a terminal mark (or
+    ends in an ellipsis), has fewer than ``min_words`` words, or mentions JavaScript or policies. Wikipedia's citation
+    marks and white space around lines are removed from the others.
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class C4Lines(DocumentModifier):
         self.citations = citations
 
     def modify_document(self, text: str) -> str:
-        """The lines that stay."""
         kept = (self._line(line.strip()) for line in lines_in(text))
         return "\n".join(line for line in kept if line is not None)
 

@@ -8,8 +8,8 @@ from typing import Literal
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
-# What is between marks may not hold the mark itself: so no text is looked through twice, however hostile.
-# Each begins with its mark, and looks back behind it: that is much faster to search for.
+# The text between marks may not contain the mark itself, so no text is searched twice.
+# Each pattern begins with its mark and looks back from there: that is much faster to search.
 STARS = re.compile(r"\*(?<!\*\*)(\*{0,2})([^\s*](?:[^*\n]*[^\s*])?)\*\1(?!\*)")
 UNDERSCORES = re.compile(r"_(?<!\w_)(_?)([^\s_](?:[^_\n]*[^\s_])?)_\1(?!\w)")
 LINK = re.compile(r'\[([^\[\]\n]*)\]\(([^()\s]*)(?:[ \t]+"[^"\n]*")?\)')
@@ -19,10 +19,10 @@ HEADING = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
 
 @builtin
 class MarkdownRemover(DocumentModifier):
-    """Takes away the marks of bold, italic and underlined text and of links, and of headings if ``headings``.
+    """Removes the marks of bold, italic and underlined text and of links, with ``headings`` also of headings.
 
-    Of a link or an image its address stays, or its text with ``links="text"``. Marks count where Markdown has them:
-    ``2 * 3 * 4`` and ``snake_case_name`` stay.
+    The address of a link or an image stays, or its text with ``links="text"``. Only marks that Markdown recognizes are
+    removed: ``2 * 3 * 4`` and ``snake_case_name`` stay.
     """
 
     triggers: tuple[bytes, ...] = (rb"[*_]", rb"\]\(")

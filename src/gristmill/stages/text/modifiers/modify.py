@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,19 +23,19 @@ Modifier = DocumentModifier | Callable[..., Any]
 
 @builtin
 class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Changes a field of documents by a modifier, a function of the value, or a list of these, one after the other.
+    """Changes a field of documents by a modifier, a function of the value, or a list of these in order.
 
-    ``input_fields`` is one field for all modifiers, a list with one for each, or a list of lists where a modifier
-    takes several fields, which it then gets as keywords. ``output_fields`` names where results go: one field, or one
-    for each; None writes them back to the field they come from.
+    ``input_fields`` is one field for all modifiers, a list with one for each, or a list of lists if a modifier takes
+    several fields, which it gets as keyword arguments. ``output_fields`` names the fields of the results: one, or one
+    for each; None writes a result back to its input field.
 
         Modify([UnicodeReformatter(), NewlineNormalizer()])
         Modify(str.lower, input_fields="title", output_fields="title_lower")
         Modify(lambda title, body: title + body, input_fields=[["title", "body"]], output_fields="text")
 
-    Results may be texts, numbers or any other values that fit one column. A null stays null and is not shown to the
-    modifier of a single field. The ledger counts the documents in which a
-    field that was there has changed, and what modifiers count themselves.
+    Results may be texts, numbers or any other values that fit one column. A null stays null and is not passed to the
+    modifier of a single field. The ledger counts the documents in which an existing field has changed, and what
+    modifiers count themselves.
     """
 
     accounts_for_documents = True
@@ -81,13 +82,9 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
                 one.take_counters()  # of an attempt that failed
             if len(source) > 1:
                 column = _from_several(task, one, source)
-            elif isinstance(one, DocumentModifier) and _is_text(task.data.column(source[0])):
-                column, touched = _from_texts(task, one, source[0])
-                if source[0] == target:
-                    changed |= touched
-                    column = column if touched.any() else None
             else:
-                column, touched = _from_values(task, one, source[0])
+                by_text = isinstance(one, DocumentModifier) and _is_text(task.data.column(source[0]))
+                column, touched = (_from_texts if by_text else _from_values)(task, one, source[0])
                 if source[0] == target:
                     changed |= touched
                     column = column if touched.any() else None
@@ -101,17 +98,17 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def put_column(task: DocumentBatch, name: str, column: pa.Array | pa.ChunkedArray) -> None:
-    """Set a column of a batch. What was JSON text stays so: of one value by itself a writer could not tell."""
+    """Set a column of a batch. A column of JSON text stays one: a writer cannot tell it by a single value."""
     schema = task.data.schema
     where = schema.get_field_index(name)
     old = schema.field(where) if where >= 0 else None
     kept = old is not None and old.type == column.type and (old.metadata or {}).get(b"gristmill") == b"json"
-    # without the note that each text is JSON: those that were modified may not be
+    # without the note that each text is JSON: modified texts may not be
     set_column(task, old.with_metadata({b"gristmill": b"json"}) if old is not None and kept else name, column)
 
 
-def _from_texts(task: DocumentBatch, modifier: DocumentModifier, field: str) -> tuple[Any, Array]:
-    """The column as the modifier wants it, and which texts differ. Texts that stay are neither decoded nor copied."""
+def _from_texts(task: DocumentBatch, modifier: Any, field: str) -> tuple[Any, Array]:
+    """Return the modified column, and which texts differ. Texts that stay are neither decoded nor copied."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -146,7 +143,7 @@ def _from_texts(task: DocumentBatch, modifier: DocumentModifier, field: str) -> 
 def _of_other_values(
     texts: Texts, modifier: DocumentModifier, rows: Array, after: list[Any], valid: Array
 ) -> tuple[Any, Array]:
-    """The column of a modifier that returns numbers or other values in place of texts, and which values differ."""
+    """Return the column of a modifier that returns other values than texts, and which values differ."""
     if any(new is None for new in after):
         raise TypeError(f"{modifier.name!r} returned None for a text: it must return a value for each.")
     made = dict(zip(rows.tolist(), after, strict=True))
@@ -172,7 +169,7 @@ def _from_several(task: DocumentBatch, modifier: Modifier, fields: Sequence[str]
 
 
 def _column(values: list[Any], wanted: Any = None, name: str = "") -> Any:
-    """An array of the type that the field had, if the values fit, or else of the type that they have."""
+    """Return an array of the wanted type if the values fit, else of their own type."""
     import pyarrow as pa
 
     if wanted is not None:
@@ -188,8 +185,9 @@ def _column(values: list[Any], wanted: Any = None, name: str = "") -> Any:
 
 
 def _name_of(modifier: Modifier) -> str:
-    name = modifier.name if isinstance(modifier, DocumentModifier) else getattr(modifier, "__name__", "")
-    return repr(name) if name else ""
+    if isinstance(modifier, DocumentModifier):
+        return repr(modifier.name)
+    return repr(modifier.__name__) if inspect.isroutine(modifier) or isinstance(modifier, type) else ""
 
 
 def _is_text(column: pa.ChunkedArray) -> bool:

@@ -1,39 +1,36 @@
-"""Personal data taken out of texts."""
+"""Remove personal data from texts."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers import pii_signs
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
-
 ENTITIES = ("email", "iban", "card", "ip", "phone")
-"""What can be found; where two overlap, the first in this order counts."""
+"""Kinds of personal data. If two overlap, the first in this order counts."""
 
 
 @builtin
 class PiiRedactor(DocumentModifier):
-    """Takes e-mail and IP addresses, telephone and card numbers and IBANs out of texts, and counts them.
+    """Removes e-mail and IP addresses, telephone and card numbers and IBANs from texts, and counts them.
 
     - ``entities``: which of "email", "ip", "phone", "card", "iban".
-    - ``mode``: "replace" puts ``replacement`` there; "mask" puts ``mask_character`` for each letter and digit, so that
-      the text keeps its length.
+    - ``mode``: "replace" inserts ``replacement``; "mask" inserts ``mask_character`` for each letter and digit, so the
+      text keeps its length.
     - ``replacement``: a text in which ENTITY stands for the entity's name in capitals, or a mapping with a text for
       each entity.
-    - ``public_ips_only``: leave addresses that mean nothing outside of a network, such as 127.0.0.1 and 192.168.0.1.
+    - ``public_ips_only``: keep addresses of private networks, such as 127.0.0.1 and 192.168.0.1.
 
-    Found is what is surely meant: cards and IBANs by their check digits, issuer and country; IP addresses by range and
-    not as version numbers; telephone numbers by a country code, by national grouping, or behind a word such as "tel".
-    Digits are 0 to 9, IBANs are in capitals. It is no promise that nothing is left: names, streets and numbers in
-    unusual forms are.
+    Only certain matches count: cards and IBANs by their check digits, issuer and country; IP addresses by range, not
+    version numbers; telephone numbers by a country code, by national grouping, or after a word such as "tel". Digits
+    are 0 to 9, IBANs are in capitals. Personal data can remain: names, streets and numbers in unusual forms are kept.
     """
 
     def __init__(
@@ -52,7 +49,7 @@ class PiiRedactor(DocumentModifier):
         if mode not in ("replace", "mask"):
             raise ValueError(f"PiiRedactor: mode must be 'replace' or 'mask', not {mode!r}.")
         if len(mask_character) != 1:
-            raise ValueError(f"PiiRedactor: mask_character must be one sign, not {mask_character!r}.")
+            raise ValueError(f"PiiRedactor: mask_character must be one character, not {mask_character!r}.")
         if isinstance(replacement, Mapping) and (missing := [e for e in entities if e not in replacement]):
             raise ValueError(f"PiiRedactor: replacement has no text for {', '.join(map(repr, missing))}.")
         self.entities = [name for name in ENTITIES if name in entities]
@@ -68,7 +65,7 @@ class PiiRedactor(DocumentModifier):
         return pii_signs.candidates(texts, self.entities)
 
     def find(self, text: str, entities: Sequence[str] | None = None) -> list[tuple[int, int, str]]:
-        """What is found, from left to right and without overlaps: where it begins, where it ends, what it is."""
+        """Return what is found, from left to right and without overlaps: begin, end and entity."""
         from gristmill.stages.text.modifiers.pii_finders import FINDERS, ip_addresses  # compiles many patterns
 
         taken: list[tuple[int, int, str]] = []
@@ -87,8 +84,6 @@ class PiiRedactor(DocumentModifier):
         return self._without(text, self.find(text))
 
     def modify_batch(self, texts: Sequence[str]) -> list[str]:
-        from gristmill.kernels.texts import Texts
-
         raw = Texts.of(texts)
         possible = {name: pii_signs.candidates(raw, [name]).tolist() for name in self.entities}
         return [

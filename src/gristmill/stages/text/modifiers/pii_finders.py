@@ -1,7 +1,7 @@
-"""Where personal data stands in a text.
+"""Find personal data in a text.
 
-Each finder takes time in proportion to the text, whatever it says: patterns repeat within bounds, or over one class
-of signs with nothing behind it to fail.
+Each finder takes time proportional to the length of any text: patterns repeat a limited number of times, or over one
+class of characters with nothing after it that could fail.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from functools import lru_cache
 from gristmill.stages.text.modifiers.pii_numbers import IBAN_LENGTHS, is_card, is_iban, is_international
 
 Span = tuple[int, int]
-"""The place of the first sign and of the one behind the last."""
+"""Where the match begins, and where it ends."""
 
 LOCAL_PART = 64
-"""Signs that may stand before the "@" (RFC 5321)."""
+"""The longest part before the "@", in characters (RFC 5321)."""
 LOCAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._%+-'")
 UNSPACED = "\u2e80"
-"""From here on are the scripts of China, Japan and Korea."""
+"""The first character of the scripts of China, Japan and Korea."""
 DOMAIN = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}(?:xn--[A-Za-z0-9-]{2,59}|[A-Za-z]{2,24})"
 )
 _MARKS = "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e31-\u0e4e"
-"""Accents and vowel signs that follow a letter: Python does not count them as parts of words."""
+"""Accents and vowel signs that follow a letter. In Python they are not word characters."""
 
 
 def _wide_domain(letter: str) -> re.Pattern[str]:
-    """Domains of letters of any script. ``letter`` is what each of them must be besides."""
+    """Return a pattern of domains with letters of any script. ``letter`` is a condition for each of them."""
     sign = rf"(?:{letter}[\w{_MARKS}-])"
     return re.compile(
         rf"(?:{letter}[^\W_](?:{sign}{{0,61}}(?<!-))?\.){{1,8}}{letter}[^\W\d_](?:{letter}[^\W\d_]|[{_MARKS}]){{1,23}}"
@@ -39,20 +39,20 @@ def _wide_domain(letter: str) -> re.Pattern[str]:
 
 WIDE_DOMAIN = _wide_domain("")
 SPACED_DOMAIN = _wide_domain(rf"(?![{UNSPACED}-\U0010ffff])")
-"""Without the scripts of China, Japan and Korea: their words may follow an address without a space."""
+"""Domains without the scripts of China, Japan and Korea, whose words may follow an address without a space."""
 _ENDINGS = "png jpg jpeg gif svg webp avif ico css js ts tsx jsx json html htm php py rb md txt pdf mp3"
 FILES = frozenset(_ENDINGS.split())
-"""What stands behind the last dot in names of files, such as logo@2x.png."""
+"""Extensions of file names, such as logo@2x.png."""
 
 DIGITS = frozenset("0123456789")
 UNITS = frozenset(("_", "%", *"元圆円원年月日个個号號米克度岁歳回次分秒页頁"))
-"""What makes a number before it a quantity, or a part of something longer."""
+"""Characters that make the number before them a quantity, or a part of something longer."""
 HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 NUMBERS = re.compile(r"[+(0-9][0-9 ()./\-\u00a0]{5,}")
-"""Where telephone numbers, cards and IPv4 addresses can be."""
+"""Candidates for telephone numbers, cards and IPv4 addresses."""
 V4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 V6 = re.compile(r":[0-9A-Fa-f:.]+")
-"""But for the first group."""
+"""An IPv6 address without its first group."""
 V6_LONGEST = 45
 ADDRESS = re.compile(
     r"(?i)\b(?:ip|ipv4|addr|address|addresses|host|server|dns|ping|gateway|via|route|network|subnet)\b"
@@ -86,12 +86,12 @@ CUE = re.compile(
 
 @lru_cache(maxsize=1)
 def _clusters(text: str) -> tuple[Span, ...]:
-    """Of the text that was asked for last, since several finders ask for the same."""
+    """Return the candidates in a text. The last text is cached, since several finders search it."""
     return tuple(found.span() for found in NUMBERS.finditer(text))
 
 
 def emails(text: str) -> Iterator[Span]:
-    """Addresses of electronic mail, by their "@", with letters of all scripts."""
+    """Yield e-mail addresses, with letters of all scripts, by their "@"."""
     at = text.find("@")
     while at >= 0:
         start = _local_part(text, at)
@@ -103,25 +103,25 @@ def emails(text: str) -> Iterator[Span]:
 
 
 def _domain(text: str, at: int) -> re.Match[str] | None:
-    """The domain that begins there."""
+    """Return the domain that begins at ``at``."""
     found = DOMAIN.match(text, at)
-    if text.isascii() or (found and not _goes_on(text, found.end())):
+    if text.isascii() or (found and not _continues(text, found.end())):
         return found
     if text[at : at + 1] < UNSPACED and (spaced := SPACED_DOMAIN.match(text, at)):
         return spaced
     return WIDE_DOMAIN.match(text, at)
 
 
-def _goes_on(text: str, at: int) -> bool:
-    """Whether a letter of a script with spaces, or a mark on the letter before, stands there."""
+def _continues(text: str, at: int) -> bool:
+    """Return whether there is a letter of a script with spaces, or a mark on the letter before."""
     sign = text[at : at + 1]
     return "\x7f" < sign < UNSPACED and (sign.isalpha() or unicodedata.category(sign)[0] == "M")
 
 
 def _local_part(text: str, at: int) -> int:
-    """Where the part before an "@" begins; ``at`` if there is none."""
+    """Return where the part before an "@" begins; ``at`` if there is none."""
     lowest = max(0, at - LOCAL_PART)
-    # Scripts without spaces between words touch an address; their letters are of it only if they touch the "@".
+    # In scripts without spaces the word before touches an address. Its letters belong to it only next to the "@".
     limit = "\U0010ffff" if at and text[at - 1] >= UNSPACED else UNSPACED
     start = at
     while start > lowest and (
@@ -144,7 +144,7 @@ def _is_file(domain: str) -> bool:
 
 
 def ip_addresses(text: str, public_only: bool = False) -> Iterator[Span]:
-    """IPv4 and IPv6 addresses. Version numbers and what has more or fewer parts are none."""
+    """Yield IPv4 and IPv6 addresses, but no version numbers and nothing with more or fewer parts."""
     if text.count(".") >= 3:
         for at, end in _clusters(text):
             for found in V4.finditer(text, at, end):
@@ -153,7 +153,7 @@ def ip_addresses(text: str, public_only: bool = False) -> Iterator[Span]:
                     yield span
     if "::" in text or text.count(":") >= 7:
         for found in V6.finditer(text):
-            # a full stop or colon of the sentence is not of the address, but "::" is
+            # a full stop or colon of the sentence is not part of the address, but "::" is
             start = found.start()
             while start > max(0, found.start() - 4) and text[start - 1] in HEXADECIMAL:
                 start -= 1
@@ -165,9 +165,9 @@ def ip_addresses(text: str, public_only: bool = False) -> Iterator[Span]:
 
 
 def _is_version(text: str, start: int, end: int) -> bool:
-    """Whether four numbers are rather a version or a section, by what stands before them or because they are small.
+    """Return whether four numbers are rather a version or a section, by the text before them or because they are small.
 
-    Of addresses one in 500 has such small numbers; of versions nearly all have.
+    One in 500 addresses has such small numbers, but nearly all versions have.
     """
     before = text[max(0, start - 40) : start]
     if VERSION.search(before) or (before[-1:] == "-" and before[-2:-1].isalpha()):
@@ -187,7 +187,7 @@ def _is_v4(text: str, public_only: bool) -> bool:
 
 
 def _is_v6(text: str, public_only: bool) -> bool:
-    """Among others not ``a::b``, which is more often a name in a program."""
+    """Return whether a text is an IPv6 address. ``a::b`` is not: it is more often a name in a program."""
     if len(text) > V6_LONGEST or len(text) - text.count(":") < 5 or not any(sign.isdigit() for sign in text):
         return False
     try:
@@ -198,7 +198,7 @@ def _is_v6(text: str, public_only: bool) -> bool:
 
 
 def cards(text: str) -> Iterator[Span]:
-    """Numbers of payment cards: plain, or in the groups in which they are printed; check digit and issuer fit."""
+    """Yield numbers of payment cards, plain or in their printed groups, with a valid check digit and issuer."""
     for at, end in _clusters(text):
         if end - at < 13:
             continue
@@ -212,7 +212,7 @@ def cards(text: str) -> Iterator[Span]:
 
 
 def ibans(text: str) -> Iterator[Span]:
-    """International bank account numbers in capitals, plain or with spaces; country, length and check digits fit."""
+    """Yield IBANs in capitals, plain or with spaces, with a valid country, length and check digits."""
     for found in IBAN_START.finditer(text):
         start = found.start()
         length = IBAN_LENGTHS.get(text[start : start + 2])
@@ -230,14 +230,14 @@ def ibans(text: str) -> Iterator[Span]:
 
 
 def phones(text: str) -> Iterator[Span]:
-    """Telephone numbers.
+    """Yield telephone numbers.
 
-    International ones with a country code that exists; American, French and other national ones in groups as they
-    are usually written; anything of 7 to 15 digits behind a word such as "tel" or "call".
+    International numbers with an existing country code; American, French and other national numbers in their usual
+    groups; any number of 7 to 15 digits after a word such as "tel" or "call".
     """
     for first, end in _clusters(text):
         at = first
-        # no digit may stand between the cue and the number: only the first of them can have one
+        # no digit may be between the cue and the number, so only the first number can have a cue
         cued = CUE.search(text, max(0, at - 30), at) is not None
         while at < end - 6:
             span = _phone_at(text, at, end, cued and at == first)
@@ -272,21 +272,21 @@ PHONE_FORMS: tuple[tuple[re.Pattern[str], Callable[[str], bool], bool], ...] = (
     (ZERO_ZERO, lambda digits: is_international(digits[2:]), False),
     (TRUNK, lambda digits: 9 <= len(digits) <= 11, False),
 )
-"""How numbers are written, what their digits must be, and whether that tells them from a row of other numbers.
+"""Forms of numbers, a condition on their digits, and whether the form cannot be a row of other numbers.
 
-The first that fits counts.
+The first form that fits counts.
 """
 
 
 def _among_numbers(text: str, start: int, end: int) -> bool:
-    """Whether more digits follow or precede after a space: a row of numbers, rather than one that one dials."""
+    """Return whether digits follow or precede after a space: then it is a row of numbers, not a telephone number."""
     return (text[start - 1 : start] == " " and text[start - 2 : start - 1] in DIGITS) or (
         text[end : end + 1] == " " and text[end + 1 : end + 2] in DIGITS
     )
 
 
 def _next_number(text: str, at: int, end: int) -> int:
-    """Where the next number can begin, behind the group of digits or the sign at ``at``."""
+    """Return where the next number can begin after the group of digits, or the character, at ``at``."""
     at += 1
     while at < end and text[at - 1] in DIGITS and text[at] in DIGITS:
         at += 1
@@ -296,7 +296,7 @@ def _next_number(text: str, at: int, end: int) -> int:
 
 
 def _is_number_sign(text: str, at: int) -> bool:
-    """Whether what stands there makes what follows a part of something longer."""
+    """Return whether the character makes what follows a part of something longer."""
     if at < 0:
         return False
     sign = text[at]
@@ -311,7 +311,7 @@ def _ends_there(text: str, end: int) -> bool:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether what is there is not a part of a word, or of a number with decimals or more parts."""
+    """Return whether the match is not part of a word, or of a number with decimals or more parts."""
     before, after = text[start - 1 : start] if start else "", text[end : end + 1]
     if _is_of_word(before) or _is_of_word(after) or "_" in (before, after):
         return False
@@ -321,7 +321,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 
 def _is_of_word(sign: str) -> bool:
-    """Whether a sign beside a number makes it a part of a word. Letters of scripts without spaces do not."""
+    """Return whether a character next to a number makes it part of a word. Letters of scripts without spaces do not."""
     return sign.isalnum() and (sign < UNSPACED or sign.isdecimal())
 
 

@@ -1,4 +1,4 @@
-"""Check digits and number plans: which strings of digits are a card, an IBAN, a telephone number."""
+"""Check digits and number plans of cards, IBANs and telephone numbers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CALLING_CODES = frozenset(_CODES.split())
 
 
 def luhn(digits: str) -> bool:
-    """Whether the last digit is the check digit of the others (ISO/IEC 7812)."""
+    """Return whether the last digit is the check digit of the others (ISO/IEC 7812)."""
     total = 0
     for i, digit in enumerate(reversed(digits)):
         value = int(digit) * (1 + i % 2)
@@ -61,7 +61,7 @@ def luhn(digits: str) -> bool:
 
 
 def is_card(digits: str) -> bool:
-    """Whether an issuer has cards that begin so and are so long, and the check digit is right."""
+    """Return whether the first digits and the length are those of an issuer, and the check digit is right."""
     for first, last, lengths in CARD_RANGES:
         if len(digits) in lengths and first <= digits[: len(first)] <= last:
             return luhn(digits)
@@ -69,12 +69,12 @@ def is_card(digits: str) -> bool:
 
 
 def is_iban(text: str) -> bool:
-    """Whether a text without spaces has the length of its country and the right check digits (ISO 13616, mod 97)."""
+    """Return whether a text without spaces has its country's length and the right check digits (ISO 13616, mod 97)."""
     if IBAN_LENGTHS.get(text[:2]) != len(text) or not (text.isascii() and text.isalnum() and text.isupper()):
         return False
     return text[2:4].isdigit() and int("".join(str(int(sign, 36)) for sign in text[4:] + text[:4])) % 97 == 1
 
 
 def is_international(digits: str) -> bool:
-    """Whether digits, with the country code and without "+", can be a telephone number of E.164."""
+    """Return whether digits, with the country code and without "+", can be a telephone number of E.164."""
     return 8 <= len(digits) <= 15 and any(digits[:n] in CALLING_CODES for n in (1, 2, 3))

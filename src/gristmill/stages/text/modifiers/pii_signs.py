@@ -1,29 +1,24 @@
-"""Which texts can hold personal data at all: a look at bytes, many texts at once."""
+"""Find the texts that may contain personal data by their bytes, many texts at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
 
+from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
-
-Bytes: TypeAlias = "Array"
-
 CHUNK_BYTES = 1 << 18
-"""Looked at together: little enough to stay in the processor's cache."""
+"""Array that are searched together: few enough to stay in the processor's cache."""
 NUMBER_DIGITS, NUMBER_BYTES = 7, 32
-"""So many digits are in the first so many bytes of any telephone or card number, whatever stands between them."""
+"""Any telephone or card number has at least 7 digits in its first 32 bytes."""
 QUAD_BYTES = 8
-"""The third dot of an IPv4 address is at most so far behind the first."""
+"""The greatest distance from the first dot of an IPv4 address to the third."""
 GROUPS_BYTES = 35
-"""The seventh colon of an IPv6 address that is written in full is at most so far behind the first."""
+"""The greatest distance from the first colon of a full IPv6 address to the seventh."""
 
 
-def candidates(texts: Texts, entities: Iterable[str]) -> Bytes:
-    """True for each text in which any of the entities can be; no text that has one is left out."""
+def candidates(texts: Texts, entities: Iterable[str]) -> Array:
+    """Return True for each text that may contain one of the entities. No text that contains one gets False."""
     signs = list(dict.fromkeys(SIGNS[name] for name in entities))
     found = np.zeros(len(texts), dtype=bool)
     first = 0
@@ -39,41 +34,41 @@ def candidates(texts: Texts, entities: Iterable[str]) -> Bytes:
     return found
 
 
-def _digits(data: Bytes) -> Bytes:
-    is_digit: Bytes = (data - np.uint8(ord("0"))) < 10
+def _digits(data: Array) -> Array:
+    is_digit: Array = (data - np.uint8(ord("0"))) < 10
     return is_digit
 
 
-def _at_sign(data: Bytes) -> Bytes:
+def _at_sign(data: Array) -> Array:
     return np.flatnonzero(data == ord("@"))
 
 
-def _iban(data: Bytes) -> Bytes:
+def _iban(data: Array) -> Array:
     digits = _digits(data)
     capitals = (data - np.uint8(ord("A"))) < 26
     return np.flatnonzero(capitals[:-3] & capitals[1:-2] & digits[2:-1] & digits[3:])
 
 
-def _number(data: Bytes) -> Bytes:
+def _number(data: Array) -> Array:
     places = np.flatnonzero(_digits(data))
     return _dense(places, NUMBER_DIGITS, NUMBER_BYTES)
 
 
-def _address(data: Bytes) -> Bytes:
+def _address(data: Array) -> Array:
     digits = _digits(data)
     dots = np.flatnonzero((data[1:-1] == ord(".")) & digits[:-2] & digits[2:]) + 1
     colons = np.flatnonzero(data == ord(":"))
     return np.concatenate([_dense(dots, 3, QUAD_BYTES + 1), _dense(colons, 2, 2), _dense(colons, 7, GROUPS_BYTES)])
 
 
-def _dense(places: Bytes, number: int, within: int) -> Bytes:
-    """Places, in order, from which on there are ``number`` of them ``within`` so many bytes."""
+def _dense(places: Array, number: int, within: int) -> Array:
+    """Return the places that begin a group of ``number`` places ``within`` so many bytes."""
     if len(places) < number:
         return places[:0]
     return places[: len(places) - number + 1][places[number - 1 :] - places[: len(places) - number + 1] < within]
 
 
-SIGNS: dict[str, Callable[[Bytes], Bytes]] = {
+SIGNS: dict[str, Callable[[Array], Array]] = {
     "email": _at_sign,
     "iban": _iban,
     "card": _number,

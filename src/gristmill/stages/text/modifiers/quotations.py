@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
-
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
 
 SINGLE = re.compile("[\u2018-\u201b]")
 DOUBLE = re.compile("[\u201c-\u201f]")
@@ -18,9 +15,9 @@ DOUBLE = re.compile("[\u201c-\u201f]")
 
 @builtin
 class QuotationRemover(DocumentModifier):
-    """Takes away the straight double quotes around a whole text.
+    """Removes the straight double quotes around a whole text.
 
-    A text of several lines keeps them if its first line ends with one: then that line is what is quoted.
+    A text of several lines keeps them if its first line ends with one: then only that line is quoted.
     """
 
     def candidates(self, texts: Texts) -> Array:
@@ -39,7 +36,7 @@ class QuotationRemover(DocumentModifier):
 
 @builtin
 class QuotationNormalizer(DocumentModifier):
-    """Makes curly and low quotation marks and apostrophes straight ones."""
+    """Replaces curly and low quotation marks and apostrophes by straight ones."""
 
     triggers = (rb"\xe2\x80[\x98-\x9f]",)
 

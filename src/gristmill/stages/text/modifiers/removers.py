@@ -1,4 +1,4 @@
-"""Parts of texts that are taken away."""
+"""Modifiers that remove parts of texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ URL = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
 
 @builtin
 class UrlRemover(DocumentModifier):
-    """Takes away what begins with http://, https:// or www., up to the next space."""
+    """Removes addresses that begin with http://, https:// or www., up to the next space."""
 
     triggers = (rb"://", rb"[wW][wW][wW]\.")
 
@@ -26,7 +26,7 @@ class UrlRemover(DocumentModifier):
 
 @builtin
 class LineRemover(DocumentModifier):
-    """Takes away each line that is, as a whole, one of ``patterns``; they are texts, not regular expressions."""
+    """Removes each line that equals one of ``patterns``: texts, not regular expressions."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         if isinstance(patterns, str):
@@ -40,17 +40,17 @@ class LineRemover(DocumentModifier):
         if all(stays):
             return text
         self.count("removed line", len(lines) - sum(stays))
-        ends = ["", *LINE_END.findall(text)]  # what stands before each line
+        ends = ["", *LINE_END.findall(text)]  # the line end before each line
         kept = [part for pair in zip(ends, lines, stays, strict=True) if pair[2] for part in pair[:2]]
         return "".join(kept[1:])
 
 
 @builtin
 class Slicer(DocumentModifier):
-    """Cuts a part out of a text, from ``left`` up to ``right``.
+    """Keeps the part of a text from ``left`` up to ``right``.
 
-    A number is a place as in Python's slices. A text is looked for: the first ``left``, the last ``right``, and a
-    document without it becomes empty; it stays in the result unless ``include_left`` or ``include_right`` is False.
+    A number is a place as in Python's slices. A text is searched: the first ``left``, the last ``right``. A document
+    without it becomes empty. It stays in the result unless ``include_left`` or ``include_right`` is False.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Slicer(DocumentModifier):
 
 @builtin
 class FastTextLabelModifier(DocumentModifier):
-    """Makes a text a line of training data for fastText: the label, a space, the text without newlines and labels."""
+    """Makes a line of training data for fastText: the label, a space, the text without newlines and labels."""
 
     def __init__(self, label: str) -> None:
         self.label = label

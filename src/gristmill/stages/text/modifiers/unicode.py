@@ -13,7 +13,7 @@ Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 NOT_PLAIN = rb"[\x80-\xff\x00-\x08\x0b\x0e-\x1f\x7f&]"
-"""ASCII without these is what ftfy leaves as it is, line ends aside."""
+"""ftfy does not change ASCII without these, except line ends."""
 ODD = re.compile(r"[^\t\n\f\r -%'-~]")
 ODD_LINE_BREAKS = re.compile(r"[^\t\n\f -%'-~]")
 """The same in text."""
@@ -21,9 +21,9 @@ ODD_LINE_BREAKS = re.compile(r"[^\t\n\f -%'-~]")
 
 @builtin
 class UnicodeReformatter(DocumentModifier):
-    """Repairs text that was decoded wrongly ("schÃ¶n" for "schön"), by ftfy; the arguments are ftfy's options.
+    """Repairs text that was decoded wrongly ("schÃ¶n" for "schön") with ftfy. The arguments are ftfy's options.
 
-    The defaults are careful: no change of quotes, widths, ligatures, line ends or normal form. ``unescape_html`` is
+    The defaults are cautious: no change of quotes, widths, ligatures, line ends or normal form. ``unescape_html`` is
     "auto" (unless the text has a "<"), True or False; ``normalization`` is None or a form such as "NFC".
     """
 
@@ -58,8 +58,8 @@ class UnicodeReformatter(DocumentModifier):
         ftfy = _ftfy()
         config = ftfy.TextFixerConfig(explain=False, **self.options)
         odd = ODD_LINE_BREAKS if self.options["fix_line_breaks"] else ODD
-        # ftfy repairs line by line, with one memory: from the first "<" on, "auto" leaves entities alone. Lines of
-        # plain ASCII, most of most texts, it would look at in vain.
+        # ftfy repairs line by line. Only one thing depends on earlier lines: after the first "<", "auto" does not
+        # unescape entities. Lines of plain ASCII need no repair.
         lines = text.split("\n")
         for n, line in enumerate(lines):
             if "<" in line and config.unescape_html == "auto":
@@ -72,7 +72,7 @@ class UnicodeReformatter(DocumentModifier):
 
 @builtin
 class UnicodeNormalizer(DocumentModifier):
-    """Puts text into a normal form: "NFC" composes letters and accents, "NFKC" also unifies variants ("ﬁ", "①")."""
+    """Converts text to a normal form: "NFC" composes letters and accents, "NFKC" also unifies variants ("ﬁ", "①")."""
 
     triggers = (rb"[\x80-\xff]",)
 

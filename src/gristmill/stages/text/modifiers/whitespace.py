@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
-
-if TYPE_CHECKING:
-    from gristmill.kernels.texts import Texts
 
 MANY_NEWLINES = re.compile(r"\n{3,}")
 MANY_WINDOWS_NEWLINES = re.compile(r"(?:\r\n){3,}")
@@ -21,7 +18,7 @@ SPACES = re.compile(r" {2,}")
 
 @builtin
 class NewlineNormalizer(DocumentModifier):
-    """Leaves at most two newlines in a row, so one empty line; the same for Windows line ends."""
+    """Keeps at most two newlines in a row, that is one empty line; the same for Windows line ends."""
 
     triggers = (rb"\n\n\n", rb"\r\n\r\n\r\n")
 
@@ -31,10 +28,10 @@ class NewlineNormalizer(DocumentModifier):
 
 @builtin
 class WhitespaceNormalizer(DocumentModifier):
-    """Makes each run of spaces, tabs and other blanks one space, and takes it away at ends of lines and of the text.
+    """Replaces each run of spaces, tabs and other blanks by one space, and removes it at ends of lines and of the text.
 
-    Line ends of all kinds become newlines, and their number stays; with ``keep_newlines=False`` they are blanks like
-    others and the text becomes one line. Not for code: indentation is lost.
+    Line ends of all kinds become newlines, and their number stays. With ``keep_newlines=False`` they count as blanks,
+    and the text becomes one line. Not for code: indentation is lost.
     """
 
     def __init__(self, keep_newlines: bool = True) -> None:

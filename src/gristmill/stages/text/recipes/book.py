@@ -1,4 +1,4 @@
-"""All recipes, and how one is found by its name."""
+"""All recipes, and how to find one by name."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ RECIPES: tuple[Recipe, ...] = (
     *(gopher.QUALITY, gopher.REPETITION, c4.C4),
     *(fineweb.LATER, fineweb.FINEWEB, curator.ENGLISH),
 )
-"""Each name may be there in several versions; the last is the one that is meant by the name alone."""
+"""A name may have several versions. The name alone means the last one."""
 
 
 def recipe(
     name: str, text_field: str = "text", set: Mapping[str, Any] | None = None, keep_scores: bool = False
 ) -> RecipeStage:
-    """One stage with all rules of a recipe, ``name`` or ``name@version``.
+    """Return a stage with all rules of a recipe, ``name`` or ``name@version``.
 
         recipe("gopher-quality", set={"word_count.min_words": 100, "stop_words": False})
 
-    ``set`` gives other arguments to rules; False leaves a rule out. ``keep_scores`` stores the scores of all rules
-    beside the text.
+    ``set`` changes arguments of rules; False skips a rule. ``keep_scores`` stores the scores of all rules.
     """
     return RecipeStage(find_recipe(name), text_field, set, keep_scores)
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of a name; ValueError with the nearest one if there is none."""
+    """Return the recipe of a name. Raise ValueError, with the most similar name, if there is none."""
     plain, at, version = name.partition("@")
     found = [one for one in RECIPES if one.name == plain]
     if not found:

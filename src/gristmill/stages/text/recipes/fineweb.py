@@ -1,6 +1,6 @@
 """FineWeb's own rules: Penedo et al., 2024.
 
-datatrove, by which FineWeb was made, changed its FineWebQualityFilter once. Releases 0.2.0 (April 2024, the first with
+datatrove, which made FineWeb, changed its FineWebQualityFilter once. Releases 0.2.0 (April 2024, the first with
 the filter, published with the data set) and 0.3.0 count ``. ' " ! ?`` as marks, count blank lines, and drop at the
 limits. From 0.4.0 to 0.10.1 the marks are those that end sentences in Unicode, without quotation marks; blank lines do
 not count; scores at the limits are kept.
@@ -43,7 +43,7 @@ LATER = Recipe(
             "duplicate_line_chars",
             "DuplicateLineCharsFilter",
             {"max_ratio": 0.01},
-            "Lines that were there before hold at most 1 % of the characters.",
+            "Repeated lines have at most 1 % of the characters.",
             "0.01 is the code's default; the paper says 0.1.",
         ),
         NEWLINES,
@@ -73,7 +73,7 @@ FINEWEB = Recipe(
             "duplicate_line_chars",
             "DuplicateLineCharsFilter",
             {"max_ratio": 0.01, "exclusive": True},
-            "Lines that were there before hold less than 1 % of the characters.",
+            "Repeated lines have less than 1 % of the characters.",
             "0.01 is the code's default; the paper says 0.1.",
         ),
         NEWLINES,

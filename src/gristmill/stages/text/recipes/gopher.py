@@ -62,7 +62,7 @@ N_GRAMS = (
             f"top_{n}_gram",
             "RepeatingTopNGramsFilter",
             {"n": n, "max_repeating_ngram_ratio": share},
-            f"The commonest {n}-gram holds at most {share:.0%} of the characters.",
+            f"The most frequent {n}-gram has at most {share:.0%} of the characters.",
         )
         for n, share in _TOP.items()
     ),
@@ -71,7 +71,7 @@ N_GRAMS = (
             f"duplicate_{n}_grams",
             "RepeatingDuplicateNGramsFilter",
             {"n": n, "max_repeating_duplicate_ngram_ratio": share},
-            f"{n}-grams that were there before hold at most {share:.0%} of the characters.",
+            f"Repeated {n}-grams have at most {share:.0%} of the characters.",
         )
         for n, share in _DUPLICATE.items()
     ),
@@ -87,28 +87,28 @@ REPETITION = Recipe(
             "duplicate_lines",
             "RepeatedLinesFilter",
             {"max_repeated_line_fraction": 0.7},
-            "At most 30 % of the lines were there before.",
+            "At most 30 % of the lines repeat an earlier line.",
             "The argument is the least share of different lines, 1 - 0.30, as in NeMo Curator.",
         ),
         Rule(
             "duplicate_paragraphs",
             "RepeatedParagraphsFilter",
             {"max_repeated_paragraphs_ratio": 0.7},
-            "At most 30 % of the paragraphs were there before.",
+            "At most 30 % of the paragraphs repeat an earlier paragraph.",
             "The argument is the least share of different paragraphs, 1 - 0.30.",
         ),
         Rule(
             "duplicate_line_chars",
             "RepeatedLinesByCharFilter",
             {"max_repeated_lines_char_ratio": 0.8},
-            "Lines that were there before hold at most 20 % of the characters.",
+            "Repeated lines have at most 20 % of the characters.",
             "The argument is the least share of characters of different lines, 1 - 0.20.",
         ),
         Rule(
             "duplicate_paragraph_chars",
             "RepeatedParagraphsByCharFilter",
             {"max_repeated_paragraphs_char_ratio": 0.8},
-            "Paragraphs that were there before hold at most 20 % of the characters.",
+            "Repeated paragraphs have at most 20 % of the characters.",
             "The argument is the least share of characters of different paragraphs, 1 - 0.20.",
         ),
         *N_GRAMS,

@@ -1,4 +1,4 @@
-"""What a recipe is: rules in order, each with the words in which it was published."""
+"""Recipes: published rules in order."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Rule:
     """One rule: a registered filter or modifier with its arguments."""
 
     key: str
-    """Its name in the recipe, by which it is changed and under which it stands in ledgers."""
+    """Its name in the recipe, in ``set`` and in ledgers."""
     name: str
     """The registered name of the filter or modifier."""
     arguments: Mapping[str, Any]
     says: str
-    """The rule as it is published, in our words."""
+    """The published rule, in our words."""
     note: str = ""
-    """Where it is published, if not where the recipe is; how it differs here, if it does."""
+    """Where it is published, if not with the recipe, and how it differs here."""
 
     def make(self, changes: Mapping[str, Any]) -> Any:
-        """The filter, with other arguments where ``changes`` says so."""
+        """Return the filter or modifier, with the arguments of ``changes`` in place of its own."""
         cls = registered(self.name)
         takes = list(inspect.signature(cls).parameters)
         for argument in changes:
@@ -39,7 +39,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Rules under a name. What a version says never changes; other rules are another version."""
+    """Rules under a name. The rules of a version never change; other rules get another version."""
 
     name: str
     version: int
@@ -54,10 +54,10 @@ class Recipe:
             raise ValueError(f"recipe {self.name!r} has two rules of one name")
 
     def make(self, changes: Mapping[str, Any]) -> list[Any]:
-        """The filters and modifiers in order.
+        """Return the filters and modifiers in order.
 
-        ``changes`` are other arguments by ``rule.argument``, or a mapping of them by rule; a rule that is set to False
-        is left out.
+        ``changes`` are arguments by ``rule.argument``, or mappings of arguments by rule. A rule that is False is
+        skipped.
         """
         by_rule: dict[str, dict[str, Any]] = {rule.key: {} for rule in self.rules}
         skipped = set()

@@ -15,7 +15,7 @@ from gristmill.tasks import DocumentBatch
 
 
 class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
-    """Runs the rules of a recipe in order: what a rule does not keep is dropped.
+    """Runs the rules of a recipe in order. A rule drops the documents that it does not keep.
 
     ``keep_scores`` stores the score of each rule under ``<rule>_score``.
     """
@@ -46,7 +46,7 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
         self.takes_paths = all(part.takes_paths for part in self.inner)
 
     def described(self) -> str | dict[str, Any]:
-        """What stands behind ``recipe:`` in YAML; the version is always there, so that it means the same later."""
+        """Return the value of ``recipe:`` in YAML, always with the version, so that it means the same later."""
         described: dict[str, Any] = {"name": f"{self.recipe.name}@{self.recipe.version}"}
         if self.text_field != "text":
             described["text_field"] = self.text_field

@@ -1,4 +1,4 @@
-"""Ids of documents, as a field of their own."""
+"""Ids of documents in a field."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
 
 ID_BYTES = 12
-"""Of the hash: with ten billion documents the odds that any two share an id are one to a billion."""
+"""Bytes of the hash. With ten billion documents the probability that any two share an id is one in a billion."""
 
 
 @builtin
 class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Writes an id into ``id_field``: the same on every run, whatever the number of workers, and unique in the run.
+    """Writes an id to ``id_field``: the same in every run with any number of workers, and unique in the run.
 
-    By default it is a hash of where the document was read (source file and position; a segment's number, if it was
+    By default it is a hash of the document's origin (source file and position; the number of a segment, if it was
     split): ``doc_5f0c...``, with ``id_prefix="doc"``. It does not depend on other documents and stages.
 
     With ``start_index`` documents are counted within their block: ``doc_12_0``, ``doc_12_1``, ... for the block 12
-    and ``start_index=0``. Such ids tell the order of the input, and change with ``blocksize`` and when a stage before
-    this one drops others. Batches that were not read by a reader have ids of this kind in any case.
+    and ``start_index=0``. Such ids show the order of the input. They change with ``blocksize``, and if an earlier stage
+    drops other documents. Batches that were not read by a reader always get ids of this kind.
 
-    A field that is there already is an error, unless ``overwrite``.
+    An existing field is an error, unless ``overwrite``.
     """
 
     accounts_for_documents = True
@@ -37,7 +37,7 @@ class AddId(ProcessingStage[DocumentBatch, DocumentBatch]):
         self.id_prefix = id_prefix
         self.start_index = start_index
         self.overwrite = overwrite
-        # Parts of a batch would each be counted from the start.
+        # Each part of a batch would be counted from the start.
         self.split_on_failure = start_index is None
 
     def inputs(self) -> tuple[list[str], list[str]]:

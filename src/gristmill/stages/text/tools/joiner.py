@@ -1,4 +1,4 @@
-"""Segments put together again."""
+"""Join segments to documents."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from gristmill.tasks import DocumentBatch
 class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Joins the segments of a document, those with the same ``document_id_field``, in the order of their numbers.
 
-    The joined document has the other fields, and the identity, of the first of its segments, and the place of the
-    first of them in the batch. The ledger counts the other segments as merged. Segments without a document's id are
-    joined with none.
+    The joined document has the other fields, the identity and the place of its first segment. The ledger counts the
+    other segments as merged. Segments without a document's id are not joined.
 
-    With ``max_length`` documents are joined only as long as the sum of their ``length_field``, and one separator's
-    length between each two, is at most that; what does not fit begins the next document, and these are numbered anew.
-    A segment that is longer itself stays alone. ``length_field`` then holds the sum.
+    With ``max_length``, segments are joined while the sum of their ``length_field``, with a separator's length between
+    each two, is at most that. What does not fit begins the next document; these documents get new numbers. A longer
+    segment stays alone. ``length_field`` then contains the sum.
 
-    Joined is what is in one batch. The segments that a `DocumentSplitter` makes stay in one batch; a stage between
-    that fails on a batch may have it cut in parts, and segments in different parts are not joined.
+    Only segments in one batch are joined. The segments of a `DocumentSplitter` stay in one batch. If a stage in between
+    fails on a batch, the batch may be split, and segments in different parts are not joined.
     """
 
     accounts_for_documents = True
@@ -39,7 +38,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         length_field: str | None = None,
     ) -> None:
         if (max_length is None) != (length_field is None):
-            raise ValueError("DocumentJoiner: max_length and length_field are given both or not at all.")
+            raise ValueError("DocumentJoiner: give both max_length and length_field, or neither.")
         self.separator = separator
         self.text_field = text_field
         self.segment_id_field = segment_id_field
@@ -87,7 +86,7 @@ class DocumentJoiner(ProcessingStage[DocumentBatch, DocumentBatch]):
         return self.separator.join(segment or "" for segment in segments)
 
     def _groups(self, table: Any) -> tuple[list[tuple[int, list[int]]], list[Any]]:
-        """The rows that become one, with the number of each such group in its document, and the groups' lengths."""
+        """Return the groups of rows to join, each with its number in the document, and the groups' lengths."""
         numbers = table.column(self.segment_id_field).to_pylist()
         by_document: dict[Any, list[int]] = {}
         for row, document in enumerate(table.column(self.document_id_field).to_pylist()):

@@ -1,4 +1,4 @@
-"""Documents cut into segments."""
+"""Split documents into segments."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gristmill.tasks.document import ID
 
 @builtin
 class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Cuts each document at a separator into segments, each of which is a document then, in the same batch.
+    """Splits each document at a separator into segments. Each segment is a document of the same batch.
 
     A segment has all other fields of its document, and its number from 0 in ``segment_id_field``. The separator is
-    gone; `DocumentJoiner` puts it back. For that give documents an id first (`AddId`).
+    removed; `DocumentJoiner` inserts it again. For that give documents an id first (`AddId`).
 
     The identity of segments is the document's with their number: ``corpus.jsonl#512/0``, ``corpus.jsonl#512/1``. A
-    document without the separator is its own only segment and keeps its identity. The ledger counts all segments but
-    the first as made.
+    document without the separator has one segment and keeps its identity. The ledger counts all segments except the
+    first as made.
     """
 
     accounts_for_documents = True
@@ -53,7 +53,7 @@ class DocumentSplitter(ProcessingStage[DocumentBatch, DocumentBatch]):
         parents = np.repeat(np.arange(len(sizes)), sizes)
         numbers = np.arange(len(parents)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         segments: Any = lists.flatten()
-        if texts.null_count:  # a null has no segments; it stays, as one document
+        if texts.null_count:  # a null has no segments and stays one document
             segments = pc.if_else(pa.array(texts.is_valid().to_numpy(False)[parents]), segments, None)
         columns = {name: table.column(name).take(pa.array(parents)) for name in table.column_names}
         columns[self.text_field] = segments.cast(pa.large_string())
