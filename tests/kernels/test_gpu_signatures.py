@@ -162,7 +162,7 @@ def test_without_a_gpu_the_cpu_does_it_and_one_warning_is_issued():
         assert (gpu_signatures.sketch(Sketcher(), texts).bands == Sketcher().sketch(texts).bands).all()
 
 
-def test_what_no_gpu_does_is_done_by_the_cpu_without_a_word(recwarn):
+def test_the_cpu_makes_sketches_that_no_gpu_can_make_without_a_warning(recwarn):
     texts = Texts.of(samples.real())
     for sketcher in (Sketcher(method="classic"), Sketcher(unit="word", ngrams=3), Sketcher(ngrams=2000)):
         assert not gpu_signatures.supports(sketcher)
