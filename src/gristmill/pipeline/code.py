@@ -25,6 +25,7 @@ from typing import Any
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.secrets import STORAGE, public
+from gristmill.stages.spool import Spool
 from gristmill.storage import Folder
 
 NOT_RESULTS = frozenset(
@@ -59,6 +60,9 @@ def name_of(code: Any) -> str:
 def attributes_of(made: Any) -> dict[str, Any]:
     """Return the attributes of an object that results can depend on, sorted by name."""
     state = getattr(made, "__dict__", {})
+    if isinstance(made, Spool):  # by the names of its arguments, as in the logs of earlier versions
+        state = {name: state[name] for name in ("barrier", "gives_up", "with_documents", "writer")}
+        state["folder"] = made.folder
     if not isinstance(made, ProcessingStage):
         return public({key: state[key] for key in sorted(state) if key != "_arguments"})
     # the storage options of readers
