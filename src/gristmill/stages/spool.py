@@ -28,6 +28,8 @@ REMOTE_BLOCK_BYTES = 64 << 10
 """Read ahead of a remote file."""
 SMALL_BYTES = 1 << 20
 """A remote file below this size is read whole: parts of it would take several requests."""
+SPOOLED = "the documents in " + "front of the cut"
+"""The name of this input in run.json, which earlier versions have written."""
 PART = "spool_part"
 """Key in the metadata of a batch: the name of its part."""
 OF_DOCUMENTS = (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError)
@@ -221,7 +223,7 @@ class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):
         return [SpoolBlock(name, files=files, task_id=str(n)) for n, (name, files) in enumerate(self.parts)]
 
     def versions(self) -> list[tuple[str, str]]:
-        return [("the documents before the barrier", self.version)]
+        return [(SPOOLED, self.version)]
 
     def process(self, task: SpoolBlock) -> DocumentBatch:
         table = read_arrow(self.folder, task.data + DOCUMENTS)
