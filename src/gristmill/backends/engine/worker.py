@@ -49,7 +49,7 @@ Stages = tuple[ProcessingStage[Any, Any], ...]
 
 
 @dataclass
-class WorkerSettings:
+class WorkerIdentity:
     """What distinguishes a worker from the others of the run."""
 
     worker: int
@@ -96,7 +96,7 @@ class Worker(ABC):
     """Serves one dedicated step, or any step as a shared worker."""
 
     def __init__(
-        self, setting: WorkerSettings, steps: Sequence[Stages], documents: Sequence[Documents | None], limits: Limits
+        self, setting: WorkerIdentity, steps: Sequence[Stages], documents: Sequence[Documents | None], limits: Limits
     ) -> None:
         self.setting = setting
         self.steps = steps

@@ -29,7 +29,7 @@ class LoadStages(NamedTuple):
 
 
 class ForkWorker(NamedTuple):
-    """The fields of `WorkerSettings`. A socket and an arena travel beside this message."""
+    """The fields of `WorkerIdentity`. A socket and an arena travel beside this message."""
 
     worker: int
     slot: int

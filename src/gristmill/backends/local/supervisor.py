@@ -26,7 +26,7 @@ from types import FrameType
 
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.proc import children_of, descendants_of, environment_of
-from gristmill.backends.engine.worker import Limits, Stages, WorkerSettings
+from gristmill.backends.engine.worker import Limits, Stages, WorkerIdentity
 from gristmill.backends.local import worker
 from gristmill.backends.local.protocol import (
     FROM_SUPERVISOR,
@@ -102,7 +102,7 @@ class Supervisor:
     def take(self, message: ToSupervisor) -> None:
         match message:
             case ForkWorker():
-                settings = WorkerSettings(*message)
+                settings = WorkerIdentity(*message)
                 sock = socket.socket(fileno=self.channel.fds.popleft())
                 arena = self.channel.fds.popleft()
                 self.fork(

@@ -27,7 +27,7 @@ from gristmill.backends.engine.protocol import (
     UnitProgress,
 )
 from gristmill.backends.engine.slots import NOTHING, mark, mark_stage
-from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerSettings
+from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity
 from gristmill.backends.local.arena import ArenaWriter, read_arena
 from gristmill.backends.local.protocol import CUT_OFF_STATUS, NODE_MARK, WORKER_MARK
 from gristmill.backends.local.wire import Channel, Closed
@@ -44,7 +44,7 @@ class LocalWorker(Worker):
 
     def __init__(
         self,
-        setting: WorkerSettings,
+        setting: WorkerIdentity,
         channel: Channel[FromWorker, ToWorker],
         arena: int,
         slots: mmap.mmap,
@@ -163,7 +163,7 @@ class LocalWorker(Worker):
 
 
 def main(
-    setting: WorkerSettings,
+    setting: WorkerIdentity,
     sock: socket.socket,
     arena: int,
     slots: mmap.mmap,

@@ -13,7 +13,7 @@ from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Dr
 from gristmill.backends.engine.machine import LOGICAL_GPU_BYTES
 from gristmill.backends.engine.protocol import FROM_WORKER, Ready
 from gristmill.backends.engine.run import RunParts
-from gristmill.backends.engine.worker import Limits, WorkerSettings
+from gristmill.backends.engine.worker import Limits, WorkerIdentity
 from gristmill.backends.ray.agent import NodeAgent, NodeFacts
 from gristmill.backends.ray.background_calls import in_one_line
 from gristmill.backends.ray.cluster import NodeState, NodeWatch, nodes_of
@@ -232,7 +232,7 @@ class RayDriver(Driver):
         slot = node.free_slots.pop()
         gpus = math.floor(len(x.gpus) * x.gpu_share / UNIT * 1e4) / 1e4  # rounded up, seven sevenths do not fit
         self._reservations.want(node, node.size[0] / UNIT)
-        settings = WorkerSettings(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, node.facts.host)
+        settings = WorkerIdentity(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, node.facts.host)
         actor = self._worker_class.options(
             num_cpus=0,
             num_gpus=gpus,

@@ -27,7 +27,7 @@ from gristmill.backends.engine.protocol import (
     UnitProgress,
 )
 from gristmill.backends.engine.slots import NOTHING, SLOT_BYTES, mark, mark_stage
-from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerSettings
+from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity
 from gristmill.backends.ray.payload import to_bytes
 from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
 from gristmill.stages.core import NodeInfo, WorkerMetadata
@@ -67,7 +67,7 @@ class RayWorker(Worker):
 
     def __init__(
         self,
-        setting: WorkerSettings,
+        setting: WorkerIdentity,
         steps: list[Stages],
         documents: list[Documents | None],
         limits: Limits,
@@ -137,7 +137,7 @@ class RayWorker(Worker):
 class WorkerActor:
     """The actor: single-threaded, so that stages run in the main thread of their process."""
 
-    def __init__(self, setting: WorkerSettings, notes: Notes) -> None:
+    def __init__(self, setting: WorkerIdentity, notes: Notes) -> None:
         self.setting = setting
         self.notes = notes
         self.worker: RayWorker | None = None
