@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gristmill.ledger.commits import differences
+from gristmill.pipeline.code import code_hash
 from gristmill.pipeline.fingerprint import describe_stage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
@@ -193,6 +194,39 @@ def test_a_helper_in_another_file_of_the_user_counts(tmp_path):
         (tmp_path / "tools.py").write_text(f"def clean(text):\n    return {body}\n")
         seen.append(output_of(code, "0", str(tmp_path)))
     assert seen[0] == seen[1] != seen[2]
+
+
+BASES = {
+    "old": "class Ours:\n    x = 1",
+    "new": "class Root: pass\nclass Ours(Root):\n    x = 2\n    def more(self): pass",
+}
+MINE = """
+class Base(Ours):
+    step = 1
+class Stage(Base):
+    def __init__(self):
+        self.kind = Ours
+    def process(self, task):
+        return Ours, helper()
+"""
+
+
+def described_with(version: str, mine: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the hash of a user's class on a base of gristmill, as it is in one of its versions."""
+    ours: dict = {"__name__": f"gristmill.of_{version}"}
+    exec(BASES[version] + "\ndef helper(): pass", ours)
+    ours["helper"].__globals__["__name__"] = "gristmill.helpers"
+    scope = {"__name__": "mine", "Ours": ours["Ours"], "helper": ours["helper"]}
+    exec(mine, scope)
+    monkeypatch.setattr("gristmill.__version__", version)
+    return code_hash(scope["Stage"])
+
+
+def test_a_new_version_of_gristmill_does_not_change_the_code_of_a_user(monkeypatch):
+    before = described_with("old", MINE, monkeypatch)
+    assert described_with("new", MINE, monkeypatch) == before
+    assert described_with("old", MINE.replace("step = 1", "step = 2"), monkeypatch) != before
+    assert described_with("old", MINE.replace("Base(Ours)", "Base"), monkeypatch) != before
 
 
 def output_of(code: str, seed: str, *path: str) -> str:

@@ -2,7 +2,8 @@
 
 A function is its bytecode, defaults, closure and the globals that it names; a class its members and bases; any other
 object what pickle would store of it. Comments, docstrings, line numbers and formatting do not count. Code is followed
-through the user's own modules. Of the standard library, gristmill and installed packages only names and versions count.
+through the user's own modules. Of the standard library and installed packages only names and versions count, of
+gristmill only names: a run resumes with a newer gristmill, whose stages have revisions for what changes results.
 
 A hash of source text cannot replace this. Closures, attributes and globals of notebooks have values that stand in no
 source, code may have no source at all, and a hash of a whole file would refuse to resume a run after any other edit in
@@ -170,10 +171,12 @@ class CodeHasher:
         return [*parts, *map(self.member, stored)]
 
     def of_class(self, cls: type) -> Iterable[str]:
+        if _top(cls.__module__) == "gristmill":  # without the module: classes may move between versions
+            return ["class", f"gristmill.{cls.__qualname__}"]
         parts = ["class", name_of(cls)]
         if not _is_own(cls.__module__, self.root):
             return [*parts, _version(cls.__module__)]
-        parts += [self.member(base) for base in cls.__mro__[1:]]
+        parts += [self.member(base) for base in cls.__bases__]
         for key, value in sorted(vars(cls).items()):
             if not key.startswith("__") or isinstance(value, types.FunctionType | staticmethod | classmethod):
                 parts += [key, self.member(value)]
@@ -243,7 +246,7 @@ def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
 
 def _is_own(module: str, root: str) -> bool:
     """Return whether code of a module is followed, coming from ``root``."""
-    top = str(module).split(".")[0]  # some C classes have no text there
+    top = _top(module)
     if top == "gristmill" or (top in sys.stdlib_module_names and module != "__main__"):
         return False
     return module == root or not _is_installed(module)
@@ -255,9 +258,14 @@ def _is_installed(module: str) -> bool:
 
 
 def _version(module: str) -> str:
-    """Return the version of the package of a module, if it has one."""
-    version = getattr(sys.modules.get(str(module).split(".")[0]), "__version__", None)
+    """Return the version of the package of a module, if it has one that counts."""
+    top = _top(module)
+    version = None if top == "gristmill" else getattr(sys.modules.get(top), "__version__", None)
     return version if isinstance(version, str) else ""
+
+
+def _top(module: str) -> str:
+    return str(module).split(".")[0]  # some C classes have no text there
 
 
 def _module_of(code: Any) -> str:
