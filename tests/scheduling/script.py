@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.simulation.invariants import check
+
 from gristmill.scheduling import Scheduler, SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
@@ -34,7 +36,7 @@ class Script:
         for event in events:
             self.now += after
             answer += self.scheduler.handle(event, self.now)
-            self.scheduler.check()
+            check(self.state)
         self.said += answer
         return answer
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from script import Script
 from tests.simulation.back_and_forth import BackAndForth
+from tests.simulation.invariants import check_progress
 from tests.simulation.scenario import random_scenario
 from tests.simulation.shrink import failure_of
 from tests.simulation.world import CheckedWorld
@@ -246,7 +247,7 @@ def test_lost_data_is_rebuilt_although_a_suspended_suspect_blocks_the_only_worke
     assert s.state.workers[worker].has_suspect and not s.running()
     said = s.tell(e.DataLost((lost.id,)))
     assert c.StopWorker(worker) in said
-    s.scheduler.check_progress()
+    check_progress(s.state)
     s.tell(e.WorkerLeft(worker))
     s.start()
     ((_, step, (rebuild,)),) = s.running()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from script import Script
+from tests.simulation.lost_data_invariants import in_use
 from tests.simulation.scenario import play, random_scenario
 from tests.simulation.world import CheckedWorld
 
@@ -15,7 +16,6 @@ from gristmill.scheduling import SchedulerConfig, StepSpec
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.log import RecordingScheduler, replay
-from gristmill.scheduling.lost_data.lineage import in_use
 from gristmill.scheduling.records import IllegalTransition
 from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus

@@ -8,7 +8,6 @@ from typing import Any
 
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
-from gristmill.scheduling.lost_data.lineage import in_use
 from gristmill.scheduling.scheduler import Scheduler
 from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 from gristmill.scheduling.simulator.cluster import part
@@ -16,6 +15,8 @@ from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import Conditions, Data, Job, Made, StepModel, VirtualWorker, cpus
 from gristmill.scheduling.simulator.world import World
 from tests.simulation.back_and_forth import BackAndForth
+from tests.simulation.invariants import check, check_progress
+from tests.simulation.lost_data_invariants import in_use
 from tests.simulation.verdict import assert_nothing_lost
 from tests.simulation.witness import Witness
 
@@ -61,10 +62,10 @@ class CheckedWorld(World):
         super().tell(event)
         s = self.scheduler.state
         self.max_bytes = max(self.max_bytes, s.budget.used)
-        self.scheduler.check_progress()
+        check_progress(s)
         self.back_and_forth.check(s)
-        if self.events % self.check_every == 0:
-            self.scheduler.check()
+        if self.finished or self.events % self.check_every == 0:
+            check(s)
             if self.losing:
                 unknown = in_use(s) - self.data.keys()
                 assert not unknown, f"released and yet in use: data {sorted(unknown)[:5]}"

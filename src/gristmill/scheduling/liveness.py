@@ -3,8 +3,8 @@
 Something is *under way* if an event is certain to follow from it: a unit runs, a worker starts, stops or is killed,
 a node is set up, a plan is made, or the source was asked. A timer alone is not: when it fires, nothing may come of it.
 
-While work remains that can run on the nodes, something is under way after every event (`stall`). The scheduler ensures
-this in three steps, each only if the one before changed nothing (`ensure_progress`):
+While work remains that can run on the nodes, something is under way after every event. The scheduler ensures this in
+three steps, each only if the one before changed nothing (`ensure_progress`):
 
 1. Units that are suspended in draining workers, or on nodes that became too small, go back to their queues.
 2. The balancer runs, once for each piece of evidence.
@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from gristmill.scheduling import workers
 from gristmill.scheduling.balance import rebalance
-from gristmill.scheduling.credit import fits_budget
-from gristmill.scheduling.dispatch import dispatch, may_run
-from gristmill.scheduling.placement import misfit
-from gristmill.scheduling.records import StepRec, WorkerState
+from gristmill.scheduling.dispatch import dispatch
+from gristmill.scheduling.records import WorkerState
 from gristmill.scheduling.state import State
 from gristmill.scheduling.time_sharing import unblock_step
 
@@ -50,27 +48,3 @@ def ensure_progress(s: State) -> None:
 def _hand_out(s: State) -> None:
     dispatch(s)
     workers.start_shared(s)
-
-
-def stall(s: State) -> str:
-    """Why the run makes no progress although it could, or an empty string."""
-    if s.ending.finished or s.running or s.source.pulling or s.balance.solving or under_way(s):
-        return ""
-    if any(not done for node in s.nodes.values() for done in node.set_up.values()):
-        return ""
-    waiting = [step for step in s.steps if step.live]
-    nodes = [(n.cpu, n.memory, n.free.gpu_memory) for n in s.nodes.values()]
-    if any(misfit(step.spec, nodes) for step in waiting):
-        # A step that fits no node now waits for one. Steps before it may wait for the memory that it will free.
-        waiting = [step for step in waiting if not misfit(step.spec, nodes) and _may_start(s, step)]
-    if waiting:
-        return f"nothing runs although work remains at {[step.spec.name for step in waiting]}"
-    if not s.tasks and not s.source.ended and s.nodes:
-        return "the source is not asked although nothing is left to do"
-    if not s.tasks and s.source.ended:
-        return "all work is done and the run does not end"
-    return ""
-
-
-def _may_start(s: State, step: StepRec) -> bool:
-    return step.queue.size > 0 and may_run(s, step) and fits_budget(s, step)

@@ -41,7 +41,6 @@ from gristmill.scheduling.events import (
     WorkerReady,
 )
 from gristmill.scheduling.failures import unit_failed
-from gristmill.scheduling.invariants import check, check_progress
 from gristmill.scheduling.liveness import ensure_progress
 from gristmill.scheduling.lost_data.events import data_lost, inputs_lost, rebuild_emitted, rebuild_finished
 from gristmill.scheduling.lost_data.recovery import fetch_deferred
@@ -98,14 +97,6 @@ class Scheduler:
             next_turn(s)
         _finish_if_done(s)
         return s.out
-
-    def check(self) -> None:
-        """Raise `AssertionError` if any invariant is broken. Slow: for tests and the simulator."""
-        check(self.state)
-
-    def check_progress(self) -> None:
-        """Raise `AssertionError` if nothing is under way although work remains. Fast."""
-        check_progress(self.state)
 
     def snapshot(self) -> Snapshot:
         """What the run looks like now."""

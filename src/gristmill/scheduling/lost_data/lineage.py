@@ -89,10 +89,3 @@ def end_rebuild(s: State, unit: Unit) -> None:
     parent = unit.rebuild.parent
     parent.rebuilds.remove(unit)
     release_unneeded(s, parent)
-
-
-def in_use(s: State) -> set[int]:
-    """Return the ids of all data that the run still needs, lost or not."""
-    return {t.data for t in s.tasks.values() if t.id not in s.lost.rebuilds} | {
-        x.data for x in s.lost.records.values() if not x.released
-    }

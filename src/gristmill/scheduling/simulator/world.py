@@ -74,8 +74,6 @@ class World(Cluster):
             event = what(self) if callable(what) else what
             if event is not None:
                 self.tell(event)
-        if self.finished:
-            self.scheduler.check()
         return self
 
     def tell(self, event: e.Event | list[e.Event]) -> None:

@@ -79,3 +79,10 @@ def _check_stalled(s: State) -> None:
 def _assert_there(s: State, data: int) -> None:
     record = s.lost.records.get(data)
     assert record is None or record.available, f"data {data} is gone and its task waits as if it were not"
+
+
+def in_use(s: State) -> set[int]:
+    """Return the ids of all data that the run still needs, lost or not."""
+    return {t.data for t in s.tasks.values() if t.id not in s.lost.rebuilds} | {
+        x.data for x in s.lost.records.values() if not x.released
+    }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.liveness import stall
-from gristmill.scheduling.lost_data.invariants import check_lost_data
-from gristmill.scheduling.placement import usable
-from gristmill.scheduling.records import TaskState, WorkerState
+from gristmill.scheduling.credit import fits_budget
+from gristmill.scheduling.dispatch import may_run
+from gristmill.scheduling.liveness import under_way
+from gristmill.scheduling.placement import misfit, usable
+from gristmill.scheduling.records import StepRec, TaskState, WorkerState
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import State
 from gristmill.scheduling.time_sharing import staying
+from tests.simulation.lost_data_invariants import check_lost_data
 
 
 def check(s: State) -> None:
@@ -61,6 +63,30 @@ def check_progress(s: State) -> None:
     """Raise `AssertionError` if nothing is under way although work remains. Fast."""
     why = stall(s)
     assert not why, why
+
+
+def stall(s: State) -> str:
+    """Why the run makes no progress although it could, or an empty string."""
+    if s.ending.finished or s.running or s.source.pulling or s.balance.solving or under_way(s):
+        return ""
+    if any(not done for node in s.nodes.values() for done in node.set_up.values()):
+        return ""
+    waiting = [step for step in s.steps if step.live]
+    nodes = [(n.cpu, n.memory, n.free.gpu_memory) for n in s.nodes.values()]
+    if any(misfit(step.spec, nodes) for step in waiting):
+        # A step that fits no node now waits for one. Steps before it may wait for the memory that it will free.
+        waiting = [step for step in waiting if not misfit(step.spec, nodes) and _may_start(s, step)]
+    if waiting:
+        return f"nothing runs although work remains at {[step.spec.name for step in waiting]}"
+    if not s.tasks and not s.source.ended and s.nodes:
+        return "the source is not asked although nothing is left to do"
+    if not s.tasks and s.source.ended:
+        return "all work is done and the run does not end"
+    return ""
+
+
+def _may_start(s: State, step: StepRec) -> bool:
+    return step.queue.size > 0 and may_run(s, step) and fits_budget(s, step)
 
 
 def _once(where: dict[int, str], task: int, place: str) -> None:
