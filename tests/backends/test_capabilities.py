@@ -16,10 +16,9 @@ import pytest
 from gristmill.backends.capabilities import EXECUTORS, FEATURES, LimitedExecutor, No, check, table
 from gristmill.backends.local.local_config import ConfigError
 from gristmill.backends.ray_data import RayDataExecutor
-from gristmill.backends.ray_data.ray_data_config import RayDataConfig
+from gristmill.backends.ray_data.executor import RayDataConfig
 from gristmill.backends.xenna import XennaExecutor
-from gristmill.backends.xenna.executor import SPEC_FIELDS
-from gristmill.backends.xenna.xenna_config import XennaConfig
+from gristmill.backends.xenna.executor import SPEC_FIELDS, XennaConfig
 from gristmill.errors import PlanError
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage

@@ -196,7 +196,7 @@ def test_workers_are_replaced_when_they_are_old(run, tmp_path, fixed):
     "options, words",
     [
         ({"num_cpu": 2}, "Did you mean 'num_cpus'"),
-        ({"xyzzy": 2}, "The options are: execution_mode"),
+        ({"xyzzy": 2}, "The options are: ignore_failures"),
         ({"num_cpus": 0}, "num_cpus must be above 0"),
         ({"num_cpus": "many"}, "num_cpus is a number"),
         ({"num_gpus": -1}, "num_gpus is a whole number"),

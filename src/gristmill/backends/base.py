@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from gristmill.backends.engine.executor_config import ExecutorConfig
 from gristmill.backends.step_runner import Documents
 from gristmill.stages.core import ProcessingStage, worker_count
 from gristmill.stages.protocols import Sink
@@ -173,8 +174,18 @@ class ExecutorLimits:
 class Executor(ABC):
     """Runs a plan. Executors that share a machine or cluster do not share state."""
 
+    config_class: ClassVar[type[ExecutorConfig]] = ExecutorConfig
+    """The options that the executor takes; others are errors."""
     on_cluster: bool = True
     """Whether it runs on a Ray cluster, so that a pipeline's `RayClient` is of use to it."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
+        self.config = self.config_class.of(config)
+
+    @property
+    def ignore_failures(self) -> bool:
+        """Whether a run with failed tasks is a success."""
+        return self.config.ignore_failures
 
     def limits(self) -> ExecutorLimits:
         return ExecutorLimits()
@@ -203,8 +214,3 @@ class Executor(ABC):
         from ``initial_tasks`` and are small. Failed tasks are in the record; raising is up to the caller's
         policy, except for errors that end a run early (a setup that fails, say).
         """
-
-    @property
-    @abstractmethod
-    def ignore_failures(self) -> bool:
-        """Whether a run with failed tasks is a success."""

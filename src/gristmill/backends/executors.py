@@ -50,4 +50,4 @@ def executor_class(name: str) -> type[Executor]:
 
 def make_executor(name: str, options: Mapping[str, Any]) -> Executor:
     """An executor with its options, which it checks."""
-    return executor_class(name)(config=dict(options))  # type: ignore[call-arg]  # all executors take that
+    return executor_class(name)(config=dict(options))

@@ -11,8 +11,7 @@ import pytest
 
 from gristmill.backends.base import Plan, Step
 from gristmill.backends.bridge.accounts import RunAccounts, following
-from gristmill.backends.bridge.collector import Collector, CollectorUpdate
-from gristmill.backends.bridge.reports import PackedTask, Report
+from gristmill.backends.bridge.collector import Collector, CollectorUpdate, PackedTask, Report
 from gristmill.backends.bridge.unit import UnitRunner
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import pack

@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from gristmill.backends.bridge.collector import Collector, TaskStatus
-from gristmill.backends.bridge.reports import PackedTask, Report
+from gristmill.backends.bridge.collector import Collector, PackedTask, Report, TaskStatus
 from gristmill.backends.bridge.unit import StoppedError, UnitRunner
 from gristmill.backends.engine.payload import pack, unpack
 from gristmill.backends.step_runner import Documents, Interrupt, StepRunner

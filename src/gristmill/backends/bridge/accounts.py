@@ -10,19 +10,20 @@ from contextlib import contextmanager
 from typing import Any
 
 from gristmill.backends.base import Plan, RunRecord, StepStats
-from gristmill.backends.bridge.collector import CollectorUpdate
-from gristmill.backends.bridge.progress import ProgressLines
-from gristmill.backends.bridge.reports import GivenUp, PackedTask, Report
+from gristmill.backends.bridge.collector import CollectorUpdate, GivenUp, PackedTask, Report
 from gristmill.backends.engine.account import RunAccount, failure_of
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import pack, unpack
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
+from gristmill.metrics import format as fmt
+from gristmill.metrics.view import view_for
 from gristmill.tasks import EmptyTask, Task
 
 FetchUpdate = Callable[[], CollectorUpdate]
 _FETCH_INTERVAL_S = 0.2
+_FIRST_LINE_S = 5.0
 
 
 class RunAccounts:
@@ -258,3 +259,38 @@ def wait_for_teardowns(accounts: RunAccounts, fetch: FetchUpdate, seconds: float
         if not accounts.open_workers or time.monotonic() > until:
             return
         time.sleep(0.05)
+
+
+class ProgressLines:
+    """Writes the progress of a run: Ray Data and Xenna show their tasks, but no documents.
+
+    A line to standard error after 5 seconds, one every ``interval_s`` seconds, and one at the end.
+    """
+
+    def __init__(self, view: str = "auto", interval_s: float = 60.0) -> None:
+        self._view = view_for("off" if view == "off" else "lines")
+        self._interval_s = interval_s
+        self._begun = time.monotonic()
+        self._next = self._begun + min(_FIRST_LINE_S, interval_s)
+
+    def show(self, accounts: RunAccounts, ended: bool = False) -> None:
+        """Write a line if it is time, or if the run has ended."""
+        now = time.monotonic()
+        if ended or now >= self._next:
+            self._next = now + self._interval_s
+            self._view.message(f"{fmt.clock(now - self._begun)}, {progress_line(accounts)}")
+
+
+def progress_line(accounts: RunAccounts) -> str:
+    """Return the progress: blocks and documents of a pipeline that begins with a reader, and tasks of all steps."""
+    parts = []
+    ledger = accounts.ledger
+    if ledger is not None:
+        read, kept, _ = ledger.so_far()
+        parts.append(f"{len(ledger.blocks):,}/{ledger.blocks_total:,} blocks")
+        parts.append(f"{read:,} documents read, {kept:,} kept")
+    done, known = sum(accounts.tasks_ended), sum(accounts.tasks_in)
+    parts.append(f"tasks: {done:,} done, {known - done:,} open")
+    if accounts.account.failures_total:
+        parts.append(f"{accounts.account.failures_total:,} failed")
+    return " | ".join(parts)

@@ -47,10 +47,6 @@ def running_collector(ray: ModuleType, stages: bytes, attempts: list[int]) -> It
         ray.kill(actor)
 
 
-def attempts_of(plan: Plan, most: int) -> list[int]:
-    return [step.stages[0].max_attempts or most for step in plan.steps]
-
-
 # Resources ------------------------------------------------------------------------------------------------------
 
 

@@ -11,8 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from gristmill.backends.bridge.collector import CollectorUpdate, TaskStatus
-from gristmill.backends.bridge.reports import Report
+from gristmill.backends.bridge.collector import CollectorUpdate, Report, TaskStatus
 from gristmill.backends.bridge.unit import StoppedError, UnitRunner
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.threads import limit_threads

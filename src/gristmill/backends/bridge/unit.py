@@ -6,8 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Protocol
 
-from gristmill.backends.bridge.collector import TaskStatus
-from gristmill.backends.bridge.reports import GivenUp, PackedTask, Report
+from gristmill.backends.bridge.collector import GivenUp, PackedTask, Report, TaskStatus
 from gristmill.backends.engine.payload import load_task, pack
 from gristmill.backends.step_runner import StageError, StepRunner, details, one_line, overrides
 from gristmill.scheduling import failure_policy as policy

@@ -1,4 +1,4 @@
-"""The options that executors which play the scheduler have in common."""
+"""The options that executors have in common, and checks of options."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ class ExecutorConfig:
 
     executor: ClassVar[str] = ""
     """The executor that has these options."""
+    views: ClassVar[tuple[str, ...]] = ("auto", "live", "lines", "notebook", "off")
+
+    ignore_failures: bool = False
+    max_attempts: int = 3
+    gpu_memory_gb: float | None = None
+    """Memory of the smallest GPU, for stages that ask by memory; None measures it."""
+    view: str = "auto"
+    logging_interval: float = 60
+    """Seconds between two lines of progress; the first comes after 5 s."""
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> Self:
@@ -45,6 +54,12 @@ class ExecutorConfig:
 
     def _check(self) -> None:
         """Raise `ConfigError` if a value makes no sense."""
+        choice("view", self.view, self.views)
+        flag("ignore_failures", self.ignore_failures)
+        number("logging_interval", self.logging_interval, above=0)
+        if self.gpu_memory_gb is not None:
+            number("gpu_memory_gb", self.gpu_memory_gb, above=0)
+        _whole("max_attempts", self.max_attempts, 1)
 
 
 @dataclass(frozen=True)
@@ -58,19 +73,14 @@ class EngineConfig(ExecutorConfig):
     execution_mode: str = "streaming"
     autoscale_interval_s: float = 30.0
     cpu_allocation_percentage: float = 1.0
-    logging_interval: float = 60.0
-    ignore_failures: bool = False
     num_cpus: float | None = None
     num_gpus: int | None = None
-    gpu_memory_gb: float | None = None
     memory_limit: int | str | None = None
     object_store_memory: int | str | None = None
-    max_attempts: int = 3
     task_timeout_s: float | None = None
     setup_timeout_s: float | None = 3600.0
     worker_max_lifetime_m: float | None = None
     worker_restart_interval_m: float = 1.0
-    view: str = "auto"
     event_log: str | os.PathLike[str] | None = None
     profile: Profile | Mapping[str, Any] | str | os.PathLike[str] | None = None
 
@@ -80,20 +90,12 @@ class EngineConfig(ExecutorConfig):
         return config if config.profile is None else replace(config, profile=_profile(config.profile))
 
     def _check(self) -> None:
-        if self.execution_mode not in ("streaming", "batch"):
-            raise ConfigError(f"execution_mode is 'streaming' or 'batch', not {self.execution_mode!r}")
-        if self.view not in ("auto", "live", "lines", "notebook", "off"):
-            raise ConfigError(f"view is 'auto', 'live', 'lines', 'notebook' or 'off', not {self.view!r}")
-        if not isinstance(self.ignore_failures, bool):
-            raise ConfigError(f"ignore_failures is True or False, not {self.ignore_failures!r}")
+        super()._check()
+        choice("execution_mode", self.execution_mode, ("streaming", "batch"))
         number("autoscale_interval_s", self.autoscale_interval_s, above=0)
-        number("cpu_allocation_percentage", self.cpu_allocation_percentage, above=0)
-        number("logging_interval", self.logging_interval, above=0)
-        if self.cpu_allocation_percentage > 1:
-            raise ConfigError(f"cpu_allocation_percentage is a share of 1, not {self.cpu_allocation_percentage!r}")
+        share("cpu_allocation_percentage", self.cpu_allocation_percentage)
         optional = {
             "num_cpus": self.num_cpus,
-            "gpu_memory_gb": self.gpu_memory_gb,
             "task_timeout_s": self.task_timeout_s,
             "setup_timeout_s": self.setup_timeout_s,
             "worker_max_lifetime_m": self.worker_max_lifetime_m,
@@ -102,7 +104,6 @@ class EngineConfig(ExecutorConfig):
             if value is not None:
                 number(name, value, above=0)
         number("worker_restart_interval_m", self.worker_restart_interval_m, least=0)
-        _whole("max_attempts", self.max_attempts, 1)
         if self.num_gpus is not None:
             _whole("num_gpus", self.num_gpus, 0)
         if self.event_log is not None and not isinstance(self.event_log, str | os.PathLike):
@@ -139,6 +140,23 @@ def number(name: str, value: Any, *, above: float | None = None, least: float | 
         raise ConfigError(f"{name} must be above {above:g}, not {value!r}")
     if least is not None and value < least:
         raise ConfigError(f"{name} must be at least {least:g}, not {value!r}")
+
+
+def share(name: str, value: Any) -> None:
+    """Raise `ConfigError` unless an option is a number above 0 and at most 1."""
+    number(name, value, above=0)
+    if value > 1:
+        raise ConfigError(f"{name} is a share of 1, not {value!r}")
+
+
+def flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} is True or False, not {value!r}")
+
+
+def choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name} is {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, not {value!r}")
 
 
 def _whole(name: str, value: Any, least: int) -> None:

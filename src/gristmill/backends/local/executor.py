@@ -24,16 +24,14 @@ class LocalExecutor(Executor):
     """
 
     on_cluster = False
+    config_class = LocalConfig
+    config: LocalConfig
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        self.config = LocalConfig.of(config)
+        super().__init__(config)
         self._processes: Processes | None = None
         """Those of the run that `starting` is about, or of the next of `several`."""
         self._several = False
-
-    @property
-    def ignore_failures(self) -> bool:
-        return self.config.ignore_failures
 
     def limits(self) -> ExecutorLimits:
         return ExecutorLimits(self.config.cpus, self.config.num_gpus, self.config.memory_limit_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -33,12 +33,8 @@ class RayExecutor(Executor):
     so several runs may share a cluster. Without a cluster one is started on this machine and stopped with the run.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        self.config = RayConfig.of(config)
-
-    @property
-    def ignore_failures(self) -> bool:
-        return self.config.ignore_failures
+    config_class = RayConfig
+    config: RayConfig
 
     def limits(self) -> ExecutorLimits:
         return ExecutorLimits(cpus=self.config.num_cpus, gpus=self.config.num_gpus)

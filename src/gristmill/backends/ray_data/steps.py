@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from gristmill.backends.bridge.collector import PackedTask
 from gristmill.backends.bridge.process import StepProcess, StepWork
-from gristmill.backends.bridge.reports import PackedTask
 from gristmill.stages.core import WorkerMetadata
 
 LABEL, TASK = "label", "task"

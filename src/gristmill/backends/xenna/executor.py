@@ -5,26 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-from gristmill.backends.base import Executor, Plan, RunRecord, Step
-from gristmill.backends.bridge.accounts import RunAccounts, following
-from gristmill.backends.bridge.cluster import attempts_of, gpus_of, running_collector, smallest_gpu
+from gristmill.backends.base import Plan, Step
+from gristmill.backends.bridge.cluster import gpus_of
+from gristmill.backends.bridge.collector import PackedTask
+from gristmill.backends.bridge.executor import BridgeConfig, BridgeExecutor
 from gristmill.backends.bridge.process import RemoteCollector, StepWork
-from gristmill.backends.bridge.progress import ProgressLines
-from gristmill.backends.capabilities import check
-from gristmill.backends.engine.names import LocalNames, pickle_steps
-from gristmill.backends.engine.outputs import KeptOutputs
-from gristmill.backends.xenna.xenna_config import XennaConfig
+from gristmill.backends.engine.executor_config import choice, number, share
 from gristmill.core.connection import connected, import_ray
 from gristmill.core.environment import ACTORS_ASKED_FOR, LIMITS, environment
 from gristmill.errors import PipelineError, PlanError
 from gristmill.stages.core import worker_count
-from gristmill.tasks import Task
 
 WORKERS = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
 """Variables of Xenna's workers: Xenna chooses the GPUs of each."""
@@ -51,7 +48,24 @@ class SpecifiesXenna(Protocol):
     def xenna_stage_spec(self) -> Mapping[str, Any]: ...
 
 
-class XennaExecutor(Executor):
+@dataclass(frozen=True)
+class XennaConfig(BridgeConfig):
+    """Options with their defaults. ``logging_interval`` is also the seconds between two of Xenna's tables."""
+
+    executor = "XennaExecutor"
+
+    execution_mode: str = "streaming"
+    cpu_allocation_percentage: float = 0.95
+    autoscale_interval_s: float = 180
+
+    def _check(self) -> None:
+        super()._check()
+        choice("execution_mode", self.execution_mode, ("streaming", "batch"))
+        share("cpu_allocation_percentage", self.cpu_allocation_percentage)
+        number("autoscale_interval_s", self.autoscale_interval_s, above=0)
+
+
+class XennaExecutor(BridgeExecutor):
     """Runs pipelines on Cosmos Xenna, for users of Xenna.
 
         result = pipeline.run(XennaExecutor(config={"execution_mode": "batch"}))
@@ -61,55 +75,58 @@ class XennaExecutor(Executor):
     an error or a warning before it starts: see docs/executors.md.
     """
 
-    def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        self.config = XennaConfig.of(config)
+    name = "xenna"
+    scheduler = "Xenna"
+    config_class = XennaConfig
+    config: XennaConfig
 
-    @property
-    def ignore_failures(self) -> bool:
-        return self.config.ignore_failures
+    def import_ray(self) -> Any:
+        import_xenna()
+        return import_ray("XennaExecutor", "xenna")
 
-    @contextmanager
-    def several(self) -> Iterator[None]:
-        with self._connected(import_ray("XennaExecutor", "xenna")):
-            yield
+    def check_plan(self, plan: Plan) -> None:
+        super().check_plan(plan)
+        for step in plan.steps:
+            _spec_fields(step)
 
-    def _connected(self, ray: Any) -> AbstractContextManager[None]:
+    def attempts(self, step: Step) -> int:
+        return _spec_fields(step).get("num_run_attempts_python") or super().attempts(step)
+
+    def connected(self, ray: Any) -> AbstractContextManager[None]:
         job = {"env_vars": WORKERS}  # other jobs may use the same cluster
         return connected(ray, self.config.address, ENVIRONMENT, runtime_env=job, include_dashboard=True)
 
-    def execute(self, plan: Plan, initial_tasks: Iterable[Task[Any]] | None, keep_outputs: bool | None) -> RunRecord:
-        check(plan, "xenna")
-        fields = [_spec_fields(step) for step in plan.steps]
-        xenna = import_xenna()
-        ray = import_ray("XennaExecutor", "xenna")
-        outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
-        progress = ProgressLines(self.config.view, self.config.logging_interval)
-        accounts = RunAccounts(plan, self.ignore_failures, progress)
+    @contextmanager
+    def session(self, ray: Any) -> Iterator[None]:
         with ExitStack() as stack:
-            local = LocalNames()
-            stack.callback(local.close)
-            stages = pickle_steps(plan, local)
-            stack.enter_context(self._connected(ray))
+            stack.enter_context(self.connected(ray))
             # without an address, its monitor asks the first cluster that it finds on this machine
             stack.enter_context(environment({"RAY_API_SERVER_ADDRESS": ray.get_runtime_context().gcs_address}))
             _check_cluster(ray)
             stack.enter_context(_leftovers_killed(ray))
-            stack.callback(accounts.close)
-            attempts = [
-                given.pop("num_run_attempts_python", None) or n
-                for given, n in zip(fields, attempts_of(plan, self.config.max_attempts), strict=True)
-            ]
-            gpu_bytes = smallest_gpu(ray, plan, self.config.gpu_memory_gb)
-            collector = stack.enter_context(running_collector(ray, stages, attempts))
-            last = len(plan.steps) - 1
-            work = [StepWork(collector, i, n, outputs.wanted or i < last) for i, n in enumerate(attempts)]
-            specs = [_stage_spec(xenna, *of_step, gpu_bytes) for of_step in zip(plan.steps, work, fields, strict=True)]
-            self._check_capacity(xenna, specs)
-            tasks = list(accounts.pack_initial(initial_tasks, local))
-            if tasks:
-                spec = xenna.PipelineSpec(tasks, specs, self._pipeline_config(xenna))
-                self._run(xenna, spec, collector, accounts, outputs)
-            return accounts.record(outputs)
+            yield
+
+    def inputs(self, ray: Any, tasks: Iterable[PackedTask]) -> Sequence[Any]:
+        return list(tasks)
+
+    def described(self, ray: Any, plan: Plan, work: list[StepWork], gpu_bytes: int) -> list[Any]:
+        xenna = import_xenna()
+        specs = [_stage_spec(xenna, step, one, gpu_bytes) for step, one in zip(plan.steps, work, strict=True)]
+        self._check_capacity(specs)
+        return specs
+
+    def outputs(
+        self, ray: Any, steps: list[Any], inputs: Sequence[Any], collector: RemoteCollector, wanted: bool
+    ) -> Iterable[PackedTask]:
+        xenna = import_xenna()
+        found: Iterable[PackedTask] | None = xenna.run_pipeline(
+            xenna.PipelineSpec(inputs, steps, self._pipeline_config(xenna))
+        )
+        return found or ()
+
+    def running(self, collector: RemoteCollector, plan: Plan) -> str:
+        tasks = [f"task {label} in {plan.steps[step].name!r}" for step, label in collector.call("running")[:10]]
+        return f"\n    it was running: {', '.join(tasks)}" if tasks else ""
 
     def _pipeline_config(self, xenna: Any) -> Any:
         config = self.config
@@ -130,7 +147,7 @@ class XennaExecutor(Executor):
             else None,
         )
 
-    def _check_capacity(self, xenna: Any, specs: list[Any]) -> None:
+    def _check_capacity(self, specs: list[Any]) -> None:
         """Raise `PlanError` if the cluster lacks the capacity: Xenna would refuse, but only after it has started."""
         from cosmos_xenna.ray_utils.cluster import make_cluster_resources_from_ray_nodes
 
@@ -149,18 +166,6 @@ class XennaExecutor(Executor):
                     "In streaming mode each step needs a worker at the same time: ask for less, use "
                     'execution_mode "batch", or RayExecutor, whose steps take turns.'
                 )
-
-    def _run(
-        self, xenna: Any, spec: Any, collector: RemoteCollector, accounts: RunAccounts, outputs: KeptOutputs
-    ) -> None:
-        try:
-            with following(accounts, collector.take_update):
-                for label, payload in xenna.run_pipeline(spec) or ():
-                    outputs.add(label, payload)
-        except Exception as error:  # Xenna passes on the errors of all its parts
-            suspects = "" if accounts.fatal else _suspects(collector, accounts.plan)
-            raise accounts.stopped(f"Xenna ended it: {type(error).__name__}: {error}{suspects}") from error
-        accounts.check_complete()
 
 
 def import_xenna() -> Any:
@@ -201,9 +206,10 @@ def _spec_fields(step: Step) -> dict[str, Any]:
     return found
 
 
-def _stage_spec(xenna: Any, step: Step, work: StepWork, fields: dict[str, Any], gpu_bytes: int) -> Any:
+def _stage_spec(xenna: Any, step: Step, work: StepWork, gpu_bytes: int) -> Any:
     from gristmill.backends.xenna.stage import named_step
 
+    fields = {name: value for name, value in _spec_fields(step).items() if name != "num_run_attempts_python"}
     gpus = gpus_of(step.resources, gpu_bytes)
     stage = named_step(step.name, work, step.batch_size, step.resources.cpus, gpus)
     return xenna.StageSpec(stage, **fields)
@@ -264,9 +270,3 @@ def _end(pids: list[int]) -> None:
             name = Path(f"/proc/{pid}/cmdline").read_bytes()
             if name.startswith(tuple(f"ray::{kind}".encode() for kind in _LEFTOVERS)):
                 os.kill(pid, signal.SIGKILL)
-
-
-def _suspects(collector: RemoteCollector, plan: Plan) -> str:
-    """Return a line with the tasks that were running when Xenna ended the run."""
-    running = [f"task {label} in {plan.steps[step].name!r}" for step, label in collector.call("running")[:10]]
-    return f"\n    it was running: {', '.join(running)}" if running else ""

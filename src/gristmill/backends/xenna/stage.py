@@ -7,8 +7,8 @@ from typing import Any
 
 from cosmos_xenna.pipelines import v1 as xenna
 
+from gristmill.backends.bridge.collector import PackedTask
 from gristmill.backends.bridge.process import StepProcess, StepWork
-from gristmill.backends.bridge.reports import PackedTask
 from gristmill.stages.core import WorkerMetadata
 
 
