@@ -61,7 +61,7 @@ def test_a_worker_uses_memory_again() -> None:
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
 def test_what_users_have_set_stays(name: str) -> None:
     code = (
-        "from gristmill.backends.engine.allocator import reuse_freed_memory; reuse_freed_memory();"
+        "from gristmill.backends.engine.library_limits import reuse_freed_memory; reuse_freed_memory();"
         "from tests.backends.test_allocator import faults; print(faults())"
     )
     value = "1" if name.startswith("MALLOC") else "glibc.malloc.mmap_threshold=131072"

@@ -14,7 +14,7 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from gristmill.backends.engine.failure_lines import FailureLines
+from gristmill.backends.engine.account import FailureLines
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.local.driver import LocalDriver as Driver
 from gristmill.backends.local.store import LocalStore as Store

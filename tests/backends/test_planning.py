@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from gristmill.backends.engine import planning
+from gristmill.backends.engine import driver
 from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.planning import Problem
 
 
-def taken(made: planning.Planning) -> list[object]:
+def taken(made: driver.Planning) -> list[object]:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         done = made.take()
@@ -22,7 +22,7 @@ def taken(made: planning.Planning) -> list[object]:
 
 
 def test_a_plan_comes_back_with_its_number() -> None:
-    made = planning.Planning()
+    made = driver.Planning()
     made.ask(Solve(7, Problem((), ())))
     assert [x.number for x in taken(made)] == [7]  # type: ignore[attr-defined]
     assert made.take() == []
@@ -32,8 +32,8 @@ def test_a_planner_that_fails_does_not_fail_silently(monkeypatch: pytest.MonkeyP
     def broken(problem: Problem) -> None:
         raise AssertionError("no plan for this")
 
-    monkeypatch.setattr(planning, "solve", broken)
-    made = planning.Planning()
+    monkeypatch.setattr(driver, "solve", broken)
+    made = driver.Planning()
     made.ask(Solve(1, Problem((), ())))
     with pytest.raises(AssertionError, match="no plan for this"):
         taken(made)

@@ -11,8 +11,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
+from gristmill.backends.engine.account import KeptOutputs
 from gristmill.backends.engine.names import LocalNames
-from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import pack, unpack
 from gristmill.backends.engine.protocol import (
     FROM_WORKER,
@@ -24,8 +24,9 @@ from gristmill.backends.engine.protocol import (
     RunUnit,
     TaskInput,
     TaskOutput,
+    mark,
+    read_mark,
 )
-from gristmill.backends.engine.slots import mark, read_mark
 from gristmill.backends.engine.worker import Limits
 from gristmill.backends.local.arena import ArenaWriter, new_arena, read_arena
 from gristmill.backends.local.processes import Processes

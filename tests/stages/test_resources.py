@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gristmill.backends.base import Step
-from gristmill.backends.engine.specs import step_spec
+from gristmill.backends.engine.run import step_spec
 from gristmill.backends.local.local_config import LocalConfig
 from gristmill.stages.function_definitions import processing_stage
 from gristmill.stages.resources import Resources

@@ -13,7 +13,7 @@ from gristmill.backends.base import Plan, Step
 from gristmill.backends.bridge.accounts import RunAccounts, following
 from gristmill.backends.bridge.collector import Collector, CollectorUpdate, PackedTask, Report
 from gristmill.backends.bridge.unit import UnitRunner
-from gristmill.backends.engine.outputs import KeptOutputs
+from gristmill.backends.engine.account import KeptOutputs
 from gristmill.backends.engine.payload import pack
 from gristmill.backends.step_runner import StepRunner
 from gristmill.errors import PipelineError

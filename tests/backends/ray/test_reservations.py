@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from gristmill.backends.ray import reservations
-from gristmill.backends.ray.background_calls import BackgroundCalls
+from gristmill.backends.ray.calls import BackgroundCalls, Mailbox
 from gristmill.backends.ray.cluster import NodeWatch, nodes_of
-from gristmill.backends.ray.mailbox import Mailbox
 from gristmill.backends.ray.reservations import Reservations
 from gristmill.backends.ray.workers import RayNode
 

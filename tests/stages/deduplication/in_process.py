@@ -13,8 +13,8 @@ from gristmill.backends.base import Executor, Plan, RunRecord
 from gristmill.backends.bridge.accounts import RunAccounts
 from gristmill.backends.bridge.collector import Collector
 from gristmill.backends.bridge.unit import UnitRunner
+from gristmill.backends.engine.account import KeptOutputs
 from gristmill.backends.engine.names import LocalNames
-from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.step_runner import StepRunner
 from gristmill.errors import PipelineError
 from gristmill.stages.core import WorkerMetadata

@@ -11,9 +11,8 @@ from typing import Any
 
 from gristmill.backends.base import Plan, RunRecord, StepStats
 from gristmill.backends.bridge.collector import CollectorUpdate, GivenUp, PackedTask, Report
-from gristmill.backends.engine.account import RunAccount, failure_of
+from gristmill.backends.engine.account import KeptOutputs, RunAccount, failure_of
 from gristmill.backends.engine.names import LocalNames
-from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.backends.engine.payload import pack, unpack
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside

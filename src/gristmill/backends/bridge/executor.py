@@ -14,9 +14,9 @@ from gristmill.backends.bridge.cluster import running_collector, smallest_gpu
 from gristmill.backends.bridge.collector import PackedTask
 from gristmill.backends.bridge.process import RemoteCollector, StepWork
 from gristmill.backends.capabilities import can, check
+from gristmill.backends.engine.account import KeptOutputs
 from gristmill.backends.engine.executor_config import ExecutorConfig
 from gristmill.backends.engine.names import LocalNames, pickle_steps
-from gristmill.backends.engine.outputs import KeptOutputs
 from gristmill.core.connection import connected
 from gristmill.logs import logger
 from gristmill.tasks import Task

@@ -13,8 +13,8 @@ from typing import Any
 
 from gristmill.backends.bridge.collector import CollectorUpdate, Report, TaskStatus
 from gristmill.backends.bridge.unit import StoppedError, UnitRunner
+from gristmill.backends.engine.library_limits import limit_threads
 from gristmill.backends.engine.names import learn_names
-from gristmill.backends.engine.threads import limit_threads
 from gristmill.backends.step_runner import Documents, StageError, StepRunner, overrides
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 

@@ -1,14 +1,19 @@
-"""The account of a run: what each stage received, returned, dropped and failed on."""
+"""The account of a run: what each stage received, returned, dropped and failed on, and the final tasks."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from gristmill.backends.base import Failure, Plan, StageStats, StepStats
+from gristmill.backends.engine.payload import unpack
 from gristmill.backends.engine.protocol import Counts
 from gristmill.backends.step_runner import StageCounts
 from gristmill.scheduling.records import StepRec
 from gristmill.scheduling.state import State
+from gristmill.tasks import Task
 
 _KEPT_FAILURES = 1000
 _ADDED_AT_ONCE = 500
@@ -160,3 +165,81 @@ def failure_of(
     """Return a failure whose id names the part of the task that is at fault."""
     part = f"[{start}]" if stop - start == 1 else f"[{start}:{stop}]" if stop else ""
     return Failure(label + part, stage, error, detail, tuple(story), items)
+
+
+_FAILURES_SHOWN = 5
+_FAILURES_EVERY_S = 10.0
+
+
+class FailureLines:
+    """Shows the first few failures of each stage as they come; of the others, now and then, how many there were."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show = show
+        self._seen: Counter[str] = Counter()
+        self._untold: Counter[str] = Counter()
+        self._tell_at = 0.0
+
+    def say(self, stage: str, text: str, now: float) -> None:
+        self._seen[stage] += 1
+        if self._seen[stage] <= _FAILURES_SHOWN:
+            self._show(text)
+            return
+        if not self._untold:
+            self._tell_at = max(self._tell_at, now)
+        self._untold[stage] += 1
+
+    def catch_up(self, now: float) -> None:
+        """Say in one line what has not been said, unless that was done a moment ago."""
+        if self._untold and now >= self._tell_at:
+            self._show(
+                "; ".join(f"{stage}: {n:,} more task{'s' * (n != 1)} failed" for stage, n in self._untold.items())
+            )
+            self._untold.clear()
+            self._tell_at = now + _FAILURES_EVERY_S
+
+
+AUTO_BYTES = 64 << 20
+
+
+class KeptOutputs:
+    """Keeps final tasks: all if asked to, by default while they are small, or none."""
+
+    def __init__(self, keep: bool | None, from_initial_tasks: bool) -> None:
+        self._limit = AUTO_BYTES if keep is None else None
+        self.wanted = from_initial_tasks if keep is None else keep
+        self.reason = ""
+        if not self.wanted:
+            self.reason = "the run had no initial_tasks; keep_outputs=True keeps them"
+        if keep is False:
+            self.reason = "keep_outputs is False"
+        self._bytes = 0
+        self._tasks: list[tuple[str, bytes | bytearray]] = []
+
+    def add(self, label: str, payload: bytes | bytearray) -> None:
+        self._tasks.append((label, payload))
+        self._bytes += len(payload) + 256
+        if self._limit is not None and self._bytes > self._limit:
+            self.wanted = False
+            self._tasks.clear()
+            self.reason = f"they are larger than {self._limit >> 20} MB; keep_outputs=True keeps them all the same"
+
+    def tasks(self) -> list[Task[Any]] | None:
+        """In the order of their ids, or None if they were not kept."""
+        if not self.wanted:
+            return None
+        self._tasks.sort(key=lambda kept: _order(kept[0]))
+        loaded = []
+        for label, payload in self._tasks:
+            task: Task[Any] = unpack(payload)
+            task.task_id = label
+            loaded.append(task)
+        return loaded
+
+
+def _order(label: str) -> tuple[tuple[bool, int], ...]:
+    """Ids in the order of the source: ``2`` before ``10``, ``2.1`` before ``2.10``, ``2[0:5]`` before ``2[5:10]``."""
+    return tuple((start != "", int(number or start)) for start, number in _PARTS.findall(label))
+
+
+_PARTS = re.compile(r"\[(?P<start>\d+):\d+\]|(?P<number>\d+)")

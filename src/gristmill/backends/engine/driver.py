@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.base import RunRecord
-from gristmill.backends.engine.account import failure_of
-from gristmill.backends.engine.failure_lines import FailureLines
+from gristmill.backends.engine.account import FailureLines, failure_of
 from gristmill.backends.engine.payload import pack, unpack
-from gristmill.backends.engine.planning import Planning
 from gristmill.backends.engine.protocol import DropUnit, ResumeUnit, RunUnit
 from gristmill.backends.engine.reports import PayloadStore, Reports, WorkerHandle
 from gristmill.backends.engine.run import RunParts
@@ -22,6 +22,7 @@ from gristmill.ledger.failed import set_aside
 from gristmill.metrics.progress import InputProgress
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
+from gristmill.scheduling.planning import solve
 from gristmill.scheduling.profile import Profile
 from gristmill.tasks import Task
 
@@ -331,3 +332,25 @@ def _measured_load(state: State, nodes: Sequence[e.NodeJoined], name: str, *time
     from gristmill.scheduling.simulator.measured import load_of  # only a run that is simulated needs it
 
     return load_of(state, nodes, name, *times_s)
+
+
+class Planning:
+    """Makes one plan at a time in a thread, so that units are dispatched meanwhile: `ask`, then `take` it when made."""
+
+    def __init__(self) -> None:
+        self._done: deque[e.Solved] = deque()
+        self._error: BaseException | None = None
+
+    def ask(self, x: c.Solve) -> None:
+        threading.Thread(target=self._solve, args=(x,), name="gristmill-planning", daemon=True).start()
+
+    def _solve(self, x: c.Solve) -> None:
+        try:
+            self._done.append(e.Solved(x.number, solve(x.problem)))
+        except BaseException as error:  # whatever it is, the driver has to know that no plan will come
+            self._error = error
+
+    def take(self) -> list[e.Solved]:
+        if self._error is not None:
+            raise self._error
+        return [self._done.popleft() for _ in range(len(self._done))]

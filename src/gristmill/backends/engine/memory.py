@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from gristmill.backends.engine import machine
-from gristmill.backends.engine.proc import descendants_of
+from gristmill.backends.engine.machine import descendants_of
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LOOK_S = (0.1, 0.5)

@@ -1,10 +1,12 @@
-"""The messages between the driver and its workers."""
+"""What the driver and its workers exchange: messages, and the shared page in which each worker notes what it does."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, get_args
-
-from gristmill.backends.engine.codec import Codec
+import mmap
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 Place = tuple[int, int]
 """The offset and length of a payload where a worker keeps its payloads."""
@@ -45,6 +47,43 @@ class TaskOutput(NamedTuple):
     """The task as bytes; None if the worker keeps them, or if they are not wanted."""
     offset: int
     length: int
+
+
+M = TypeVar("M", bound=tuple[Any, ...])
+Plain = tuple[int, tuple[Any, ...], list[tuple[Any, ...]] | None]
+"""The number of a message's class, its fields, and the entries of its last field if that is a list of them."""
+
+
+class Codec(Generic[M]):
+    """Encodes messages, which are `NamedTuple`s, and decodes them in another process with the same ``classes``.
+
+    ``entries`` names the classes of messages whose last field is a list of `NamedTuple`s, with the class of these.
+    """
+
+    def __init__(self, classes: Sequence[type[Any]], entries: Mapping[type[Any], type[Any]]) -> None:
+        self._numbers = {cls: (number, cls in entries) for number, cls in enumerate(classes)}
+        self._classes = list(classes)
+        # `tuple.__new__` makes a `NamedTuple` of its values faster than a call of the class.
+        self._make_entry = [partial(tuple.__new__, entries.get(cls, tuple)) for cls in classes]
+
+    def encode(self, messages: Iterable[M]) -> list[Plain]:
+        plain: list[Plain] = []
+        for message in messages:
+            number, has_entries = self._numbers[type(message)]
+            if has_entries:
+                plain.append((number, message[:-1], [entry[:] for entry in message[-1]]))
+            else:
+                plain.append((number, message[:], None))
+        return plain
+
+    def decode(self, plain: Iterable[Plain]) -> list[M]:
+        messages: list[M] = []
+        new = tuple.__new__
+        for number, fields, entries in plain:
+            if entries is not None:
+                fields = (*fields, list(map(self._make_entry[number], entries)))
+            messages.append(new(self._classes[number], fields))
+        return messages
 
 
 # To a worker --------------------------------------------------------------------------------------------------------
@@ -172,3 +211,38 @@ FromWorker = (
 
 TO_WORKER: Codec[ToWorker] = Codec(get_args(ToWorker), {RunUnit: TaskInput})
 FROM_WORKER: Codec[FromWorker] = Codec(get_args(FromWorker), {Finished: TaskOutput, Emitted: TaskOutput})
+
+# The shared page ---------------------------------------------------------------------------------------------------
+
+SLOT_BYTES = 32
+"""Each worker's slot: the task that it runs, the stage, the step that it sets up, and the task whose end it has not
+reported yet."""
+NOTHING = -(1 << 62)
+"""A value that names no task or step."""
+
+_SLOT = struct.Struct("<qqqq")
+_STAGE = struct.Struct("<q")
+
+
+def mark(
+    slots: mmap.mmap, slot: int, task: int = NOTHING, stage: int = 0, step: int = NOTHING, ended: int = NOTHING
+) -> None:
+    """Note what a worker does."""
+    _SLOT.pack_into(slots, slot * SLOT_BYTES, task, stage, step, ended)
+
+
+def mark_stage(slots: mmap.mmap, slot: int, stage: int) -> None:
+    """Note that a worker has come to another stage of its step."""
+    _STAGE.pack_into(slots, slot * SLOT_BYTES + _STAGE.size, stage)
+
+
+def read_mark(slots: mmap.mmap, slot: int) -> tuple[int | None, int, int | None]:
+    """Return the task, the stage and the step to set up that a worker noted last.
+
+    The task is the one that it ran, or else the last one that it ended and did not report: a worker that cannot report
+    any more, because a stage closed its descriptors for example, dies of that task.
+    """
+    task, stage, step, ended = _SLOT.unpack_from(slots, slot * SLOT_BYTES)
+    if task == NOTHING:
+        task = ended
+    return None if task == NOTHING else task, stage, None if step == NOTHING else step

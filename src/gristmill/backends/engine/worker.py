@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gristmill.backends.engine.allocator import reuse_freed_memory
+from gristmill.backends.engine.library_limits import limit_threads, reuse_freed_memory
 from gristmill.backends.engine.payload import load_task, pack, size_of
 from gristmill.backends.engine.protocol import (
+    NOTHING,
     BlockEntries,
     Counts,
     DropUnit,
@@ -31,8 +32,6 @@ from gristmill.backends.engine.protocol import (
     ToWorker,
     UnitProgress,
 )
-from gristmill.backends.engine.slots import NOTHING
-from gristmill.backends.engine.threads import limit_threads
 from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.tasks import Task

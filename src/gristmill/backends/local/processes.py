@@ -15,9 +15,11 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 
-from gristmill.backends.engine.proc import environment_of
+from gristmill.backends.engine.library_limits import VARIABLES
+from gristmill.backends.engine.machine import environment_of
 from gristmill.backends.engine.protocol import (
     FROM_WORKER,
+    SLOT_BYTES,
     TO_WORKER,
     AddArena,
     DropArena,
@@ -25,9 +27,8 @@ from gristmill.backends.engine.protocol import (
     Leave,
     Place,
     ToWorker,
+    mark,
 )
-from gristmill.backends.engine.slots import SLOT_BYTES, mark
-from gristmill.backends.engine.threads import VARIABLES
 from gristmill.backends.engine.worker import Limits
 from gristmill.backends.local.arena import new_arena
 from gristmill.backends.local.printing import Printer

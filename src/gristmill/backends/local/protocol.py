@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, get_args
 
-from gristmill.backends.engine.codec import Codec
+from gristmill.backends.engine.protocol import Codec
 
 RUN_MARK = "GRISTMILL_RUN"
 """The environment variable that names the run to which a process belongs."""

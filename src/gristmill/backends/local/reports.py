@@ -10,10 +10,9 @@ from collections import Counter
 from typing import Any
 
 from gristmill.backends.engine.memory import OomKills
-from gristmill.backends.engine.protocol import FreePayloads
+from gristmill.backends.engine.protocol import FreePayloads, read_mark
 from gristmill.backends.engine.reports import Reports
 from gristmill.backends.engine.run import RunParts
-from gristmill.backends.engine.slots import read_mark
 from gristmill.backends.engine.source import TaskSource
 from gristmill.backends.local.printing import Printer
 from gristmill.backends.local.processes import Processes, WorkerProcess, describe_code, describe_exit

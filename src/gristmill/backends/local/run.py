@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import resource
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,7 +14,6 @@ from gristmill.backends.engine import machine
 from gristmill.backends.engine.payload import INLINE_BYTES
 from gristmill.backends.engine.run import EngineRun
 from gristmill.backends.local.arena import INLINE_BYTES_ON_DISK
-from gristmill.backends.local.descriptors import many_descriptors
 from gristmill.backends.local.driver import LocalDriver
 from gristmill.backends.local.local_config import LocalConfig
 from gristmill.backends.local.processes import Processes
@@ -19,6 +21,11 @@ from gristmill.backends.local.store import LocalStore
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.settings import UNIT
 from gristmill.tasks import Task
+
+_WANTED = 65536
+_lock = threading.Lock()
+_runs = 0
+_before: tuple[int, int] | None = None
 
 
 def run(
@@ -52,3 +59,34 @@ def run(
         # A supervisor that has not reported yet that it loaded these stages would do so during the next run.
         continues = others_follow and driver.talk.loaded and not this.interrupts.count
     return this.end()
+
+
+@contextlib.contextmanager
+def many_descriptors() -> Iterator[None]:
+    """Raise the limit to what is allowed. The last of several runs at a time restores it."""
+    global _runs, _before
+    with _lock:
+        _runs += 1
+        if _runs == 1:
+            _before = _raise()
+    try:
+        yield
+    finally:
+        with _lock:
+            _runs -= 1
+            if not _runs and _before is not None:
+                with contextlib.suppress(ValueError, OSError):
+                    resource.setrlimit(resource.RLIMIT_NOFILE, _before)
+
+
+def _raise() -> tuple[int, int] | None:
+    """The limit that was in force if it was raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _WANTED if hard == resource.RLIM_INFINITY else min(hard, _WANTED)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return None
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError):
+        return None
+    return soft, hard

@@ -24,8 +24,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from gristmill.backends.engine.machine import children_of, descendants_of, environment_of
 from gristmill.backends.engine.names import learn_names
-from gristmill.backends.engine.proc import children_of, descendants_of, environment_of
 from gristmill.backends.engine.worker import Limits, Stages, WorkerIdentity
 from gristmill.backends.local import worker
 from gristmill.backends.local.protocol import (

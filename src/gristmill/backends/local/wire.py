@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from gristmill.backends.engine.codec import Codec, Plain
+from gristmill.backends.engine.protocol import Codec, Plain
 
 Sent = TypeVar("Sent", bound=tuple[Any, ...])
 Received = TypeVar("Received", bound=tuple[Any, ...])

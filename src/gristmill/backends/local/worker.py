@@ -16,6 +16,7 @@ from typing import Any
 
 from gristmill.backends.engine.protocol import (
     FROM_WORKER,
+    NOTHING,
     TO_WORKER,
     AddArena,
     DropArena,
@@ -25,8 +26,9 @@ from gristmill.backends.engine.protocol import (
     TaskInput,
     ToWorker,
     UnitProgress,
+    mark,
+    mark_stage,
 )
-from gristmill.backends.engine.slots import NOTHING, mark, mark_stage
 from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity
 from gristmill.backends.local.arena import ArenaWriter, read_arena
 from gristmill.backends.local.protocol import CUT_OFF_STATUS, NODE_MARK, WORKER_MARK

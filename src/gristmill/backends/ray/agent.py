@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gristmill.backends.engine import machine
 from gristmill.backends.engine.memory import MemoryWatch, OomKills
-from gristmill.backends.engine.slots import SLOT_BYTES, mark, read_mark
+from gristmill.backends.engine.protocol import SLOT_BYTES, mark, read_mark
 from gristmill.backends.ray.worker import CRASH_BYTES, NOTES_BYTES, SLOTS, Notes
 
 

@@ -15,7 +15,7 @@ from gristmill.backends.engine.protocol import FROM_WORKER, Ready
 from gristmill.backends.engine.run import RunParts
 from gristmill.backends.engine.worker import Limits, WorkerIdentity
 from gristmill.backends.ray.agent import NodeAgent, NodeFacts
-from gristmill.backends.ray.background_calls import in_one_line
+from gristmill.backends.ray.calls import in_one_line
 from gristmill.backends.ray.cluster import NodeState, NodeWatch, nodes_of
 from gristmill.backends.ray.ray_config import RayConfig
 from gristmill.backends.ray.reports import RayReports

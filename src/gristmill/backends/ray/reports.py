@@ -6,13 +6,13 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from gristmill.backends.engine.codec import Plain
 from gristmill.backends.engine.protocol import (
     FROM_WORKER,
     TO_WORKER,
     Emitted,
     Finished,
     FromWorker,
+    Plain,
     ResumeUnit,
     RunUnit,
     TaskInput,
@@ -21,8 +21,7 @@ from gristmill.backends.engine.protocol import (
 from gristmill.backends.engine.reports import Reports
 from gristmill.backends.engine.run import RunParts
 from gristmill.backends.ray.agent import LastMark
-from gristmill.backends.ray.background_calls import BackgroundCalls
-from gristmill.backends.ray.mailbox import Mailbox
+from gristmill.backends.ray.calls import BackgroundCalls, Mailbox
 from gristmill.backends.ray.store import RayStore
 from gristmill.backends.ray.workers import Call, RayNode, RayWorkerHandle
 from gristmill.scheduling import events as e

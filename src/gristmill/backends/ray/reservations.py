@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from gristmill.backends.ray.background_calls import BackgroundCalls, in_one_line
-from gristmill.backends.ray.mailbox import Mailbox
+from gristmill.backends.ray.calls import BackgroundCalls, Mailbox, in_one_line
 from gristmill.backends.ray.workers import RayNode
 
 _NODE_LABEL = "ray.io/node-id"

@@ -9,7 +9,7 @@ import numpy as np
 from gristmill.backends.engine.payload import size_of
 from gristmill.backends.engine.protocol import TaskInput, TaskOutput
 from gristmill.backends.engine.reports import PayloadStore
-from gristmill.backends.ray.payload import to_bytes
+from gristmill.backends.ray.worker import to_bytes
 from gristmill.backends.ray.workers import RayWorkerHandle
 
 

@@ -15,20 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from gristmill.backends.engine.codec import Plain
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.protocol import (
     FROM_WORKER,
+    NOTHING,
+    SLOT_BYTES,
     TO_WORKER,
     Left,
+    Plain,
     StepNotReady,
     TaskInput,
     ToWorker,
     UnitProgress,
+    mark,
+    mark_stage,
 )
-from gristmill.backends.engine.slots import NOTHING, SLOT_BYTES, mark, mark_stage
 from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity
-from gristmill.backends.ray.payload import to_bytes
 from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
 from gristmill.stages.core import NodeInfo, WorkerMetadata
 
@@ -224,3 +226,13 @@ def set_up_node(pickled: bytes, path: list[str], step: int, node: str) -> str:
     except BaseException as error:  # loading stages runs the user's code
         return f"{one_line(error)}\n{details(error)}".strip()
     return ""
+
+
+def to_bytes(parts: Sequence[Any]) -> bytearray:
+    """Return a private, writable copy of a payload, which lies in the object store as arrays of bytes."""
+    data = bytearray(sum(part.nbytes for part in parts))
+    position = 0
+    for part in parts:
+        data[position : position + part.nbytes] = part.data
+        position += part.nbytes
+    return data
