@@ -47,12 +47,16 @@ def below(paths: list[str]) -> list[Path]:
 
 def main() -> int:
     patterns = rules()
+    any_word = re.compile("|".join(pattern.pattern for pattern, _ in patterns))
     count = 0
     for file in below(sys.argv[1:]) or tracked():
         if file.suffix not in CHECKED or not file.is_file():
             continue
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            shown = NAME_BOUNDARY.sub(" ", line)
+        text = file.read_text(encoding="utf-8")
+        split = NAME_BOUNDARY.sub(" ", text)
+        if not (any_word.search(text.lower()) or any_word.search(split.lower())):
+            continue  # one search of the whole file, as most files have no such word
+        for number, (line, shown) in enumerate(zip(text.splitlines(), split.splitlines(), strict=True), 1):
             for pattern, instead in patterns:
                 match = pattern.search(line) or pattern.search(shown)
                 if match:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.stages.deduplication.exact import ExactDeduplication
-from gristmill.stages.deduplication.policy import FIRST
+from gristmill.stages.deduplication.survivors import FIRST
 from gristmill.workflows.deduplication import DeduplicationWorkflow, Paths
 
 

@@ -11,8 +11,8 @@ from gristmill.stages.deduplication import link, match, records
 from gristmill.stages.deduplication.link import LABELS, STAYS, ClusterSizes
 from gristmill.stages.deduplication.match import write_array
 from gristmill.stages.deduplication.parts import Parts
-from gristmill.stages.deduplication.policy import survivors
 from gristmill.stages.deduplication.remove import REMOVED, UNKNOWN
+from gristmill.stages.deduplication.survivors import survivors
 
 
 def write_clusters(context: BarrierContext, parts: Parts, labels: np.ndarray, policy: str) -> np.ndarray:  # type: ignore[type-arg]  # numbers
