@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.cli.target import UsageError, load_module, shown_module
-from gristmill.config.problems import near
+from gristmill.near_names import near
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import INTERNAL, known
 from gristmill.stages.text.filters.document_filter import DocumentFilter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from gristmill.near_names import near
 
 if TYPE_CHECKING:
     from gristmill.pipeline import Pipeline
@@ -124,8 +125,8 @@ def _load_file(path: Path) -> ModuleType:
         raise UsageError(f"{path} is not a regular file: a pipeline is read from a file.")
     if not path.is_file():
         siblings = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        close = difflib.get_close_matches(path.name, siblings, n=1)
-        hint = f" Did you mean {path.parent / close[0]}?" if close else ""
+        close = near(path.name, siblings)
+        hint = f" Did you mean {path.parent / close}?" if close else ""
         raise UsageError(f"there is no file {path}.{hint}")
     import cloudpickle
 
@@ -179,9 +180,8 @@ def _suggest(module: ModuleType, place: str, name: str) -> str:
     functions = [
         key for key, value in public.items() if inspect.isfunction(value) and value.__module__ == module.__name__
     ]
-    close = difflib.get_close_matches(name, pipelines + functions, n=1)
-    if close:
-        return f"Did you mean {place}:{close[0]}?"
+    if close := near(name, pipelines + functions):
+        return f"Did you mean {place}:{close}?"
     if pipelines:
         return f"It has these pipelines: {', '.join(pipelines)}; write {place}:{pipelines[0]}"
     return "Name a Pipeline, or a function that returns one, after a colon"

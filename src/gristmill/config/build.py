@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from gristmill.config import signatures
+from gristmill.config.items import TARGET
 from gristmill.config.names import ClassNames
 from gristmill.config.nodes import Node
 from gristmill.config.paths import located, may_name_path, names_path
-from gristmill.config.problems import Problems, did_you_mean, near
+from gristmill.config.problems import Problems
 from gristmill.errors import PipelineError
-
-TARGET = "_target_"
+from gristmill.near_names import did_you_mean, near
 
 
 class Builder:

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 from gristmill.backends.base import Executor
 from gristmill.backends.executors import EXECUTORS, executor_class
 from gristmill.config import signatures
-from gristmill.config.build import TARGET, Builder
+from gristmill.config.build import Builder
+from gristmill.config.items import TARGET, StageItem, stage_item
 from gristmill.config.names import ClassNames, import_modules
 from gristmill.config.nodes import Node, read
 from gristmill.config.override import override, override_sections
-from gristmill.config.problems import Problems, did_you_mean
+from gristmill.config.problems import Problems
 from gristmill.errors import PipelineError, PlanError
+from gristmill.near_names import did_you_mean
 from gristmill.stages.core import CompositeStage, ProcessingStage
 
 if TYPE_CHECKING:
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 ROOT = ("name", "description", "imports", "executor", "ray_client", "stages")
 RAY_CLIENTS = ("gristmill.core.client.RayClient", "nemo_curator.core.client.RayClient")
 """The values of `_target_` for the client. The second is that of pipelines written for NeMo Curator."""
-SETTINGS = ("name", "with")
-"""Keys beside a stage that are not its arguments."""
 MOST_BYTES = 4 << 20
 
 Stage = ProcessingStage[Any, Any]
@@ -148,15 +148,16 @@ def _pipeline(
     builder = Builder(ClassNames(imports), problems, path.parent if path else None)
     executor = _executor(root.get("executor"), builder)
     ray_client = _ray_client(root["ray_client"], builder) if "ray_client" in root else None
-    items = root["stages"].value if "stages" in root else None
-    if not isinstance(items, list) or not items:
+    listed_stages = root["stages"].value if "stages" in root else None
+    if not isinstance(listed_stages, list) or not listed_stages:
         if "stages" in root or not problems:
             at = root["stages"].where if "stages" in root else where
             problems.add(at, "a pipeline needs 'stages': a list with at least one")
         problems.check()
-    assert isinstance(items, list)
+    assert isinstance(listed_stages, list)
+    items = [stage_item(node, problems) for node in listed_stages]
     override(items, overrides, problems)
-    stages = [_stage(item, builder) for item in items]
+    stages = [_stage(item, builder) for item in items if item]
     problems.check()
     made = [stage for stage in stages if stage]
     return PipelineFile(name or "pipeline", description, made, executor, ray_client, tuple(imports))
@@ -172,54 +173,21 @@ def _text(root: dict[str, Node], key: str, default: str | None, problems: Proble
     return default
 
 
-def _stage(item: Node, builder: Builder) -> Stage | None:
-    """Make the stage of an item: a name, or a mapping of one name to its arguments, with settings beside it."""
-    problems = builder.problems
-    if isinstance(item.value, str):
-        return _made(builder, item.value, {}, item.where, {})
-    if not isinstance(item.value, dict):
-        problems.add(item.where, f"a stage is 'Name: {{arguments}}' or 'recipe: NAME', not {item.kind()}")
-        return None
-    entries = dict(item.value)
-    if TARGET in entries:
-        target = entries.pop(TARGET)
-        cls = builder.names.find_target(target, problems)
-        return _of_class(builder, cls, entries, target.where, {}) if cls else None
-    settings = {key: entries.pop(key) for key in SETTINGS if key in entries}
-    if "stage" in entries:
-        named = entries.pop("stage")
-        body = entries.pop("args", Node(None, named.where))
-        if not isinstance(named.value, str):
-            problems.add(named.where, f"'stage' wants a registered name, not {named.kind()}")
-            return None
-    elif len(entries) == 1:
-        key, body = entries.popitem()
-        named = Node(key, body.where)
+def _stage(item: StageItem, builder: Builder) -> Stage | None:
+    if item.is_recipe:
+        return _with(builder, _recipe(builder, item.arguments), item.settings)
+    name, where, problems = str(item.named.value), item.named.where, builder.problems
+    arguments = builder.arguments(item.arguments, name)
+    if item.is_target:
+        cls = builder.names.find_target(item.named, problems)
     else:
-        where, there = item.where, ", ".join(item.value) or "nothing"
-        problems.add(where, f"a stage is one name with its arguments, 'name' and 'with' beside it; here is: {there}")
+        cls = builder.names.find(name, where, problems) if arguments is not None else None
+    if cls is None or arguments is None:
         return None
-    for key, node in entries.items():
-        known = ("stage", "args", *SETTINGS)
-        problems.add(node.where, f"a stage has no {key!r} beside it.{did_you_mean(key, known, 'Is it for args?')}")
-    if named.value == "recipe":
-        return _with(builder, _recipe(builder, body), settings)
-    arguments = builder.arguments(body, str(named.value))
-    return None if arguments is None else _made(builder, str(named.value), arguments, named.where, settings)
-
-
-def _made(builder: Builder, name: str, given: dict[str, Node], where: str, settings: dict[str, Node]) -> Stage | None:
-    cls = builder.names.find(name, where, builder.problems)
-    return None if cls is None else _of_class(builder, cls, given, where, settings)
-
-
-def _of_class(
-    builder: Builder, cls: type, given: dict[str, Node], where: str, settings: dict[str, Node]
-) -> Stage | None:
     if not issubclass(cls, ProcessingStage):
-        builder.problems.add(where, f"{cls.__name__!r} is not a stage: it goes into one, as an argument")
+        problems.add(where, f"{cls.__name__!r} is not a stage: it goes into one, as an argument")
         return None
-    return _with(builder, builder.make(cls, given, where), settings)
+    return _with(builder, builder.make(cls, arguments, where), item.settings)
 
 
 def _recipe(builder: Builder, body: Node) -> Stage | None:

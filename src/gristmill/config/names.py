@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 from gristmill.config.nodes import Node
-from gristmill.config.problems import Problems, did_you_mean
+from gristmill.config.problems import Problems
+from gristmill.near_names import did_you_mean
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import REGISTERED, known
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gristmill.config.items import SETTINGS, StageItem
 from gristmill.config.nodes import Node, read
-from gristmill.config.problems import Problems, did_you_mean
+from gristmill.config.problems import Problems
+from gristmill.near_names import did_you_mean
 
-BESIDE = ("name", "with", "stage", "args")
 SECTIONS = ("executor", "ray_client")
 
 
@@ -31,10 +32,9 @@ def override_sections(
         if section not in SECTIONS or not keys or not equals:
             rest.append(text)
             continue
-        node = read(value, where, problems)
+        node = _value(value, where, problems)
         if node is None:
             continue
-        _put_where(node, where)
         if section == "ray_client":
             if section not in root or root[section].value is None:
                 root[section] = Node({}, where)
@@ -57,7 +57,7 @@ def _named_executor(node: Node | None, default: str) -> tuple[str, Node]:
     return (node.value if node is not None and isinstance(node.value, str) else default), Node({}, where)
 
 
-def override(items: list[Node], overrides: Sequence[str], problems: Problems) -> None:
+def override(items: Sequence[StageItem | None], overrides: Sequence[str], problems: Problems) -> None:
     """Change stages in place. A stage is addressed by its name, its class or recipe, or its number from 1."""
     for text in overrides:
         where = f"--set {text}"
@@ -65,19 +65,18 @@ def override(items: list[Node], overrides: Sequence[str], problems: Problems) ->
         if not equals or "." not in path:
             problems.add(where, "write stage.key=value")
             continue
-        node = read(value, where, problems)
-        if node is None:
-            continue
-        _put_where(node, where)
-        found = _find(items, path, where, problems)
-        if found is not None:
+        node = _value(value, where, problems)
+        found = _find(items, path, where, problems) if node is not None else None
+        if node is not None and found is not None:
             position, keys = found
-            _set_stage(items, position, keys, node, where, problems)
+            item = items[position]
+            if item is not None:  # else it is wrong, which is reported already
+                _set_of_stage(item, keys, node, where, problems)
 
 
-def _find(items: list[Node], path: str, where: str, problems: Problems) -> tuple[int, list[str]] | None:
+def _find(items: Sequence[StageItem | None], path: str, where: str, problems: Problems) -> tuple[int, list[str]] | None:
     """Return the position of the stage that the path begins with, and the keys that follow."""
-    names = [_names(item) for item in items]
+    names = [("", "") if item is None else item.names() for item in items]
     for kind in range(2):  # a given name wins over the class or recipe
         matching = [i for i, pair in enumerate(names) if pair[kind] and path.startswith(f"{pair[kind]}.")]
         if len(matching) > 1:
@@ -96,53 +95,18 @@ def _find(items: list[Node], path: str, where: str, problems: Problems) -> tuple
     return None
 
 
-def _names(item: Node) -> tuple[str, str]:
-    """Return the name that a stage was given, and its class or recipe."""
-    if isinstance(item.value, str):
-        return "", item.value
-    if not isinstance(item.value, dict):
-        return "", ""
-    given = item.value["name"].value if "name" in item.value else ""
-    what: object = ""
-    if "_target_" in item.value:
-        what, given = str(item.value["_target_"].value).rpartition(".")[2], ""
-    elif "stage" in item.value:
-        what = item.value["stage"].value
-    else:
-        for key, body in item.value.items():
-            if key == "recipe":
-                inner = body.value.get("name") if isinstance(body.value, dict) else body
-                what = inner.value if inner else ""
-            elif key not in BESIDE:
-                what = key
-    return str(given or ""), str(what or "").partition("@")[0]
-
-
-def _set_stage(items: list[Node], position: int, keys: list[str], value: Node, where: str, problems: Problems) -> None:
-    item = items[position]
-    if isinstance(item.value, str):
-        item = items[position] = Node({item.value: Node({}, item.where)}, item.where)
-    entries = item.value
-    if not isinstance(entries, dict):
-        return  # the item is wrong: making it reports that
-    if "_target_" in entries:
-        _set(item, keys, value, where, problems)
+def _set_of_stage(item: StageItem, keys: list[str], value: Node, where: str, problems: Problems) -> None:
+    if keys[0] in SETTINGS and not item.is_target:
+        _set(Node(item.settings, where), keys, value, where, problems)
         return
-    if keys[0] in ("name", "with"):
-        _set(item, keys, value, where, problems)
-        return
-    what = "args" if "stage" in entries else next((key for key in entries if key not in BESIDE), None)
-    if what is None:
-        return
-    if what == "recipe":
-        body = entries[what]
-        if isinstance(body.value, str):
-            body = entries[what] = Node({"name": body}, body.where)
-        if keys[0] not in ("text_field", "set", "name", "keep_scores"):
+    if item.arguments.value is None:
+        item.arguments = Node({}, where)
+    if item.is_recipe:
+        if isinstance(item.arguments.value, str):
+            item.arguments = Node({"name": item.arguments}, item.arguments.where)
+        if keys[0] not in ("text_field", "set", "keep_scores"):
             keys = ["set", ".".join(keys)]
-    elif what not in entries or entries[what].value is None:
-        entries[what] = Node({}, where)
-    _set(entries[what], keys, value, where, problems)
+    _set(item.arguments, keys, value, where, problems)
 
 
 def _set(node: Node, keys: list[str], value: Node, where: str, problems: Problems) -> None:
@@ -183,6 +147,13 @@ def _set_in_list(children: list[Node], key: str, rest: list[str], value: Node, w
         words = f"there are several {key!r} in the list" if named else f"there is no {key!r} in the list"
         hint = did_you_mean(key, names) if not named else ""
         problems.add(where, f"{words}: write a number from 0 to {len(children) - 1}.{hint}")
+
+
+def _value(text: str, where: str, problems: Problems) -> Node | None:
+    node = read(text, where, problems)
+    if node is not None:
+        _put_where(node, where)
+    return node
 
 
 def _put_where(node: Node, where: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from gristmill.near_names import near
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io.reader.sample import first_keys
 from gristmill.tasks import DocumentBatch
@@ -52,9 +52,7 @@ class Columns:
 
     def near(self, name: str) -> str | None:
         """Return an existing column that ``name`` may have meant."""
-        lowered = {column.lower(): column for column in self.made_by}
-        close = difflib.get_close_matches(name.lower(), lowered, n=1)
-        return lowered[close[0]] if close else None
+        return near(name, self.made_by)
 
 
 def _makes_the_table(stage: ProcessingStage[Any, Any]) -> bool:

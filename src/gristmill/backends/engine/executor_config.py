@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gristmill.errors import PipelineError
+from gristmill.near_names import did_you_mean
 from gristmill.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -45,9 +45,8 @@ class ExecutorConfig:
         names = [f.name for f in fields(cls)]
         for name in options or {}:
             if name not in names:
-                near = difflib.get_close_matches(str(name), names, 1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"The options are: {', '.join(names)}."
-                raise ConfigError(f"{cls.executor} has no option {name!r}. {hint}")
+                hint = did_you_mean(str(name), names, f"The options are: {', '.join(names)}.")
+                raise ConfigError(f"{cls.executor} has no option {name!r}.{hint}")
         config = cls(**(options or {}))
         config._check()
         return config

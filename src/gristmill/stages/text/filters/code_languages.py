@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
+from gristmill.near_names import did_you_mean
 from gristmill.stages.text.filters.code_comments import Syntax
 
 
@@ -147,7 +146,6 @@ def syntax_of(language: str) -> Syntax:
             name = name.removeprefix(prefix).removeprefix("x-")
     syntax = SYNTAXES.get(ALIASES.get(name, name))
     if syntax is None:
-        near = difflib.get_close_matches(name, [*SYNTAXES, *ALIASES], n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, [*SYNTAXES, *ALIASES])
         raise ValueError(f"comments in {language!r} are not known.{hint} Known are: {', '.join(SYNTAXES)}.")
     return syntax

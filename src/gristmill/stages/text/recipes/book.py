@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from gristmill.near_names import did_you_mean
 from gristmill.stages.text.recipes import c4, curator, fineweb, gopher
 from gristmill.stages.text.recipes.recipe import Recipe
 from gristmill.stages.text.recipes.stage import RecipeStage
@@ -35,9 +35,8 @@ def find_recipe(name: str) -> Recipe:
     found = [one for one in RECIPES if one.name == plain]
     if not found:
         names = list(dict.fromkeys(one.name for one in RECIPES))
-        close = get_close_matches(plain.lower(), names, 1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(names)}."
-        raise ValueError(f"recipe {plain!r} is not known. {hint}")
+        hint = did_you_mean(plain, names, f"There are: {', '.join(names)}.")
+        raise ValueError(f"recipe {plain!r} is not known.{hint}")
     if not at:
         return found[-1]
     for one in found:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
+from gristmill.near_names import did_you_mean
 from gristmill.stages.registry import registered
 
 
@@ -31,7 +31,8 @@ class Rule:
         takes = list(inspect.signature(cls).parameters)
         for argument in changes:
             if argument not in takes:
-                raise ValueError(f"rule {self.key!r} has no {argument!r}{_near(argument, takes)}")
+                hint = did_you_mean(argument, takes, f"There are: {', '.join(takes)}.")
+                raise ValueError(f"rule {self.key!r} has no {argument!r}.{hint}")
         made = cls(**{**self.arguments, **changes})
         made.name = self.key
         return made
@@ -64,7 +65,8 @@ class Recipe:
         for name, value in changes.items():
             key, dot, argument = name.partition(".")
             if key not in by_rule:
-                raise ValueError(f"recipe {self.name!r} has no rule {key!r}{_near(key, list(by_rule))}")
+                hint = did_you_mean(key, by_rule, f"There are: {', '.join(by_rule)}.")
+                raise ValueError(f"recipe {self.name!r} has no rule {key!r}.{hint}")
             if dot:
                 by_rule[key][argument] = value
             elif isinstance(value, Mapping):
@@ -79,8 +81,3 @@ class Recipe:
         if not made:
             raise ValueError(f"recipe {self.name!r} has no rules left")
         return made
-
-
-def _near(name: str, names: list[str]) -> str:
-    close = get_close_matches(name, names, 1)
-    return f". Did you mean {close[0]!r}?" if close else f". There are: {', '.join(names)}."

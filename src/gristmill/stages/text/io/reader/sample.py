@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -10,6 +9,7 @@ from typing import Any, BinaryIO
 from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.logs import logger
+from gristmill.near_names import near
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import DocumentBatch
 
@@ -110,10 +110,10 @@ def check_fields(
             if any(key in made or name in found[key] for key in keys):
                 continue
             paths = {path for key in keys for path in found.get(key, ())}
-            near = difflib.get_close_matches(name, [*found, *paths], 1)
+            meant = near(name, [*found, *paths])
             words = f"stage {stage.name!r} needs the field {name!r}, which the first records of {path} do not have"
-            if near or stage.needs_all_fields:
-                hint = f" Did you mean {near[0]!r}?" if near else f" They have: {there}."
+            if meant or stage.needs_all_fields:
+                hint = f" Did you mean {meant!r}?" if meant else f" They have: {there}."
                 raise PlanError(f"{words}.{hint}")
             logger.warning("%s; where it is missing it is null", words)
         if not stage.declares_outputs():
