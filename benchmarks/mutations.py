@@ -60,7 +60,12 @@ BUGS = [
         "s.config.batch_mode or s.budget.used + expected",
         "s.config.batch_mode or s.budget.held + expected",
     ),
-    Bug("a reservation is not given back", "state.py", "        self.budget.reserve(-unit.reserved)\n", "    pass\n"),
+    Bug(
+        "a reservation is not given back",
+        "state.py",
+        "        self.budget.reserved -= unit.reserved\n",
+        "        pass\n",
+    ),
     Bug(
         "a worker that drains gets new work",
         "dispatch.py",
@@ -208,8 +213,8 @@ BUGS = [
     Bug(
         "data fetched for others is fetched for ever",
         "lost_data/lineage.py",
-        "            s.lost.count_fetched(-1)\n",
-        "            pass\n",
+        "            s.lost.fetch(record, False)\n",
+        "            record.fetched = False\n",
     ),
     Bug("the CPUs of a node that shrinks stay", "placement.py", "        self.cpu += cpu\n", "        pass\n"),
     Bug(

@@ -62,9 +62,7 @@ def test_every_change_of_workers_is_explained_in_words() -> None:
         if moved[2]:
             assert "taken from" in d.text or "others are leaving" in d.text
     for step in w.scheduler.state.steps:
-        assert step.counts.workers_started <= announced[step.spec.name], (
-            f"{step.spec.name}: workers that no decision names"
-        )
+        assert step.started <= announced[step.spec.name], f"{step.spec.name}: workers that no decision names"
 
 
 def test_rebalancing_loses_and_repeats_nothing() -> None:

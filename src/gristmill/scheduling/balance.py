@@ -45,7 +45,7 @@ def rebalance(s: State) -> None:
         return
     start_reserved(s)
     for step in active:
-        step.plan.start(step.service.service_us())
+        step.plan.service_us = step.service.service_us()
     problem = problem_of(s, active, s.shared.memory_floor)
     estimates = {x.step: {**x.service_us, -1: s.steps[x.step].setup.mean_us} for x in problem.demands}
     s.balance.learn(s.balance.standing.note_estimates(s.balance.evidence, estimates))
@@ -125,7 +125,7 @@ def _follow(s: State, problem: Problem, plan: StaffingPlan) -> None:
         take_turns(s, active)
         return
     wait = max(_LEAST_WAIT_US, min(plan.finish_us, plan.stay_us) // 10)
-    s.balance.wait_until(s.now + min(wait, s.config.autoscale_interval_us))
+    s.balance.due_at = s.now + min(wait, s.config.autoscale_interval_us)
     apply(s, problem, plan)
 
 

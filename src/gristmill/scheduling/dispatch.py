@@ -55,7 +55,7 @@ def _dispatch_to_solo(s: State) -> None:
             ready = w.state is WorkerState.READY and w.kill_cause is None
             if ready and w.is_fresh and (step.dedicated or can_host(s.nodes[w.node], step)):
                 _take_suspect(s, step, unit)
-                unit.reserve(predicted(s, step, len(unit.tasks), unit.bytes))
+                unit.reserved = predicted(s, step, len(unit.tasks), unit.bytes)
                 assign(s, w, unit)
                 return
 
@@ -68,7 +68,7 @@ def _dispatch_to_dedicated(s: State, step: StepRec) -> None:
         if long and not idle and step.queue.size <= len(step.workers) * step.spec.batch_size:
             return  # the last ones go to the worker that is free first, not to one with much left to do
         for w in list(step.accepting.values()):
-            while w.id in step.accepting and w.is_idle == idle:
+            while (not w.assigned) is idle and w.id in step.accepting:
                 if not _cpu_free(s, w, step):
                     break
                 unit = _take(s, step, w)
@@ -227,7 +227,7 @@ def _take_rebuild(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
     if step.queue.rebuilds:
         for unit in step.queue.retries:
             if unit.rebuild is not None and (unit.avoid != w.id or not _has_other(s, step, w)):
-                unit.reserve(0)
+                unit.reserved = 0
                 step.queue.retries.remove(unit)
                 return unit
     return None
@@ -264,7 +264,7 @@ def _reserve(s: State, step: StepRec, unit: Unit) -> bool:
     size = 0 if unit.rebuild is not None else admit(s, step, len(unit.tasks), unit.bytes)
     if size < 0:
         return False
-    unit.reserve(size)
+    unit.reserved = size
     return True
 
 
@@ -301,15 +301,10 @@ def _start_unit(s: State, w: WorkerRec, unit: Unit) -> None:
         if t.emitted or t.stop or t.data != t.id:
             special = True
     step.queue.count_out(tasks)
-    wanted: tuple[int, ...] = ()
-    if unit.rebuild is None:
-        unit.restart(unit.chunks)
-    else:
-        wanted = unit.rebuild.ask()
-        unit.restart(unit.rebuild.last_chunk)
+    wanted = unit.begin()
     if w.step is None:
         if step.spec.lifetime_us is not None:
-            w.age(unit.step)
+            w.aging[unit.step] = None
         if step.spec.has_setup and unit.step not in w.hosts:
             s.host(w, step)
     s.out.append(
@@ -361,7 +356,7 @@ def update_depth(s: State, step: StepRec) -> None:
     else:
         depth = max(2, min(s.config.max_prefetch, s.config.prefetch_us // per_unit))
     if depth != step.depth:
-        step.set_depth(depth)
+        step.depth = depth
         for w in step.workers.values():
             update_accepting(s, w)
 

@@ -14,15 +14,14 @@ from gristmill.scheduling.state import State
 
 def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
     """A stage raised."""
-    unit = take_head(s, w, e.unit)
+    unit = take_head(s, w, e.unit, e.busy_us)
     step = s.steps[unit.step]
-    step.times.add_busy(e.busy_us)
     for t in unit.tasks:
         t.move(TaskMove.FAILED)
         t.note(s.now, f"attempt {t.attempts} failed on worker {w.id}: {first_line(e.error)}")
     unit.fail(w.id)
     first = unit.tasks[0]
-    allowed = policy.attempts_allowed(step.spec.max_attempts, first.items, first.is_slice)
+    allowed = policy.attempts_allowed(step.spec.max_attempts, first.items, first.stop > 0)
     _respond(s, unit, policy.after_error(len(unit.tasks), first.attempts, allowed, s.ending.draining), e.error)
     update_accepting(s, w)
 

@@ -49,8 +49,8 @@ def source_gave(s: State, e: SourceGave) -> None:
     enqueue(s, s.steps[0], e.outputs)
 
 
-def take_head(s: State, w: WorkerRec, key: int) -> Unit:
-    """Remove the unit that a worker has just dealt with; workers deal with their units in order."""
+def take_head(s: State, w: WorkerRec, key: int, busy_us: int = 0) -> Unit:
+    """Remove the unit that a worker has just dealt with, in so much time; workers deal with their units in order."""
     if not w.assigned or w.assigned[0].key != key:
         for unit in w.assigned:
             if unit.key == key:
@@ -59,8 +59,8 @@ def take_head(s: State, w: WorkerRec, key: int) -> Unit:
     unit = w.assigned.popleft()
     s.balance.learn()
     unassign(s, w, unit)
-    s.steps[unit.step].times.add_head(s.now - w.head_since)
-    w.begin_head(s.now)
+    s.steps[unit.step].times.add_head(s.now - w.head_since, busy_us)
+    w.head_since = s.now
     return unit
 
 
@@ -88,7 +88,7 @@ def remove_units(s: State, w: WorkerRec) -> list[Unit]:
 
 
 def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
-    unit = take_head(s, w, e.unit)
+    unit = take_head(s, w, e.unit, e.busy_us)
     step = s.steps[unit.step]
     tasks = unit.tasks
     n = len(tasks)
@@ -97,8 +97,7 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
             record_outputs(s, step, unit, e.outputs)
             break
     whole_us = unit.part_us + e.busy_us
-    step.times.add_busy(e.busy_us)
-    step.times.add_unit(whole_us, n)
+    step.finish_unit(tasks, whole_us)
     _learn(s, step, e.outputs, whole_us, n)
     if len(s.kinds) > 1 and w.node in s.nodes:
         kind = s.nodes[w.node].kind
@@ -108,7 +107,6 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
     for t in tasks:
         t.move(TaskMove.FINISHED)
         retire(s, step, t)
-    step.counts.finish_unit(sum([t.items for t in tasks]))
     _pass_on(s, step, e.outputs)
     if step.plan.claim_rebalance(step.counts.tasks_done) or _drifted(step):
         s.balance.request(f"{step.spec.name} was measured")
@@ -118,17 +116,14 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
 
 
 def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
-    unit = take_head(s, w, e.unit)
+    unit = take_head(s, w, e.unit, e.busy_us)
     step = s.steps[unit.step]
-    step.times.add_busy(e.busy_us)
     _learn(s, step, e.outputs, (unit.part_us + e.busy_us) // len(unit.tasks), 0)
     if any(o.losable for o in e.outputs):
         record_outputs(s, step, unit, e.outputs)
     by_id = {t.id: t for t in unit.tasks}
     for o in e.outputs:
-        by_id[o.parent].add_output()
-    for t in unit.tasks:
-        t.move(TaskMove.EMITTED)
+        by_id[o.parent].emitted += 1
     unit.deliver(e.busy_us)
     s.suspend(w, unit)
     _pass_on(s, step, e.outputs)

@@ -51,9 +51,7 @@ def _why(s: State, demand: StepDemand, have: int, plan: StaffingPlan) -> str:
 
 
 def _idle(s: State, step: StepRec) -> str:
-    ready = step.times.available_us + sum(
-        s.now - w.ready_at for w in step.workers.values() if w.state is WorkerState.READY
-    )
+    ready = step.available_us + sum(s.now - w.ready_at for w in step.workers.values() if w.state is WorkerState.READY)
     return f", idle {max(0, 100 - 100 * step.times.busy_us // ready)} %" if ready > 0 else ""
 
 

@@ -160,7 +160,7 @@ def _node_setup_failed(s: State, e: NodeSetupFailed) -> None:
 
 
 def _source_sized(s: State, e: SourceSized) -> None:
-    s.source.set_total(e.total)
+    s.source.total = e.total
     s.balance.learn()
 
 
@@ -168,7 +168,7 @@ def _source_ended(s: State, e: SourceEnded) -> None:
     s.source.end()
     s.balance.learn()
     pull_answered(s)
-    s.source.set_total(s.source.taken)
+    s.source.total = s.source.taken
     s.balance.request("the source ended")
 
 

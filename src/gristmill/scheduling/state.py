@@ -9,7 +9,7 @@ from gristmill.scheduling.commands import Command
 from gristmill.scheduling.estimates import SizeEstimate
 from gristmill.scheduling.lost_data.records import DataRec
 from gristmill.scheduling.planning.problem import Problem
-from gristmill.scheduling.records import IdleDeaths, NodeRec, SlicedTask, StepRec, TaskRec, Unit, WorkerRec
+from gristmill.scheduling.records import NodeRec, SlicedTask, StepRec, TaskRec, Unit, WorkerGroup, WorkerRec
 from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 from gristmill.scheduling.snapshot import Decision
 from gristmill.scheduling.standing import Standing
@@ -46,9 +46,6 @@ class SourceState:
         for size in sizes:
             self.bytes += size
             self.size.add(size + overhead)
-
-    def set_total(self, total: int) -> None:
-        self.total = total
 
     def end(self) -> None:
         self.ended = True
@@ -89,15 +86,11 @@ class BudgetState:
         """A unit runs although it does not fit."""
         self.forced += 1
 
-    def set_headroom(self, headroom: list[int], source: int) -> None:
-        self.headroom, self.source_headroom = headroom, source
-
 
 @dataclass(slots=True)
-class SharedPool:
+class SharedPool(WorkerGroup):
     """The shared workers, which run any step without workers of its own."""
 
-    workers: dict[int, WorkerRec] = field(default_factory=dict)
     idle: dict[int, WorkerRec] = field(default_factory=dict)
     partly_busy: dict[int, WorkerRec] = field(default_factory=dict)
     """Workers that have work and could take more."""
@@ -110,11 +103,6 @@ class SharedPool:
     """All shared steps need the same, so what a worker holds does not change while it has work."""
     start_failures: int = 0
     """Workers in a row that died at their start."""
-    idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
-    available_us: int = 0
-    """Time that workers which have left were ready."""
-    last_recycled: int = -(1 << 60)
-    timeline: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
     def of(cls, specs: list[StepSpec]) -> SharedPool:
@@ -125,18 +113,6 @@ class SharedPool:
             least_cpu=min((spec.cpu for spec in specs), default=0),
             uniform=len({(spec.cpu, spec.memory) for spec in specs}) <= 1,
         )
-
-    def start(self, w: WorkerRec) -> None:
-        self.workers[w.id] = w
-
-    def remove(self, w: WorkerRec, available_us: int) -> None:
-        """A worker has left that was ready for so long."""
-        del self.workers[w.id]
-        self.available_us += available_us
-
-    def recycle(self, now: int) -> None:
-        """A worker is replaced because of its age."""
-        self.last_recycled = now
 
     def fail_start(self) -> int:
         """A worker died at its start. Return how many did in a row."""
@@ -187,8 +163,10 @@ class LostDataState:
     def count_loss(self) -> None:
         self.losses += 1
 
-    def count_fetched(self, change: int) -> None:
-        self.fetched += change
+    def fetch(self, record: DataRec, fetched: bool = True) -> None:
+        """Data is made again only because something was made from it, or no longer is."""
+        record.fetched = fetched
+        self.fetched += 1 if fetched else -1
 
 
 @dataclass(slots=True)
@@ -233,9 +211,6 @@ class BalanceState:
         self.done_at, self.reason = now, ""
         self.due_at = now + interval_us
 
-    def wait_until(self, due_at: int) -> None:
-        self.due_at = due_at
-
     def share_in_time(self, taking_turns: bool) -> None:
         self.taking_turns = taking_turns
 
@@ -250,10 +225,6 @@ class BalanceState:
         """The plan is made. If there is evidence that it does not know, the next plan knows more."""
         self.solving, self.problem = 0, None
         self.learn(self.problem_evidence != self.evidence)
-
-    def free_node(self, node: int) -> None:
-        """A worker has left a node where places are reserved."""
-        self.freed_nodes.append(node)
 
     def take_freed_nodes(self) -> list[int]:
         nodes, self.freed_nodes = self.freed_nodes, []
@@ -338,15 +309,19 @@ class State:
         self.running += 1
         self.steps[unit.step].running += 1
         self.suspects.solo_running += unit.solo
-        self.budget.reserve(unit.reserved)
+        self.budget.reserved += unit.reserved
 
     def count_unassigned(self, unit: Unit) -> None:
         """A unit no longer occupies its worker."""
         self.running -= 1
         self.steps[unit.step].running -= 1
         self.suspects.solo_running -= unit.solo
-        self.budget.reserve(-unit.reserved)
-        unit.unassign()
+        self.budget.reserved -= unit.reserved
+        unit.reserved, unit.worker = 0, -1
+
+    def group_of(self, w: WorkerRec) -> WorkerGroup:
+        """The workers that a worker belongs to."""
+        return self.shared if w.step is None else self.steps[w.step]
 
     def suspend(self, w: WorkerRec, unit: Unit) -> None:
         """A unit waits in its worker until it is resumed."""

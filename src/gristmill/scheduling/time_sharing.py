@@ -106,7 +106,7 @@ def unblock_step(s: State) -> bool:
 
 def _could_leave(s: State, step: StepRec, w: WorkerRec) -> bool:
     """Whether a dedicated worker has nothing to do. One that waits for a CPU has something to do."""
-    if not w.is_idle or w.state not in (WorkerState.READY, WorkerState.DRAINING):
+    if w.assigned or w.state not in (WorkerState.READY, WorkerState.DRAINING):
         return False
     if w.state is WorkerState.DRAINING:
         return True

@@ -19,11 +19,7 @@ def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -
     w = WorkerRec(s.new_worker_id(), node.id, None if step is None else step.index, placement, s.now)
     s.workers[w.id] = w
     node.add(w)
-    if step is None:
-        s.shared.start(w)
-    else:
-        step.start(w)
-    _note_count(s, step)
+    s.group_of(w).start(w)
     cpu = placement.cpu if step is not None else s.shared.cpu_floor
     s.out.append(StartWorker(w.id, node.id, w.step, cpu, placement.gpus, placement.gpu_share))
     return w
@@ -74,19 +70,6 @@ def _start_for_suspects(s: State) -> None:
             drain(s, min(staying, key=lambda w: (len(w.assigned) + len(w.suspended), w.id)))
 
 
-def _note_count(s: State, step: StepRec | None) -> None:
-    workers = s.shared.workers if step is None else step.workers
-    timeline = s.shared.timeline if step is None else step.timeline
-    n = sum(1 for w in workers.values() if w.state <= WorkerState.READY)
-    if timeline and timeline[-1][0] == s.now:
-        timeline.pop()
-    if timeline and timeline[-1][1] == n:
-        return
-    timeline.append((s.now, n))
-    if len(timeline) > 1000:
-        del timeline[1:-1:2]
-
-
 def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
     if w.state is not WorkerState.STARTING:
         return
@@ -103,8 +86,9 @@ def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
 
 def step_set_up(s: State, w: WorkerRec, e: StepSetUp) -> None:
     _learn_setup(s, s.steps[e.step], e.setup_us)
-    w.end_setup(e.step)
-    w.begin_head(s.now)
+    if e.step in w.hosts:
+        w.hosts[e.step] = True
+    w.head_since = s.now
     update_accepting(s, w)
 
 
@@ -128,11 +112,11 @@ def give_back(s: State, w: WorkerRec, index: int) -> None:
     step = s.steps[index]
     for unit in reversed(w.take_assigned(index)):
         unassign(s, w, unit)
-        unit.avoid_worker(w.id)
+        unit.avoid = w.id
         requeue_uncounted(s, step, unit)
     if w.hosts.pop(index, None) is not None and w.state <= WorkerState.READY:
         s.unhost([index])
-    w.begin_head(s.now)
+    w.head_since = s.now
     update_accepting(s, w)
     stop_if_drained(s, w)
 
@@ -181,7 +165,7 @@ def drain(s: State, w: WorkerRec) -> None:
     _count_out(s, w)
     w.move(WorkerMove.DRAINED)
     update_accepting(s, w)
-    _note_count(s, None if w.step is None else s.steps[w.step])
+    s.group_of(w).note_size(s.now)
     if starting:
         stop(s, w, now=True)
     else:
@@ -219,27 +203,19 @@ def remove(s: State, w: WorkerRec) -> None:
     _count_out(s, w)
     w.move(WorkerMove.LEFT)
     update_accepting(s, w)
-    worked = s.now - w.ready_at if w.ready_at >= 0 else 0
     node = s.nodes.get(w.node)
     if node is not None:
         node.remove(w)
-    if w.step is None:
-        s.shared.remove(w, worked)
-        _note_count(s, None)
-    else:
-        step = s.steps[w.step]
-        del step.workers[w.id]
-        step.times.add_available(worked)
-        _note_count(s, step)
+    s.group_of(w).remove(w, s.now)
     if w.being_replaced:
         for other in s.workers.values():
             if other.replaces == w.id:
-                other.replace(None)
+                other.replaces = None
     elif w.replaces is not None and w.replaces in s.workers:
         s.workers[w.replaces].mark_replaced(False)
         s.balance.request("a worker stays because its replacement left")
     if expected and any(step.plan.reserved for step in s.steps):
-        s.balance.free_node(w.node)
+        s.balance.freed_nodes.append(w.node)
     else:
         s.balance.request("a worker left")
 
@@ -269,7 +245,7 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
 def _died_idle(s: State, w: WorkerRec, cause: Death, detail: str) -> None:
     """A worker died that had nothing to do: others will take its place, but not without end."""
     step = None if w.step is None else s.steps[w.step]
-    deaths = s.shared.idle_deaths if step is None else step.idle_deaths
+    deaths = s.group_of(w).idle_deaths
     done = sum(x.counts.units_done for x in (s.steps if step is None else [step]))
     deaths.add(done)
     if deaths.count >= s.config.isolated_kills:
@@ -301,7 +277,7 @@ def kill_overdue(s: State) -> None:
 
 def kill(s: State, w: WorkerRec, cause: Death) -> None:
     """End a worker by force. What it has stays with it until it is known to be dead."""
-    w.condemn(cause)
+    w.kill_cause = cause
     s.out.append(KillWorker(w.id))
     update_accepting(s, w)
 
@@ -332,10 +308,10 @@ def _is_too_old(s: State, w: WorkerRec) -> bool:
         limits = [(s.steps[i].spec.lifetime_us, s.steps[i].spec.restart_interval_us) for i in w.aging]
         limits.append((s.config.shared_lifetime_us, s.config.shared_restart_interval_us))
         lifetime, interval = min(((age, every) for age, every in limits if age is not None), default=(None, 0))
-        since = s.shared.last_recycled
     else:
-        step = s.steps[w.step]
-        lifetime, interval, since = step.spec.lifetime_us, step.spec.restart_interval_us, step.last_recycled
+        spec = s.steps[w.step].spec
+        lifetime, interval = spec.lifetime_us, spec.restart_interval_us
+    since = s.group_of(w).last_recycled
     return lifetime is not None and s.now - w.ready_at >= lifetime and s.now - since >= interval
 
 
@@ -347,15 +323,15 @@ def _recycle(s: State, w: WorkerRec) -> None:
         return
     s.balance.learn()
     w.mark_replaced(True)
-    (s.shared if step is None else step).recycle(s.now)
+    s.group_of(w).last_recycled = s.now
     name = "a shared worker" if step is None else f"a worker of {step.spec.name}"
     age = f"{(s.now - w.ready_at) / 1e6:.0f} s"
-    if step is None and w.is_idle and not w.suspended:
+    if step is None and not w.assigned and not w.suspended:
         s.decide(f"{name} that has nothing to do leaves after {age}")
         drain(s, w)
     elif place is not None:
         s.decide(f"{name} is replaced after {age}")
-        start(s, node, step, place).replace(w)
+        start(s, node, step, place).replaces = w.id
     else:
         s.decide(f"{name} is restarted after {age}; both do not fit on the node")
         drain(s, w)

@@ -142,8 +142,8 @@ class RunAccount:
         first.tasks_failed = min(first.tasks_failed, rec.counts.tasks_failed)
         first.tasks_done = rec.counts.tasks_done + rec.counts.tasks_failed - first.tasks_failed
         stages[-1].tasks_out = rec.counts.outputs
-        available = rec.times.available_us if rec.dedicated else state.shared.available_us
-        timeline = rec.timeline if rec.dedicated else state.shared.timeline
+        group = rec if rec.dedicated else state.shared
+        available = group.available_us
         return StepStats(
             name=self.plan.steps[rec.index].name,
             stages=stages,
@@ -153,8 +153,8 @@ class RunAccount:
             service_s_max=rec.times.service_max_us / 1e6,
             queue_s_mean=rec.times.queue_us / 1e6 / rec.counts.tasks_in if rec.counts.tasks_in else 0.0,
             queue_s_max=rec.times.queue_max_us / 1e6,
-            workers=[(at / 1e6, n) for at, n in timeline],
-            workers_started=rec.counts.workers_started,
+            workers=[(at / 1e6, n) for at, n in group.timeline],
+            workers_started=rec.started,
             peak_worker_bytes=self.peak_worker_bytes[rec.index],
         )
 

@@ -105,7 +105,6 @@ def rebuild_finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
 
 def rebuild_emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     unit = _take_in(s, w, e)
-    unit.tasks[0].move(TaskMove.EMITTED)
     unit.deliver(e.busy_us)
     s.suspend(w, unit)
     update_accepting(s, w)
@@ -113,8 +112,7 @@ def rebuild_emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
 
 def _take_in(s: State, w: WorkerRec, e: UnitFinished | UnitEmitted) -> Unit:
     """Pass data that a unit made again to the tasks that lost it: the next of the requested positions."""
-    unit = take_head(s, w, e.unit)
-    s.steps[unit.step].times.add_busy(e.busy_us)
+    unit = take_head(s, w, e.unit, e.busy_us)
     rebuild = unit.rebuild
     assert rebuild is not None
     if len(e.outputs) > len(rebuild.asked):

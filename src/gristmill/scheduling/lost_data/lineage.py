@@ -60,8 +60,7 @@ def release_unneeded(s: State, record: DataRec | None) -> None:
         if record.live or record.rebuilds:
             return
         if record.fetched:
-            record.fetch(False)
-            s.lost.count_fetched(-1)
+            s.lost.fetch(record, False)
         if not (record.children and not record.losable):
             _release(s, record)
         if record.children:
@@ -84,8 +83,7 @@ def end_rebuild(s: State, unit: Unit) -> None:
     assert unit.rebuild is not None
     del s.lost.rebuilds[unit.key]
     del s.tasks[unit.key]
-    step.count_live(-1)
-    step.queue.count_rebuilds(-1)
+    step.count_rebuild(-1)
     parent = unit.rebuild.parent
     parent.rebuilds.remove(unit)
     release_unneeded(s, parent)

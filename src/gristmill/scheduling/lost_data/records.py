@@ -75,9 +75,6 @@ class DataRec:
     def rebuild(self) -> None:
         self.rebuilding = True
 
-    def fetch(self, fetched: bool = True) -> None:
-        self.fetched = fetched
-
     def arrive(self, data: int, losable: bool) -> None:
         """It was made again under a new id."""
         self.data, self.losable = data, losable

@@ -49,7 +49,7 @@ def _stall_part(s: State, step: StepRec, unit: Unit, missing: list[DataRec]) -> 
         return
     lost = {x.data: x for x in missing}
     loose = [(t, lost[t.data]) for t in unit.tasks if t.data in lost]
-    unit.keep([t for t in unit.tasks if t.data not in lost])
+    unit.tasks = [t for t in unit.tasks if t.data not in lost]
     if unit.tasks:
         requeue(s, step, unit)
     for t, record in loose:
@@ -86,8 +86,7 @@ def request_rebuild(s: State, record: DataRec) -> None:
         if not _may_fetch(s) and not _is_needed_by_fetched(record):
             s.lost.deferred[record.data] = record
             return
-        record.fetch()
-        s.lost.count_fetched(1)
+        s.lost.fetch(record)
     record.rebuild()
     _make_from(s, record, parent)
     _fetch_origin(s, record)
@@ -107,8 +106,7 @@ def _make_from(s: State, record: DataRec, parent: DataRec) -> None:
     unit = Unit(step.index, [t], rebuild=Rebuild(parent, record.start, record.stop, {record.position: record}))
     s.lost.rebuilds[t.id] = unit
     parent.rebuilds.append(unit)
-    step.count_live(1)
-    step.queue.count_rebuilds(1)
+    step.count_rebuild(1)
     if step.ended or (step.dedicated and not step.workers):
         step.reopen()
         s.balance.request(f"{step.spec.name} has lost data to make again")
@@ -168,7 +166,7 @@ def accept_rebuilt(s: State, record: DataRec, o: Output) -> None:
         tasks = [x for x in s.tasks.values() if x.data == old and x.id not in s.lost.rebuilds]
         s.slices[o.id] = s.slices.pop(old)
     for t in (*tasks, *(unit.tasks[0] for unit in record.rebuilds)):
-        t.use_data(o.id)
+        t.data = o.id
     if not record.released:
         s.out.append(Release((old,)))
     del s.lost.records[old]
@@ -191,7 +189,7 @@ def _wake(s: State, unit: Unit) -> None:
         requeue(s, step, unit)
         return
     t = unit.tasks[0]
-    t.requeue(s.now)
+    t.queued_at = s.now
     step.queue.put_first(t)
 
 
@@ -204,7 +202,7 @@ def give_up_data(s: State, record: DataRec, why: str, story: Sequence[str] = ())
             _drop_rebuild(s, unit, why, story)
             continue
         lost = [t for t in unit.tasks if t.data == record.data]
-        unit.keep([t for t in unit.tasks if t.data != record.data])
+        unit.tasks = [t for t in unit.tasks if t.data != record.data]
         unit.count_missing(-1)
         if unit.tasks:
             step.queue.stall(unit)

@@ -2,7 +2,7 @@
 
 from gristmill.scheduling.records.steps import StepQueue, StepRec
 from gristmill.scheduling.records.tasks import IllegalTransition, SlicedTask, TaskMove, TaskRec, TaskState, Unit
-from gristmill.scheduling.records.workers import IdleDeaths, NodeRec, WorkerMove, WorkerRec, WorkerState
+from gristmill.scheduling.records.workers import IdleDeaths, NodeRec, WorkerGroup, WorkerMove, WorkerRec, WorkerState
 
 __all__ = [
     "IdleDeaths",
@@ -15,6 +15,7 @@ __all__ = [
     "TaskRec",
     "TaskState",
     "Unit",
+    "WorkerGroup",
     "WorkerMove",
     "WorkerRec",
     "WorkerState",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.records.tasks import TaskRec, TaskState, Unit
-from gristmill.scheduling.records.workers import IdleDeaths, WorkerRec
+from gristmill.scheduling.records.workers import WorkerGroup, WorkerRec
 from gristmill.scheduling.settings import StepSpec
 
 
@@ -29,12 +29,6 @@ class StepQueue:
     stalled_tasks: int = 0
     rebuilds: int = 0
     """Units of this step, live as well, that make lost data again."""
-
-    def add(self, tasks: list[TaskRec], size: int) -> None:
-        """New tasks arrive, of this size together."""
-        self.tasks.extend(tasks)
-        self.size += len(tasks)
-        self.bytes += size
 
     def put(self, unit: Unit) -> None:
         """A unit waits for another attempt, before tasks that were not tried yet."""
@@ -83,9 +77,6 @@ class StepQueue:
         del self.stalled[unit.key]
         self.stalled_tasks -= len(unit.tasks)
 
-    def count_rebuilds(self, change: int) -> None:
-        self.rebuilds += change
-
 
 @dataclass(slots=True)
 class StepCounts:
@@ -102,11 +93,6 @@ class StepCounts:
     units_done: int = 0
     chunks: int = 0
     """Parts that units delivered before their end."""
-    workers_started: int = 0
-
-    def finish_unit(self, items: int) -> None:
-        self.items_done += items
-        self.units_done += 1
 
     def add_outputs(self, outputs: int, size: int, is_chunk: bool) -> None:
         """Outputs were delivered, with a chunk or at the end of a unit."""
@@ -139,28 +125,17 @@ class StepTimes:
     service_max_us: int = 0
     queue_us: int = 0
     queue_max_us: int = 0
-    available_us: int = 0
-    """Time that workers which have left were ready."""
 
-    def add_busy(self, busy_us: int) -> None:
-        self.busy_us += busy_us
-
-    def add_unit(self, us: int, tasks: int) -> None:
-        """A unit of so many tasks has finished after this time in all."""
-        self.busy_squares += us * us // tasks
-        self.service_max_us = max(self.service_max_us, us // tasks)
-
-    def add_head(self, us: int) -> None:
+    def add_head(self, us: int, busy_us: int) -> None:
+        """A unit was first in its worker for so long, and busy for a part of that."""
         self.head_us += us
+        self.busy_us += busy_us
 
     def add_wait(self, us: int) -> None:
         """A task waited for so long until it was dispatched."""
         self.queue_us += us
         if us > self.queue_max_us:
             self.queue_max_us = us
-
-    def add_available(self, us: int) -> None:
-        self.available_us += us
 
 
 @dataclass(slots=True)
@@ -201,10 +176,6 @@ class StepPlan:
     next_rebalance: int = 1
     """Completions at which the next rebalance is due."""
 
-    def start(self, service_us: int) -> None:
-        """A plan is made with this service time."""
-        self.service_us = service_us
-
     def reserve(self, node: int, placement: Placement, evidence: int) -> None:
         """Reserve a place for a worker that starts when others have left."""
         self.reserved.append((node, placement))
@@ -219,7 +190,7 @@ class StepPlan:
 
 
 @dataclass(slots=True)
-class StepRec:
+class StepRec(WorkerGroup):
     """One step of the pipeline."""
 
     index: int
@@ -235,7 +206,6 @@ class StepRec:
     """Nothing is left to do and nothing more can come, unless data that it made is lost."""
     has_ended: bool = False
     """Had ended once: the next step's barrier of batch mode stays open."""
-    workers: dict[int, WorkerRec] = field(default_factory=dict)
     accepting: dict[int, WorkerRec] = field(default_factory=dict)
     """Dedicated workers that could take another unit."""
     hosts: int = 0
@@ -247,34 +217,37 @@ class StepRec:
     """Service times by kind of node, where there are several kinds."""
     size: SizeEstimate = field(default_factory=SizeEstimate)
     setup: SetupStats = field(default_factory=SetupStats)
-    idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
-    last_recycled: int = -(1 << 60)
     plan: StepPlan = field(default_factory=StepPlan)
     counts: StepCounts = field(default_factory=StepCounts)
     times: StepTimes = field(default_factory=StepTimes)
-    timeline: list[tuple[int, int]] = field(default_factory=list)
-    """(time, number of workers) at each change."""
 
     def receive(self, tasks: list[TaskRec], size: int) -> None:
         """New tasks arrive, of this size together."""
-        self.live += len(tasks)
-        self.counts.tasks_in += len(tasks)
-        self.queue.add(tasks, size)
+        n = len(tasks)
+        self.live += n
+        self.counts.tasks_in += n
+        queue = self.queue
+        queue.tasks.extend(tasks)
+        queue.size += n
+        queue.bytes += size
 
-    def start(self, w: WorkerRec) -> None:
-        """A worker of the step starts."""
-        self.workers[w.id] = w
-        self.counts.workers_started += 1
+    def finish_unit(self, tasks: list[TaskRec], us: int) -> None:
+        """A unit has finished after this time in all."""
+        n = len(tasks)
+        self.counts.units_done += 1
+        self.counts.items_done += sum([t.items for t in tasks])
+        times = self.times
+        times.busy_squares += us * us // n
+        if us // n > times.service_max_us:
+            times.service_max_us = us // n
 
     def count_live(self, change: int) -> None:
         self.live += change
 
-    def recycle(self, now: int) -> None:
-        """A worker is replaced because of its age."""
-        self.last_recycled = now
-
-    def set_depth(self, depth: int) -> None:
-        self.depth = depth
+    def count_rebuild(self, change: int) -> None:
+        """A unit that makes lost data again is added (1), or has ended (-1)."""
+        self.live += change
+        self.queue.rebuilds += change
 
     def end(self, is_complete: bool = True) -> None:
         """Nothing is left to do. If it is not complete, the run was stopped."""

@@ -76,10 +76,6 @@ class TaskRec:
     story: list[str] | None = None
     """Notable events only: failures, deaths, splits."""
 
-    @property
-    def is_slice(self) -> bool:
-        return self.stop > 0
-
     def move(self, how: TaskMove) -> None:
         new = TASK_MOVES.get((self.state, how))
         if new is None:
@@ -93,20 +89,10 @@ class TaskRec:
         self.move(TaskMove.DISPATCHED)
         self.attempts += 1
 
-    def requeue(self, now: int) -> None:
-        self.queued_at = now
-
-    def use_data(self, data: int) -> None:
-        """Its data was made again and has another id."""
-        self.data = data
-
     def lose_uncounted(self) -> None:
         """It goes back to its queue as if this attempt had not been made."""
         self.move(TaskMove.LOST)
         self.attempts -= 1
-
-    def add_output(self) -> None:
-        self.emitted += 1
 
     def count_death(self, verdict: DeathVerdict) -> None:
         """Count the death of the worker that had it."""
@@ -160,15 +146,6 @@ class Unit:
     def key(self) -> int:
         return self.tasks[0].id
 
-    def unassign(self) -> None:
-        """It no longer occupies a worker."""
-        self.reserved = 0
-        self.worker = -1
-
-    def reserve(self, size: int) -> None:
-        """So many bytes are reserved for its outputs."""
-        self.reserved = size
-
     def suspect(self, solo: bool = False, isolated: bool = True) -> None:
         """It must run alone in a fresh worker, or even while nothing else runs."""
         self.isolated |= isolated
@@ -179,15 +156,15 @@ class Unit:
         self.bytes = sum(t.bytes for t in self.tasks)
         self.part_us = 0
         for t in self.tasks:
-            t.requeue(now)
+            t.queued_at = now
 
-    def restart(self, chunks: int) -> None:
-        """It begins, and makes so many chunks again before it delivers."""
-        self.chunks = self.replay = chunks
-
-    def keep(self, tasks: list[TaskRec]) -> None:
-        """Only these of its tasks remain in it."""
-        self.tasks = tasks
+    def begin(self) -> tuple[int, ...]:
+        """It makes its earlier chunks again before it delivers. Return the positions of the lost data that it makes."""
+        if self.rebuild is None:
+            self.replay = self.chunks
+            return ()
+        self.chunks = self.replay = self.rebuild.last_chunk
+        return self.rebuild.ask()
 
     def count_missing(self, change: int) -> None:
         """It waits for more, or less, data that was lost."""
@@ -195,14 +172,13 @@ class Unit:
 
     def deliver(self, busy_us: int) -> None:
         """It has delivered a chunk that took so long, and is suspended."""
+        for t in self.tasks:
+            t.move(TaskMove.EMITTED)
         self.solo = False
         if self.rebuild is None:
             self.part_us += busy_us
             self.chunks += 1
             self.replay = 0
-
-    def avoid_worker(self, worker: int) -> None:
-        self.avoid = worker
 
     def fail(self, worker: int) -> None:
         """It raised in a worker, so it is suspected of nothing else: try it in another one."""

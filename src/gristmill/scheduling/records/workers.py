@@ -92,42 +92,21 @@ class WorkerRec:
         self.move(WorkerMove.CAME_UP)
         self.ready_at = now
 
-    def condemn(self, cause: Death) -> None:
-        """It gets no more work: an order to kill it is on its way."""
-        self.kill_cause = cause
-
-    def replace(self, worker: WorkerRec | None) -> None:
-        """It starts to replace another worker, or no longer does."""
-        self.replaces = None if worker is None else worker.id
-
     def mark_replaced(self, being_replaced: bool) -> None:
         self.being_replaced = being_replaced
-
-    def end_setup(self, step: int) -> None:
-        if step in self.hosts:
-            self.hosts[step] = True
-
-    def age(self, step: int) -> None:
-        """A shared worker runs a step with a lifetime of its own."""
-        self.aging[step] = None
-
-    def begin_head(self, now: int) -> None:
-        """The unit at the head, if there is one, begins now."""
-        self.head_since = now
 
     def hold(self, node: NodeRec | None, cpu: int, memory: int) -> None:
         """Hold so many CPUs, and so much memory if it is a shared worker, while it has work."""
         if node is not None:
-            node.change_busy(cpu - self.cpu_held, memory - self.memory_held, is_shared=self.step is None)
+            node.cpu_busy += cpu - self.cpu_held
+            if self.step is None:
+                node.shared_cpu_busy += cpu - self.cpu_held
+                node.shared_memory_busy += memory - self.memory_held
         self.cpu_held, self.memory_held = cpu, memory
 
     @property
     def is_fresh(self) -> bool:
         return self.units_run == 0 and not self.assigned and not self.suspended
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.assigned
 
     @property
     def has_suspect(self) -> bool:
@@ -158,13 +137,6 @@ class NodeRec:
     resized: bool = False
     """Its size has changed: what runs may for a while be more than it has."""
 
-    def change_busy(self, cpu: int, memory: int, is_shared: bool) -> None:
-        """Count so many more CPUs, and memory of shared workers, as busy."""
-        self.cpu_busy += cpu
-        if is_shared:
-            self.shared_cpu_busy += cpu
-            self.shared_memory_busy += memory
-
     def resize(self, cpu: int, memory: int, gpus: tuple[int, ...]) -> None:
         self.free.resize(cpu - self.cpu, memory - self.memory, gpus)
         self.cpu, self.memory, self.resized = cpu, memory, True
@@ -191,3 +163,42 @@ class IdleDeaths:
     def add(self, units_done: int) -> None:
         self.count = 1 if units_done != self.units_done else self.count + 1
         self.units_done = units_done
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerGroup:
+    """Workers that do the same: those of one step, or the shared ones."""
+
+    workers: dict[int, WorkerRec] = field(default_factory=dict)
+    started: int = 0
+    """Workers started so far."""
+    available_us: int = 0
+    """Time that workers which have left were ready."""
+    idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
+    last_recycled: int = -(1 << 60)
+    """When a worker was last replaced because of its age."""
+    timeline: list[tuple[int, int]] = field(default_factory=list)
+    """(time, number of workers) at each change."""
+
+    def start(self, w: WorkerRec) -> None:
+        self.workers[w.id] = w
+        self.started += 1
+        self.note_size(w.started_at)
+
+    def remove(self, w: WorkerRec, now: int) -> None:
+        """A worker has left."""
+        del self.workers[w.id]
+        self.available_us += now - w.ready_at if w.ready_at >= 0 else 0
+        self.note_size(now)
+
+    def note_size(self, now: int) -> None:
+        """Add the number of workers that stay to the timeline."""
+        timeline = self.timeline
+        n = sum(1 for w in self.workers.values() if w.state <= WorkerState.READY)
+        if timeline and timeline[-1][0] == now:
+            timeline.pop()
+        if timeline and timeline[-1][1] == n:
+            return
+        timeline.append((now, n))
+        if len(timeline) > 1000:
+            del timeline[1:-1:2]

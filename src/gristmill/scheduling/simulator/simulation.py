@@ -165,11 +165,12 @@ def _result(load: Load, seed: int, world: World) -> SimulationResult:
                 step.counts.tasks_done,
                 step.counts.tasks_failed,
                 step.times.busy_us / SECOND,
-                (step.times.available_us if step.dedicated else s.shared.available_us) / SECOND,
-                step.counts.workers_started,
-                tuple((at / SECOND, n) for at, n in (step.timeline if step.dedicated else s.shared.timeline)),
+                group.available_us / SECOND,
+                step.started,
+                tuple((at / SECOND, n) for at, n in group.timeline),
             )
             for step in s.steps
+            for group in (step if step.dedicated else s.shared,)
         ),
         decisions=tuple(s.decisions),
         stated=load,
