@@ -15,8 +15,7 @@ from gristmill.metrics import view_for
 from gristmill.metrics.lines import LinesView
 from gristmill.metrics.live import LiveView
 from gristmill.metrics.notebook import NotebookView, html
-from gristmill.metrics.progress import InputProgress
-from gristmill.metrics.rates import RateWindow
+from gristmill.metrics.rates import InputProgress, RateWindow
 from gristmill.metrics.view import Off, in_notebook
 from gristmill.metrics.view_state import ViewState
 from gristmill.scheduling.snapshot import Decision

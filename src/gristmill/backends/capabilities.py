@@ -11,7 +11,7 @@ from typing import Any
 from gristmill.backends.base import Plan
 from gristmill.backends.step_runner import overrides
 from gristmill.errors import PlanError
-from gristmill.stages.core import ProcessingStage, worker_count
+from gristmill.stages.core import ProcessingStage
 
 Stage = ProcessingStage[Any, Any]
 
@@ -37,134 +37,82 @@ class No:
     """A pipeline that asks for it is refused; otherwise the user is warned."""
 
 
+YES = Yes()
+
+
 @dataclass(frozen=True)
 class Feature:
     """Something that a pipeline may need from an executor."""
 
     title: str
-    asked: Callable[[Stage], bool] | None
+    asked: Callable[[Stage], bool] | None = None
     """Whether a stage asks for it; None if a stage does not show that."""
-    local: Yes | No
-    ray: Yes | No
-    ray_data: Yes | No
-    xenna: Yes | No
+    ray_data: Yes | No = YES
+    xenna: Yes | No = YES
+    local: Yes | No = YES
+    ray: Yes | No = YES
 
     def on(self, executor: str) -> Yes | No:
         """Return whether an executor, one of `EXECUTORS`, supports it."""
         return {"local": self.local, "ray": self.ray, "ray_data": self.ray_data, "xenna": self.xenna}[executor]
 
 
-def _makes_generators(stage: Stage) -> bool:
-    return inspect.isgeneratorfunction(type(stage).process)
-
-
-YES = Yes()
-
+_NO_TIMEOUT = No("a task that hangs is not ended, timeout_s has no effect")
+_TAKEN_FIRST = No("all initial tasks are taken before the run begins")
+_SHARE_OF_GPU = Yes("as a share of the smallest GPU")
 FEATURES: dict[str, Feature] = {
-    "results": Feature("one to one, one to many, drop, ids of tasks and documents", None, YES, YES, YES, YES),
-    "batches": Feature("`batch_size`, `process_batch`", None, YES, YES, YES, YES),
-    "setup": Feature("`setup`", lambda s: overrides(s, "setup"), YES, YES, Yes("such steps are actor pools"), YES),
+    "results": Feature("one to one, one to many, drop, ids of tasks and documents"),
+    "batches": Feature("`batch_size`, `process_batch`"),
+    "setup": Feature("`setup`", lambda s: overrides(s, "setup"), ray_data=Yes("such steps are actor pools")),
     "teardown": Feature(
         "`teardown`",
         lambda s: overrides(s, "teardown"),
-        YES,
-        YES,
-        Yes("not on Ctrl-C, nor when Ray Data itself fails"),
-        No("Xenna kills its workers, teardown() is never called"),
+        ray_data=Yes("not on Ctrl-C, nor when Ray Data itself fails"),
+        xenna=No("Xenna kills its workers, teardown() is never called"),
     ),
-    "setup_on_node": Feature("`setup_on_node`", lambda s: overrides(s, "setup_on_node"), YES, YES, YES, YES),
+    "setup_on_node": Feature("`setup_on_node`"),
     "generators": Feature(
         "generators stream",
-        _makes_generators,
-        YES,
-        YES,
-        YES,
-        No("all that a generator makes of a task is held in memory before any of it is passed on"),
+        lambda s: inspect.isgeneratorfunction(type(s).process),
+        xenna=No("all that a generator makes of a task is held in memory before any of it is passed on"),
     ),
-    "num_workers": Feature("`num_workers`", lambda s: worker_count(s) is not None, YES, YES, YES, YES),
-    "gpus": Feature("GPUs, whole and fractions", lambda s: s.resources.gpus > 0, YES, YES, YES, YES),
+    "num_workers": Feature("`num_workers`"),
+    "gpus": Feature("GPUs, whole and fractions"),
     "logical_gpus": Feature(
         "GPUs that are only declared",
-        None,
-        YES,
-        YES,
-        YES,
-        No("Xenna counts the GPUs that it finds with pynvml, whatever the options of Ray are"),
+        xenna=No("Xenna counts the GPUs that it finds with pynvml, whatever the options of Ray are"),
     ),
-    "gpu_memory": Feature(
-        "`gpu_memory_gb`",
-        lambda s: s.resources.gpu_memory_gb > 0,
-        YES,
-        YES,
-        Yes("as a share of the smallest GPU"),
-        Yes("as a share of the smallest GPU"),
-    ),
+    "gpu_memory": Feature("`gpu_memory_gb`", ray_data=_SHARE_OF_GPU, xenna=_SHARE_OF_GPU),
     "memory": Feature(
         "`memory_gb`",
         lambda s: s.resources.memory_gb > 0,
-        YES,
-        YES,
-        YES,
-        No("Xenna does not look at memory, memory_gb is not reserved"),
+        xenna=No("Xenna does not look at memory, memory_gb is not reserved"),
     ),
     "waits_only": Feature(
         "`cpus=0`, for stages that only wait",
         lambda s: s.resources.cpus == 0 and not s.resources.requires_gpu,
-        YES,
-        YES,
-        YES,
-        No("Xenna's workers need CPUs or GPUs: ask for a fraction of a CPU", is_error=True),
+        xenna=No("Xenna's workers need CPUs or GPUs: ask for a fraction of a CPU", is_error=True),
     ),
-    "timeout": Feature(
-        "`timeout_s`",
-        lambda s: s.timeout_s is not None,
-        YES,
-        YES,
-        No("a task that hangs is not ended, timeout_s has no effect"),
-        No("a task that hangs is not ended, timeout_s has no effect"),
-    ),
+    "timeout": Feature("`timeout_s`", lambda s: s.timeout_s is not None, _NO_TIMEOUT, _NO_TIMEOUT),
     "recycling": Feature(
         "`worker_max_lifetime_m`",
         lambda s: s.worker_max_lifetime_m is not None,
-        YES,
-        YES,
-        No("workers are not replaced while they work, worker_max_lifetime_m has no effect"),
-        Yes("whole minutes"),
+        ray_data=No("workers are not replaced while they work, worker_max_lifetime_m has no effect"),
+        xenna=Yes("whole minutes"),
     ),
-    "attempts": Feature("`max_attempts`; a task that raises is given up alone, down to the item", None, *[YES] * 4),
+    "attempts": Feature("`max_attempts`; a task that raises is given up alone, down to the item"),
     "crashes": Feature(
         "a task that ends its process is given up alone",
-        None,
-        YES,
-        YES,
-        YES,
-        No("a worker's death ends the run; where it writes, the next run resumes"),
+        xenna=No("a worker's death ends the run; where it writes, the next run resumes"),
     ),
-    "ledger": Feature("every document accounted for, runs resume", None, YES, YES, YES, YES),
-    "endless": Feature(
-        "initial tasks are taken as memory allows",
-        None,
-        YES,
-        YES,
-        No("all initial tasks are taken before the run begins"),
-        No("all initial tasks are taken before the run begins"),
-    ),
+    "ledger": Feature("every document accounted for, runs resume"),
+    "endless": Feature("initial tasks are taken as memory allows", ray_data=_TAKEN_FIRST, xenna=_TAKEN_FIRST),
     "turns": Feature(
         "steps whose workers do not fit at the same time take turns",
-        None,
-        YES,
-        YES,
-        No("a pipeline whose actors do not fit together is refused", is_error=True),
-        No("a pipeline whose workers do not fit together is refused, but in batch mode", is_error=True),
+        ray_data=No("a pipeline whose actors do not fit together is refused", is_error=True),
+        xenna=No("a pipeline whose workers do not fit together is refused, but in batch mode", is_error=True),
     ),
-    "balance": Feature(
-        "who balances",
-        None,
-        Yes("gristmill"),
-        Yes("gristmill"),
-        Yes("Ray Data"),
-        Yes("Xenna"),
-    ),
+    "balance": Feature("who balances", None, Yes("Ray Data"), Yes("Xenna"), Yes("gristmill"), Yes("gristmill")),
 }
 """Everything worth a row in the table of executors."""
 

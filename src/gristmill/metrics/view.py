@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
-    from gristmill.metrics.progress import InputProgress
+    from gristmill.metrics.rates import InputProgress
     from gristmill.scheduling.snapshot import Snapshot
 
 MODES = ("auto", "live", "lines", "notebook", "off")
@@ -24,8 +24,8 @@ class Ended(Protocol):
     def interrupted(self) -> bool: ...
 
 
-class View(Protocol):
-    """Shows a run. It never fails a run: a view that cannot write stops writing.
+class View:
+    """Shows a run; this base shows nothing. It never fails a run: a view that cannot write stops writing.
 
     The executor calls `update` a few times a second from the thread that runs the pipeline, and `close` exactly once,
     also after an error, with the record of the run or None if there is none.
@@ -47,19 +47,8 @@ class View(Protocol):
         """Show how the run ended and give the terminal back."""
 
 
-class Off:
+class Off(View):
     """Shows nothing."""
-
-    def update(
-        self, snapshot: Snapshot, memory_bytes: int, memory_limit: int, progress: InputProgress | None = None
-    ) -> None:
-        pass
-
-    def message(self, text: str) -> None:
-        pass
-
-    def close(self, record: Ended | None) -> None:
-        pass
 
 
 def view_for(mode: str = "auto", stream: TextIO | None = None, logging_interval: float = 60.0) -> View:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from gristmill.metrics import format as fmt
 from gristmill.metrics.format import UNICODE, Glyphs
-from gristmill.metrics.progress import InputProgress
-from gristmill.metrics.rates import Rates, RateWindow
-from gristmill.metrics.view import Ended, ending
+from gristmill.metrics.rates import InputProgress, Rates, RateWindow
+from gristmill.metrics.view import Ended, View, ending
 from gristmill.scheduling.snapshot import Snapshot
 
 
@@ -26,7 +25,7 @@ class ViewState:
     """None for a pipeline that does not begin with a reader."""
 
 
-class StateView:
+class StateView(View):
     """A view that shows each state as it comes, and at the end the means over the whole run."""
 
     def __init__(self) -> None:

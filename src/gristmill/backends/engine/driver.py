@@ -19,7 +19,7 @@ from gristmill.backends.engine.reports import PayloadStore, Reports, WorkerHandl
 from gristmill.backends.engine.run import RunParts
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
-from gristmill.metrics.progress import InputProgress
+from gristmill.metrics.rates import InputProgress
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.planning import solve
