@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.base import RunRecord
 from gristmill.backends.engine.account import FailureLines, failure_of
+from gristmill.backends.engine.memory import MemoryUse
 from gristmill.backends.engine.payload import pack, unpack
 from gristmill.backends.engine.protocol import DropUnit, ResumeUnit, RunUnit
 from gristmill.backends.engine.reports import PayloadStore, Reports, WorkerHandle
@@ -39,7 +40,7 @@ INTERRUPT_GRACE_S = 10.0
 class Driver(ABC):
     """One run. `run` may be called once, from any thread. How workers are started and reached is the backend's."""
 
-    def __init__(self, parts: RunParts, reports: Reports, store: PayloadStore) -> None:
+    def __init__(self, parts: RunParts, reports: Reports, store: PayloadStore, memory: MemoryUse) -> None:
         self.plan = parts.plan
         self.scheduler = parts.scheduler
         self.source = parts.source
@@ -50,6 +51,10 @@ class Driver(ABC):
         self.interrupts = parts.interrupts
         self.reports = reports
         self.store = store
+        self.memory = memory
+        """What `check_workers` measured last."""
+        self.check_every_s = 0.0
+        """The current time between two calls of `check_workers`."""
         self.failure_lines = FailureLines(self.view.message)
         self.finished = False
         self.aborted = ""
@@ -99,23 +104,6 @@ class Driver(ABC):
     def check_workers(self, now: float) -> float:
         """Check memory and overdue workers. Return after how many seconds to check again."""
 
-    @property
-    @abstractmethod
-    def memory_now(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def memory_limit(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def check_every_s(self) -> float:
-        """The current time between two calls of `check_workers`."""
-
-    @property
-    @abstractmethod
-    def memory_peak(self) -> int: ...
-
     # The loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> RunRecord:
@@ -150,7 +138,8 @@ class Driver(ABC):
             if now >= tick_at:
                 reports.events.append(e.Tick())
                 self.failure_lines.catch_up(now)
-                tick_at = now + self.check_workers(now)
+                self.check_every_s = self.check_workers(now)
+                tick_at = now + self.check_every_s
                 self._commit()
                 reports.send(all_freed=True)
                 if now >= view_at:
@@ -171,7 +160,7 @@ class Driver(ABC):
             self.plan.ledger.log.flush(now=now)
 
     def _show(self) -> None:
-        self.view.update(self.scheduler.snapshot(), self.memory_now, self.memory_limit, self._input())
+        self.view.update(self.scheduler.snapshot(), self.memory.now, self.memory.limit, self._input())
 
     def _input(self) -> InputProgress | None:
         ledger = self.plan.ledger
@@ -315,7 +304,7 @@ class Driver(ABC):
             decisions=list(s.decisions),
             peak_bytes_in_flight=s.budget.peak,
             budget_bytes=s.config.budget,
-            peak_memory_bytes=self.memory_peak,
+            peak_memory_bytes=self.memory.peak,
             worker_deaths=s.deaths,
             outputs=self.outputs.tasks(),
             outputs_dropped=self.outputs.reason,

@@ -68,13 +68,24 @@ class OomKills:
         return found
 
 
-class MemoryWatch:
-    """The memory that a run uses: estimated often, which is cheap, and now and then measured exactly."""
+class MemoryUse:
+    """The bytes that a run uses, has used at most, and may use."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int = 0) -> None:
         self.limit = limit
         self.now = 0
         self.peak = 0
+
+    def note(self, now: int) -> None:
+        self.now = now
+        self.peak = max(self.peak, now)
+
+
+class MemoryWatch(MemoryUse):
+    """Estimates the memory of a run often, which is cheap, and now and then measures it exactly."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
         self.resident: dict[int, int] = {}
         """Resident bytes of each worker and the processes it started, as of the last look."""
         self._families: dict[int, list[int]] = {}
@@ -113,8 +124,7 @@ class MemoryWatch:
         if exact or arenas + own + self._apart > self.limit:
             started = [pid for worker in workers for pid in self._families.get(worker, ())]
             self._apart = proportional([*workers.values(), *started, *others]) - own
-        self.now = max(0, arenas + own + self._apart)
-        self.peak = max(self.peak, self.now)
+        self.note(max(0, arenas + own + self._apart))
         if self.now <= self.limit or not own or self.now - own > self.limit:
             return None
         return max(private, key=lambda worker: private[worker])

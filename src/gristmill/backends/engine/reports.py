@@ -7,22 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gristmill.backends.engine.protocol import (
-    Emitted,
-    Failed,
-    Finished,
-    FromWorker,
-    Left,
-    NodeReady,
-    Ready,
-    RunBroken,
-    StepNotReady,
-    StepReady,
-    TaskInput,
-    TaskOutput,
-    ToWorker,
-    UnitProgress,
-)
+from gristmill.backends.engine import protocol as wp
+from gristmill.backends.engine.payload import size_of
 from gristmill.backends.engine.run import RunParts
 from gristmill.ledger.run import UnderWay
 from gristmill.scheduling import events as e
@@ -57,23 +43,49 @@ class WorkerHandle(Protocol):
     left: bool
     """Its last message has arrived."""
     setup_failed: bool
-    outbox: list[ToWorker]
+    outbox: list[wp.ToWorker]
     """Messages that are not sent yet."""
 
 
 class PayloadStore(ABC):
     """Where the data of each live task is."""
 
-    @abstractmethod
+    driver_source: Any = None
+    """The source of small payloads that the driver itself put."""
+
+    def __init__(self, inline: int) -> None:
+        self.refs: dict[int, wp.TaskInput] = {}
+        """Live tasks, each as the input of a step. What the source of a payload is differs between backends."""
+        self._inline = inline
+
     def label(self, task: int) -> str:
         """The id of a live task, as users see it."""
+        return self.refs[task].label
 
-    @abstractmethod
     def put(self, task: int, label: str, parts: list[Any]) -> int:
         """Keep a payload of the driver's own; its size."""
+        size = size_of(parts)
+        if size <= self._inline:
+            self.refs[task] = wp.TaskInput(task, label, b"".join(parts), self.driver_source, 0, size)
+        else:
+            self.put_large(task, label, parts, size)
+        return size
+
+    def payload(self, task: int) -> bytes | bytearray:
+        """The data of a live task."""
+        ref = self.refs[task]
+        return ref.payload if ref.payload is not None else self.read(ref)
 
     @abstractmethod
-    def add(self, task: int, w: Any, output: TaskOutput) -> bool:
+    def put_large(self, task: int, label: str, parts: list[Any], size: int) -> None:
+        """Keep a payload of the driver's own that is too large for messages."""
+
+    @abstractmethod
+    def read(self, ref: wp.TaskInput) -> bytes | bytearray:
+        """The bytes of a payload that is not with the driver."""
+
+    @abstractmethod
+    def add(self, task: int, w: Any, output: wp.TaskOutput) -> bool:
         """Keep the payload of a task that a worker made. Return whether it can be lost with a node."""
 
     @abstractmethod
@@ -81,12 +93,8 @@ class PayloadStore(ABC):
         """Take a payload that a worker made out of the store; its bytes if they are wanted."""
 
     @abstractmethod
-    def input_for(self, w: Any, data: int) -> TaskInput:
+    def input_for(self, w: Any, data: int) -> wp.TaskInput:
         """Return a live task as an input for a worker."""
-
-    @abstractmethod
-    def payload(self, task: int) -> bytes | bytearray:
-        """The data of a live task."""
 
     @abstractmethod
     def release(self, task: int) -> None:
@@ -144,51 +152,51 @@ class Reports(ABC):
         self.next_task += 1
         return self.next_task - 1
 
-    def take(self, w: WorkerHandle, message: FromWorker) -> None:
+    def take(self, w: WorkerHandle, message: wp.FromWorker) -> None:
         match message:
-            case Finished() | Emitted():
+            case wp.Finished() | wp.Emitted():
                 self._take_unit(w, message)
-            case UnitProgress():
+            case wp.UnitProgress():
                 if self.ledger is not None:
                     self.ledger.under_way[w.id] = UnderWay(*message)
-            case Failed(unit, stage, error, detail, busy_us, counts):
+            case wp.Failed(unit, stage, error, detail, busy_us, counts):
                 self.forget_progress(w)
                 self.note_error(unit, stage, detail, counts)
                 del self.running[w.id, unit]
                 self.events.append(e.UnitFailed(w.id, unit, error, busy_us))
-            case Ready(setup_us):
+            case wp.Ready(setup_us):
                 if w.step >= 0:
                     self.account.set_up(w.step)
                 self.starts.add(self.since(w) - setup_us / 1e6)
                 self.events.append(e.WorkerReady(w.id, setup_us))
-            case StepReady(step, setup_us):
+            case wp.StepReady(step, setup_us):
                 self.account.set_up(step)
                 self.events.append(e.StepSetUp(w.id, step, setup_us))
-            case StepNotReady(step, stage, error, detail):
+            case wp.StepNotReady(step, stage, error, detail):
                 w.setup_failed = True
                 self.account.set_up(step, stage)
                 name = self.plan.steps[step].stages[stage].name
                 self.events.append(e.SetupFailed(w.id, step, f"{name}: {error}\n{detail}".strip()))
-            case Left(steps, errors):
+            case wp.Left(steps, errors):
                 w.left = True
                 for step in steps:
                     self.account.torn_down(step)
                 for text in errors:
                     self.view.message(f"worker {w.id}: {text}")
-            case NodeReady(step, error):
+            case wp.NodeReady(step, error):
                 w.left = True
                 self.events.append(e.NodeSetupFailed(w.node, step, error) if error else e.NodeSetUp(w.node, step))
-            case RunBroken(error):
+            case wp.RunBroken(error):
                 self.broken = self.broken or error
 
-    def _take_unit(self, w: WorkerHandle, x: Finished | Emitted) -> None:
+    def _take_unit(self, w: WorkerHandle, x: wp.Finished | wp.Emitted) -> None:
         unit, busy_us, counts, entries, outputs = x
         if self.ledger is not None:
             self.ledger.under_way.pop(w.id, None)
             self.ledger.add(entries)
         step = self.running[w.id, unit]
         made = self._take_outputs(w, step, outputs)
-        if type(x) is Finished:
+        if type(x) is wp.Finished:
             del self.running[w.id, unit]
             self.account.add_last(step, unit, counts)
             self.events.append(e.UnitFinished(w.id, unit, made, busy_us))
@@ -214,7 +222,7 @@ class Reports(ABC):
             del of_data[split]
         of_data[unit] = (stage, detail, counts)
 
-    def _take_outputs(self, w: WorkerHandle, step: int, outputs: list[TaskOutput]) -> tuple[e.Output, ...]:
+    def _take_outputs(self, w: WorkerHandle, step: int, outputs: list[wp.TaskOutput]) -> tuple[e.Output, ...]:
         made = []
         last = step == len(self.plan.steps) - 1
         if last and outputs:

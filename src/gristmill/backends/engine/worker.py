@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gristmill.backends.engine import protocol as wp
 from gristmill.backends.engine.library_limits import limit_threads, reuse_freed_memory
 from gristmill.backends.engine.payload import load_task, pack, size_of
-from gristmill.backends.engine.protocol import (
-    NOTHING,
-    BlockEntries,
-    Counts,
-    DropUnit,
-    Emitted,
-    Failed,
-    Finished,
-    FromWorker,
-    Leave,
-    Left,
-    Ready,
-    ResumeUnit,
-    RunBroken,
-    RunUnit,
-    StepNotReady,
-    StepReady,
-    TaskInput,
-    TaskOutput,
-    ToWorker,
-    UnitProgress,
-)
 from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
-from gristmill.stages.core import ProcessingStage, WorkerMetadata
+from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.tasks import Task
 
 _FAST_US = 1000
@@ -82,7 +62,7 @@ class Running:
 
     unit: int
     step: int
-    inputs: list[TaskInput]
+    inputs: list[wp.TaskInput]
     outputs: Iterator[tuple[int, Task[Any]]]
     skip: list[int]
     """Outputs of each input that an earlier attempt has delivered."""
@@ -95,14 +75,20 @@ class Worker(ABC):
     """Serves one dedicated step, or any step as a shared worker."""
 
     def __init__(
-        self, setting: WorkerIdentity, steps: Sequence[Stages], documents: Sequence[Documents | None], limits: Limits
+        self,
+        setting: WorkerIdentity,
+        slots: mmap.mmap,
+        steps: Sequence[Stages],
+        documents: Sequence[Documents | None],
+        limits: Limits,
     ) -> None:
         self.setting = setting
+        self.slots = slots
         self.steps = steps
         self.documents = documents
         self.limits = limits
         self.runners: dict[int, StepRunner] = {}
-        self.outbox: list[FromWorker] = []
+        self.outbox: list[wp.FromWorker] = []
         self.reported_at = time.perf_counter_ns()
         self.suspended: dict[int, Running] = {}
         self.fast: dict[int, bool] = {}
@@ -117,19 +103,11 @@ class Worker(ABC):
     # What a backend provides ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING, ended: int = NOTHING) -> None:
-        """Note what is being done, for the driver to read if this worker dies."""
-
-    @abstractmethod
-    def mark_stage(self, stage: int) -> None:
-        """Note that the unit has come to another stage."""
-
-    @abstractmethod
     def put(self, parts: list[Any]) -> tuple[int, int]:
         """Put a payload where others can read it; its place and length."""
 
     @abstractmethod
-    def get(self, x: TaskInput) -> bytes | bytearray:
+    def get(self, x: wp.TaskInput) -> bytes | bytearray:
         """The payload of an input that does not travel with its message."""
 
     @abstractmethod
@@ -141,7 +119,7 @@ class Worker(ABC):
         self.reported_at = time.perf_counter_ns()
 
     @abstractmethod
-    def send_progress(self, message: UnitProgress) -> None:
+    def send_progress(self, message: wp.UnitProgress) -> None:
         """Send a message in the middle of a unit, if the backend can."""
 
     def note_progress(self, block: int, read: int, kept: int, share: float) -> None:
@@ -150,7 +128,15 @@ class Worker(ABC):
         if self.counts_again or now - self.progress_at < _PROGRESS_NS:
             return
         self.progress_at = now
-        self.send_progress(UnitProgress(block, read, kept, share))
+        self.send_progress(wp.UnitProgress(block, read, kept, share))
+
+    def mark(self, task: int = wp.NOTHING, stage: int = 0, step: int = wp.NOTHING, ended: int = wp.NOTHING) -> None:
+        """Note what is being done, for the driver to read if this worker dies."""
+        wp.mark(self.slots, self.setting.slot, task, stage, step, ended)
+
+    def mark_stage(self, stage: int) -> None:
+        """Note that the unit has come to another stage."""
+        wp.mark_stage(self.slots, self.setting.slot, stage)
 
     # Messages ---------------------------------------------------------------------------------------------------
 
@@ -159,17 +145,17 @@ class Worker(ABC):
         if self.setting.step >= 0:
             self.set_up(self.setting.step)
         else:
-            self.outbox.append(Ready(0))
+            self.outbox.append(wp.Ready(0))
 
-    def take(self, message: ToWorker) -> None:
+    def take(self, message: wp.ToWorker) -> None:
         match message:
-            case RunUnit():
+            case wp.RunUnit():
                 self.run(message)
-            case ResumeUnit(unit):
+            case wp.ResumeUnit(unit):
                 self.advance(self.suspended.pop(unit))
-            case DropUnit(unit):
+            case wp.DropUnit(unit):
                 self.suspended.pop(unit, None)
-            case Leave():
+            case wp.Leave():
                 self.stopping = True
             case _:
                 raise TypeError(f"{type(message).__name__} is not for workers of this backend")
@@ -181,7 +167,7 @@ class Worker(ABC):
         for step, runner in self.runners.items():
             errors += [f"teardown of '{runner.stages[x.stage].name}': {x.error}" for x in runner.teardown()]
             torn.append(step)
-        self.outbox.append(Left(torn, errors))
+        self.outbox.append(wp.Left(torn, errors))
 
     # Stages -----------------------------------------------------------------------------------------------------
 
@@ -196,7 +182,7 @@ class Worker(ABC):
             runner.setup(WorkerMetadata(str(s.worker), s.node, self.cpus(step), s.gpus, s.gpu_share))
         except StageError as error:
             runner.teardown()
-            self.outbox.append(StepNotReady(step, error.stage, error.error, error.detail))
+            self.outbox.append(wp.StepNotReady(step, error.stage, error.error, error.detail))
             self.stopping = True
             return
         except Interrupt:
@@ -208,7 +194,7 @@ class Worker(ABC):
         self.threads = 0.0  # the setup may have loaded libraries
         self.limit(step)
         took = us_since(start)
-        self.outbox.append(Ready(took) if s.step >= 0 else StepReady(step, took))
+        self.outbox.append(wp.Ready(took) if s.step >= 0 else wp.StepReady(step, took))
         self.report()
 
     def cpus(self, step: int) -> float:
@@ -223,7 +209,7 @@ class Worker(ABC):
 
     # Units ------------------------------------------------------------------------------------------------------
 
-    def run(self, x: RunUnit) -> None:
+    def run(self, x: wp.RunUnit) -> None:
         runner = self.runners.get(x.step)
         if runner is None:
             self.set_up(x.step)
@@ -253,7 +239,7 @@ class Worker(ABC):
             self.limit(r.step)
             self.mark(r.inputs[0].task)
             start = time.perf_counter_ns()
-        outputs: list[TaskOutput] = []
+        outputs: list[wp.TaskOutput] = []
         made = 0
         self.progress_at = start
         self.counts_again = bool(r.wanted or any(r.skip))
@@ -272,7 +258,7 @@ class Worker(ABC):
                     or len(outputs) >= _CHUNK_OUTPUTS
                     or (runner.streams and time.perf_counter_ns() - start > _CHUNK_NS)
                 ):
-                    self.outbox.append(Emitted(r.unit, us_since(start), *self.accounts(r, runner), outputs))
+                    self.outbox.append(wp.Emitted(r.unit, us_since(start), *self.accounts(r, runner), outputs))
                     self.suspended[r.unit] = r
                     self.mark(ended=r.unit)
                     self.report()
@@ -286,7 +272,7 @@ class Worker(ABC):
         self.mark(ended=r.unit)
         busy = us_since(start)
         self.fast[r.step] = busy < _FAST_US
-        self.outbox.append(Finished(r.unit, busy, *self.accounts(r, runner), outputs))
+        self.outbox.append(wp.Finished(r.unit, busy, *self.accounts(r, runner), outputs))
         if not self.fast[r.step] or time.perf_counter_ns() - self.reported_at > _REPORT_NS:
             self.report()
 
@@ -303,24 +289,24 @@ class Worker(ABC):
         return True
 
     @staticmethod
-    def accounts(r: Running, runner: StepRunner) -> tuple[Counts, BlockEntries]:
+    def accounts(r: Running, runner: StepRunner) -> tuple[wp.Counts, wp.BlockEntries]:
         """The accounts since they were last taken. Those of a unit that rebuilds lost data were reported before."""
         if r.wanted:
             runner.reset_counts()
         return runner.take_counts(), runner.take_entries()
 
-    def output(self, runner: StepRunner, parent: int, task: Task[Any], last: bool) -> TaskOutput:
+    def output(self, runner: StepRunner, parent: int, task: Task[Any], last: bool) -> wp.TaskOutput:
         """Put the payload of an output where others can read it."""
         try:
             items = int(task.num_items)
             divisible = type(task).slice is not Task.slice
             if last and not self.limits.keep:
-                return TaskOutput(parent, task.task_id, items, divisible, None, 0, 0)
+                return wp.TaskOutput(parent, task.task_id, items, divisible, None, 0, 0)
             parts = pack(task)
             size = size_of(parts)
             if size <= self.limits.inline:
-                return TaskOutput(parent, task.task_id, items, divisible, b"".join(parts), 0, size)
-            return TaskOutput(parent, task.task_id, items, divisible, None, *self.put(parts))
+                return wp.TaskOutput(parent, task.task_id, items, divisible, b"".join(parts), 0, size)
+            return wp.TaskOutput(parent, task.task_id, items, divisible, None, *self.put(parts))
         except Exception as error:  # pickling runs the user's code, on whatever the stage put into the task
             raise StageError(
                 len(runner.stages) - 1, f"what it returned cannot be passed on: {one_line(error)}", details(error)
@@ -332,9 +318,18 @@ class Worker(ABC):
         if runner is not None:
             runner.reset_counts()  # another attempt accounts for the documents
         if error.ends_run:
-            self.outbox.append(RunBroken(error.error))
-        self.outbox.append(Failed(unit, error.stage, error.error, error.detail, us_since(start), counts))
+            self.outbox.append(wp.RunBroken(error.error))
+        self.outbox.append(wp.Failed(unit, error.stage, error.error, error.detail, us_since(start), counts))
         self.report()
+
+
+def run_node_setup(stages: Stages, node: str) -> str:
+    """Run `setup_on_node` of a step in this process. Return the error, if there is one."""
+    try:
+        StepRunner(stages).setup_on_node(NodeInfo(node), WorkerMetadata("0", node))
+    except StageError as failure:
+        return f"{failure.error}\n{failure.detail}".strip()
+    return ""
 
 
 def us_since(start: int) -> int:

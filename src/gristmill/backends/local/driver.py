@@ -31,12 +31,12 @@ class LocalDriver(Driver):
         store: LocalStore,
     ) -> None:
         self.talk = LocalReports(parts, processes, store, node.memory)
-        super().__init__(parts, self.talk, store)
+        self.watch = MemoryWatch(node.memory)
+        super().__init__(parts, self.talk, store, self.watch)
         self.processes = processes
         self.node = node
         self.devices = devices
         self.arenas = store
-        self.memory = MemoryWatch(node.memory)
         self.talk.watch_source(self.source)
 
     def nodes(self) -> list[e.NodeJoined]:
@@ -82,30 +82,14 @@ class LocalDriver(Driver):
         self._check_memory()
         self.talk.oom_kills.look(now)
         self._end_overdue(now)
-        return self.memory.again_s
-
-    @property
-    def check_every_s(self) -> float:
-        return self.memory.again_s
-
-    @property
-    def memory_now(self) -> int:
-        return self.memory.now
-
-    @property
-    def memory_limit(self) -> int:
-        return self.memory.limit
-
-    @property
-    def memory_peak(self) -> int:
-        return self.memory.peak
+        return self.watch.again_s
 
     def _check_memory(self) -> None:
         """Measure the memory of the run. If it is above the limit, kill the worker that uses most."""
         pids = {w.id: w.pid for w in self.processes.workers.values() if w.pid}
         arenas = 0 if self.processes.on_disk else self.arenas.arena_bytes
-        worst = self.memory.look(pids, (os.getpid(), self.processes.process.pid), arenas)
-        for worker, used in self.memory.resident.items():
+        worst = self.watch.look(pids, (os.getpid(), self.processes.process.pid), arenas)
+        for worker, used in self.watch.resident.items():
             rec = self.scheduler.state.workers.get(worker)
             if rec is not None and rec.assigned:
                 self.account.note_memory(rec.assigned[0].step, used)

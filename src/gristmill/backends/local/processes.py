@@ -15,37 +15,13 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 
+from gristmill.backends.engine import protocol as wp
 from gristmill.backends.engine.library_limits import VARIABLES
 from gristmill.backends.engine.machine import environment_of
-from gristmill.backends.engine.protocol import (
-    FROM_WORKER,
-    SLOT_BYTES,
-    TO_WORKER,
-    AddArena,
-    DropArena,
-    FromWorker,
-    Leave,
-    Place,
-    ToWorker,
-    mark,
-)
 from gristmill.backends.engine.worker import Limits
+from gristmill.backends.local import protocol as sp
 from gristmill.backends.local.arena import new_arena
 from gristmill.backends.local.printing import Printer
-from gristmill.backends.local.protocol import (
-    FROM_SUPERVISOR,
-    RUN_MARK,
-    TO_SUPERVISOR,
-    WORKER_MARK,
-    EndRun,
-    ForkNodeSetup,
-    ForkWorker,
-    FromSupervisor,
-    ImportModules,
-    LoadStages,
-    Quit,
-    ToSupervisor,
-)
 from gristmill.backends.local.wire import Channel
 from gristmill.errors import PipelineError, out_of_space
 
@@ -60,12 +36,12 @@ class WorkerProcess:
     id: int
     step: int
     slot: int
-    channel: Channel[ToWorker, FromWorker]
+    channel: Channel[wp.ToWorker, wp.FromWorker]
     pid: int = 0
     arenas: set[int] = field(default_factory=set)
     """Arenas whose descriptor it has."""
-    outbox: list[ToWorker] = field(default_factory=list)
-    freed: list[Place] = field(default_factory=list)
+    outbox: list[wp.ToWorker] = field(default_factory=list)
+    freed: list[wp.Place] = field(default_factory=list)
     """Payloads in its arena to be given back with the next message."""
     ordered_ns: int = 0
     """When (`time.perf_counter_ns`) the command to start or to stop was sent."""
@@ -104,11 +80,11 @@ class Processes:
         self._path = [str(p) for p in sys.path]
         self._slots_fd = _above_stdio(new_arena())
         try:
-            os.ftruncate(self._slots_fd, _SLOTS * SLOT_BYTES)
+            os.ftruncate(self._slots_fd, _SLOTS * wp.SLOT_BYTES)
         except OSError as error:
             os.close(self._slots_fd)
             raise PipelineError(str(out_of_space("memory that processes share", error) or error)) from None
-        self.slots = mmap.mmap(self._slots_fd, _SLOTS * SLOT_BYTES)
+        self.slots = mmap.mmap(self._slots_fd, _SLOTS * wp.SLOT_BYTES)
         self._free_slots = list(range(_SLOTS))[::-1]
         try:
             self._spawn()
@@ -119,14 +95,14 @@ class Processes:
 
     def ahead(self, modules: Sequence[str]) -> None:
         """Have the supervisor import what the next run needs."""
-        self.control.send([ImportModules(list(modules))])
+        self.control.send([sp.ImportModules(list(modules))])
 
     def load(self, on_disk: bool, steps: bytes, limits: Limits) -> None:
         """Have the supervisor load the stages. Payloads are then ``on_disk`` or in memory."""
         self.on_disk = on_disk
         self.is_clear = False
         self._path = [str(p) for p in sys.path]
-        self._load = LoadStages(self._path, steps, astuple(limits))
+        self._load = sp.LoadStages(self._path, steps, astuple(limits))
         self.control.send([self._load])
 
     def _spawn(self) -> None:
@@ -136,8 +112,8 @@ class Processes:
             f"import sys; sys.path[:] = {self._path!r}; from gristmill.backends.local.supervisor import main; "
             f"main({theirs.fileno()}, {self._slots_fd}, {os.getpid()}, {self._modules!r})"
         )
-        environment = {**os.environ, RUN_MARK: self.mark, **dict.fromkeys(VARIABLES, "1")}
-        environment.pop(WORKER_MARK, None)  # a stage may run a pipeline
+        environment = {**os.environ, sp.RUN_MARK: self.mark, **dict.fromkeys(VARIABLES, "1")}
+        environment.pop(sp.WORKER_MARK, None)  # a stage may run a pipeline
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code],
@@ -151,7 +127,7 @@ class Processes:
         assert self.process.stdout is not None and self.process.stderr is not None
         self.printers = [Printer(self.process.stdout, "stdout"), Printer(self.process.stderr, "stderr")]
         ours.setblocking(False)
-        self.control: Channel[ToSupervisor, FromSupervisor] = Channel(ours, TO_SUPERVISOR, FROM_SUPERVISOR)
+        self.control: Channel[sp.ToSupervisor, sp.FromSupervisor] = Channel(ours, sp.TO_SUPERVISOR, sp.FROM_SUPERVISOR)
 
     def end_supervisor(self) -> int:
         """Make sure that a supervisor that closed its connection is gone, with all its processes; its exit code."""
@@ -177,7 +153,7 @@ class Processes:
     ) -> WorkerProcess:
         w, theirs = self._new(ident, step)
         arena = self.arenas[ident] = new_arena(self.on_disk)
-        message = ForkWorker(ident, w.slot, step, cpus, gpus, tuple(devices), gpu_share)
+        message = sp.ForkWorker((ident, w.slot, step, cpus, gpus, tuple(devices), gpu_share))
         with theirs:
             self.control.send([message], [theirs.fileno(), arena])
         return w
@@ -186,7 +162,7 @@ class Processes:
         w, theirs = self._new(ident, step)
         w.node_setup = True
         with theirs:
-            self.control.send([ForkNodeSetup(ident, step)], [theirs.fileno()])
+            self.control.send([sp.ForkNodeSetup(ident, step)], [theirs.fileno()])
         return w
 
     def _new(self, ident: int, step: int) -> tuple[WorkerProcess, socket.socket]:
@@ -198,10 +174,10 @@ class Processes:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         w = self.workers[ident] = WorkerProcess(
-            ident, step, self._free_slots.pop(), Channel(ours, TO_WORKER, FROM_WORKER)
+            ident, step, self._free_slots.pop(), Channel(ours, wp.TO_WORKER, wp.FROM_WORKER)
         )
         w.ordered_ns = time.perf_counter_ns()
-        mark(self.slots, w.slot)  # the worker that had the slot before may have died with a task in it
+        wp.mark(self.slots, w.slot)  # the worker that had the slot before may have died with a task in it
         return w, theirs
 
     def show_arena(self, w: WorkerProcess, arena: int, fd: int) -> None:
@@ -209,14 +185,14 @@ class Processes:
         if w.outbox:
             w.channel.send(w.outbox)
             w.outbox = []
-        w.channel.send([AddArena(arena)], [fd])
+        w.channel.send([wp.AddArena(arena)], [fd])
         w.arenas.add(arena)
 
     def stop(self, ident: int, now: bool, grace_s: float) -> None:
         w = self.workers.get(ident)
         if w is None:
             return
-        w.outbox.append(Leave())
+        w.outbox.append(wp.Leave())
         w.ordered_ns = time.perf_counter_ns()
         w.stop_by = time.monotonic() + grace_s
         w.stop_now = now
@@ -248,14 +224,14 @@ class Processes:
         for w in self.workers.values():
             if ident in w.arenas:
                 w.arenas.discard(ident)
-                w.outbox.append(DropArena(ident))
+                w.outbox.append(wp.DropArena(ident))
 
     def clear(self) -> None:
         """End a run: what it left is removed, and the supervisor waits for the next run."""
         if self.closed or self.workers or self.control.fileno() < 0:
             self.close()  # the run did not come to its end
             return
-        self.control.send([EndRun()])
+        self.control.send([sp.EndRun()])
         for printer in self.printers:
             printer.flush()
         self._drop_arenas()
@@ -273,7 +249,7 @@ class Processes:
         self.closed = True
         self.is_clear = False
         if self.control.fileno() >= 0:
-            self.control.send([Quit()])
+            self.control.send([sp.Quit()])
             self.end_supervisor()
         for w in self.workers.values():
             w.channel.close()
@@ -285,7 +261,7 @@ class Processes:
 
 def kill_marked(run: str) -> None:
     """Kill every process that carries the mark of a run in its environment."""
-    wanted = f"{RUN_MARK}={run}".encode()
+    wanted = f"{sp.RUN_MARK}={run}".encode()
     for _ in range(50):
         found = False
         for name in os.listdir("/proc") if os.path.isdir("/proc") else ():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from gristmill.backends.engine.protocol import Codec
 
@@ -29,15 +29,10 @@ class LoadStages(NamedTuple):
 
 
 class ForkWorker(NamedTuple):
-    """The fields of `WorkerIdentity`. A socket and an arena travel beside this message."""
+    """A socket and an arena travel beside this message."""
 
-    worker: int
-    slot: int
-    step: int
-    cpus: float
-    gpus: tuple[int, ...]
-    devices: tuple[str, ...]
-    gpu_share: float
+    identity: tuple[Any, ...]
+    """The fields of `WorkerIdentity`."""
 
 
 class ForkNodeSetup(NamedTuple):

@@ -14,17 +14,9 @@ from gristmill.backends.engine.protocol import FreePayloads, read_mark
 from gristmill.backends.engine.reports import Reports
 from gristmill.backends.engine.run import RunParts
 from gristmill.backends.engine.source import TaskSource
+from gristmill.backends.local import protocol as sp
 from gristmill.backends.local.printing import Printer
 from gristmill.backends.local.processes import Processes, WorkerProcess, describe_code, describe_exit
-from gristmill.backends.local.protocol import (
-    CUT_OFF,
-    CUT_OFF_STATUS,
-    CannotFork,
-    Exited,
-    Forked,
-    FromSupervisor,
-    Loaded,
-)
 from gristmill.backends.local.store import LocalStore
 from gristmill.backends.local.wire import Channel, Closed
 from gristmill.scheduling import events as e
@@ -136,18 +128,18 @@ class LocalReports(Reports):
             self._take_from_supervisor(message)
         self._set_up_nodes_again()
 
-    def _take_from_supervisor(self, message: FromSupervisor) -> None:
+    def _take_from_supervisor(self, message: sp.FromSupervisor) -> None:
         match message:
-            case Forked(worker, pid):
+            case sp.Forked(worker, pid):
                 self.processes.started(worker, pid)
-            case Exited(worker, status):
+            case sp.Exited(worker, status):
                 self._exited(worker, status)
-            case Loaded(error):
+            case sp.Loaded(error):
                 self.loaded_s = self.loaded_s or self.now() / 1e6
                 self.loaded = True
                 if error:
                     self.broken = f"the stages could not be loaded in a worker process:\n{error}"
-            case CannotFork(error):
+            case sp.CannotFork(error):
                 self.broken = f"a worker process could not be started: {error}"
 
     def _exited(self, ident: int, status: int) -> None:
@@ -187,8 +179,8 @@ class LocalReports(Reports):
     def _cause(self, w: WorkerProcess, status: int) -> tuple[e.Death, str]:
         if w.out_of_memory:
             return e.Death.OUT_OF_MEMORY, f"the run may use {self.memory_limit / 2**30:.3g} GB"
-        if w.cut_off or (os.WIFEXITED(status) and os.WEXITSTATUS(status) == CUT_OFF_STATUS):
-            return e.Death.CRASHED, CUT_OFF
+        if w.cut_off or (os.WIFEXITED(status) and os.WEXITSTATUS(status) == sp.CUT_OFF_STATUS):
+            return e.Death.CRASHED, sp.CUT_OFF
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) in _KILLS:
             if os.WTERMSIG(status) == signal.SIGKILL and self.oom_kills.take():
                 return e.Death.OUT_OF_MEMORY, "killed by the system"

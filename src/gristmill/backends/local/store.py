@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gristmill.backends.engine.payload import size_of
 from gristmill.backends.engine.protocol import TaskInput, TaskOutput
 from gristmill.backends.engine.reports import PayloadStore
 from gristmill.backends.engine.worker import Limits
@@ -19,32 +18,25 @@ _SOURCE = -1
 class LocalStore(PayloadStore):
     """Payloads inline or in arenas. An arena outlives its worker while it holds a live payload."""
 
+    driver_source = _SOURCE
+
     def __init__(self, processes: Processes, limits: Limits) -> None:
+        """The source of a payload is the worker whose arena holds it."""
+        super().__init__(limits.inline)
         self.processes = processes
-        self.refs: dict[int, TaskInput] = {}
-        """Live tasks, each as the input of a step. The source of a payload is the worker whose arena holds it."""
         self.arena_bytes = 0
         """Bytes of live payloads in arenas."""
-        self._limits = limits
+        self._retain = limits.retain
         self._live: dict[int, int] = {}
         """Live payloads in each worker's arena."""
         self._source: ArenaWriter | None = None
 
-    def label(self, task: int) -> str:
-        return self.refs[task].label
-
-    def put(self, task: int, label: str, parts: list[Any]) -> int:
-        """Keep a payload of the driver's own; its size."""
-        size = size_of(parts)
-        if size <= self._limits.inline:
-            self.refs[task] = TaskInput(task, label, b"".join(parts), _SOURCE, 0, size)
-            return size
+    def put_large(self, task: int, label: str, parts: list[Any], size: int) -> None:
         if self._source is None:
-            self._source = ArenaWriter(new_arena(self.processes.on_disk), self._limits.retain)
+            self._source = ArenaWriter(new_arena(self.processes.on_disk), self._retain)
         offset, length = self._source.write(parts)
         self.refs[task] = TaskInput(task, label, None, _SOURCE, offset, length)
         self.arena_bytes += length
-        return length
 
     def add(self, task: int, w: WorkerProcess, output: TaskOutput) -> bool:
         """Keep a payload that a worker made. It cannot be lost: it outlives its worker."""
@@ -72,15 +64,10 @@ class LocalStore(PayloadStore):
             return self._source.fd
         return self.processes.arenas[ref.source]
 
-    def payload(self, task: int) -> bytes | bytearray:
-        """The data of a live task."""
-        ref = self.refs[task]
-        if ref.payload is not None:
-            return ref.payload
+    def read(self, ref: TaskInput) -> bytearray:
         return read_arena(self._arena(ref), ref.offset, ref.length)
 
     def release(self, task: int) -> None:
-        """The data of a task is needed no more."""
         ref = self.refs.pop(task)
         if ref.payload is not None:
             return

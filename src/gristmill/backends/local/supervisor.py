@@ -27,27 +27,9 @@ from types import FrameType
 from gristmill.backends.engine.machine import children_of, descendants_of, environment_of
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.worker import Limits, Stages, WorkerIdentity
-from gristmill.backends.local import worker
-from gristmill.backends.local.protocol import (
-    FROM_SUPERVISOR,
-    NODE_MARK,
-    RUN_MARK,
-    TO_SUPERVISOR,
-    WORKER_MARK,
-    CannotFork,
-    EndRun,
-    Exited,
-    Forked,
-    ForkNodeSetup,
-    ForkWorker,
-    FromSupervisor,
-    ImportModules,
-    Loaded,
-    LoadStages,
-    Quit,
-    ToSupervisor,
-)
+from gristmill.backends.local import protocol as sp
 from gristmill.backends.local.wire import Channel, Closed
+from gristmill.backends.local.worker import LocalWorker, set_up_node
 from gristmill.backends.step_runner import Documents
 
 _PR_SET_PDEATHSIG = 1
@@ -60,7 +42,9 @@ class Supervisor:
     """Carries out the driver's commands."""
 
     def __init__(self, control: socket.socket, slots: mmap.mmap, driver: int) -> None:
-        self.channel: Channel[FromSupervisor, ToSupervisor] = Channel(control, FROM_SUPERVISOR, TO_SUPERVISOR)
+        self.channel: Channel[sp.FromSupervisor, sp.ToSupervisor] = Channel(
+            control, sp.FROM_SUPERVISOR, sp.TO_SUPERVISOR
+        )
         self.slots = slots
         self.driver = driver
         self.pid = os.getpid()
@@ -99,29 +83,27 @@ class Supervisor:
         finally:
             kill_descendants()
 
-    def take(self, message: ToSupervisor) -> None:
+    def take(self, message: sp.ToSupervisor) -> None:
         match message:
-            case ForkWorker():
-                settings = WorkerIdentity(*message)
+            case sp.ForkWorker():
+                setting = WorkerIdentity(*message.identity)
                 sock = socket.socket(fileno=self.channel.fds.popleft())
                 arena = self.channel.fds.popleft()
-                self.fork(
-                    settings.worker,
-                    lambda: worker.main(settings, sock, arena, self.slots, self.steps, self.documents, self.limits),
-                )
+                parts = self.slots, self.steps, self.documents, self.limits
+                self.fork(setting.worker, lambda: LocalWorker(setting, sock, arena, *parts).main())
                 sock.close()
                 os.close(arena)
-            case ForkNodeSetup(ident, step):
+            case sp.ForkNodeSetup(ident, step):
                 sock = socket.socket(fileno=self.channel.fds.popleft())
-                self.fork(ident, lambda: worker.set_up_node(step, sock, self.steps))
+                self.fork(ident, lambda: set_up_node(step, sock, self.steps))
                 sock.close()
-            case LoadStages():
+            case sp.LoadStages():
                 self.load(message)
-            case ImportModules(modules):
+            case sp.ImportModules(modules):
                 import_ahead(modules)
-            case EndRun():
+            case sp.EndRun():
                 self.clear()
-            case Quit():
+            case sp.Quit():
                 self.quitting = True
 
     def clear(self) -> None:
@@ -132,7 +114,7 @@ class Supervisor:
         self.unnamed = {}
         self.worker_ended = self.node_setup_ended = -math.inf
 
-    def load(self, x: LoadStages) -> None:
+    def load(self, x: sp.LoadStages) -> None:
         sys.path[:] = x.path
         self.limits = Limits(*x.limits)
         error = ""
@@ -156,7 +138,7 @@ class Supervisor:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
         gc.collect()
         gc.freeze()  # what is loaded stays: workers need not look at it again, and so share its pages for longer
-        self.channel.send([Loaded(error)])
+        self.channel.send([sp.Loaded(error)])
         if error:
             self.quitting = True
 
@@ -174,12 +156,12 @@ class Supervisor:
         try:
             pid = os.fork()
         except OSError as error:
-            self.channel.send([CannotFork(str(error))])
+            self.channel.send([sp.CannotFork(str(error))])
             return
         if pid == 0:
             self.become(work)
         self.children[pid] = ident
-        self.channel.send([Forked(ident, pid)])
+        self.channel.send([sp.Forked(ident, pid)])
 
     def become(self, work: Callable[[], None]) -> None:
         """Turn this forked child into a worker. Never returns."""
@@ -210,7 +192,7 @@ class Supervisor:
         orphans, such as programs with another environment, are killed with the run.
         """
         now = time.monotonic()
-        ended: list[Exited] = []
+        ended: list[sp.Exited] = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -220,14 +202,14 @@ class Supervisor:
                 break
             ident = self.children.pop(pid, None)
             if ident is not None:
-                ended.append(Exited(ident, status))
+                ended.append(sp.Exited(ident, status))
                 if ident >= 0:
                     self.worker_ended = now
                 else:
                     self.node_setup_ended = now
         if ended:
             self.channel.send(ended)
-        workers = {str(ident) for ident in self.children.values()} | {NODE_MARK}
+        workers = {str(ident) for ident in self.children.values()} | {sp.NODE_MARK}
         orphans = {pid: self.owner(pid) for pid in children_of(self.pid) if pid not in self.children}
         self.unnamed = {pid: self.unnamed.get(pid, now) for pid, owner in orphans.items() if owner == ""}
         for pid, owner in orphans.items():
@@ -240,9 +222,9 @@ class Supervisor:
     def owner(self, pid: int) -> str | None:
         """The worker that started a program of this run; empty if it was only forked, None if that is not known."""
         variables = environment_of(pid)
-        if f"{RUN_MARK}={os.environ.get(RUN_MARK)}".encode() not in variables:
+        if f"{sp.RUN_MARK}={os.environ.get(sp.RUN_MARK)}".encode() not in variables:
             return None  # also while it is being replaced by another program
-        prefix = f"{WORKER_MARK}=".encode()
+        prefix = f"{sp.WORKER_MARK}=".encode()
         return next((x.removeprefix(prefix).decode() for x in variables if x.startswith(prefix)), "")
 
 

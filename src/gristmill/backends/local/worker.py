@@ -14,27 +14,12 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from gristmill.backends.engine.protocol import (
-    FROM_WORKER,
-    NOTHING,
-    TO_WORKER,
-    AddArena,
-    DropArena,
-    FreePayloads,
-    FromWorker,
-    NodeReady,
-    TaskInput,
-    ToWorker,
-    UnitProgress,
-    mark,
-    mark_stage,
-)
-from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity
+from gristmill.backends.engine import protocol as wp
+from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity, run_node_setup
 from gristmill.backends.local.arena import ArenaWriter, read_arena
 from gristmill.backends.local.protocol import CUT_OFF_STATUS, NODE_MARK, WORKER_MARK
 from gristmill.backends.local.wire import Channel, Closed
-from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner
-from gristmill.stages.core import NodeInfo, WorkerMetadata
+from gristmill.backends.step_runner import Documents, Interrupt
 
 
 class CutOff(Exception):
@@ -47,25 +32,36 @@ class LocalWorker(Worker):
     def __init__(
         self,
         setting: WorkerIdentity,
-        channel: Channel[FromWorker, ToWorker],
+        sock: socket.socket,
         arena: int,
         slots: mmap.mmap,
         steps: list[Stages],
         documents: list[Documents | None],
         limits: Limits,
     ) -> None:
-        super().__init__(setting, steps, documents, limits)
-        self.channel = channel
+        super().__init__(setting, slots, steps, documents, limits)
+        self.channel: Channel[wp.FromWorker, wp.ToWorker] = Channel(sock, wp.FROM_WORKER, wp.TO_WORKER)
         self.arena = ArenaWriter(arena, limits.retain)
-        self.slots = slots
         self.arenas: dict[int, int] = {}
-        self.inbox: deque[ToWorker] = deque()
+        self.inbox: deque[wp.ToWorker] = deque()
         self.sending = False
         self.interrupted = False
         """While it was sending."""
         self.leaving = False
         self.cut_off = False
         """A stage closed its connection to the driver."""
+
+    def main(self) -> None:
+        """Work until stopped. Called in a freshly forked process."""
+        os.environ[WORKER_MARK] = str(self.setting.worker)
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(self.setting.devices)
+        try:
+            self.serve()
+        except CutOff:
+            with contextlib.suppress(OSError, ValueError):  # those may be closed too
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(CUT_OFF_STATUS)
 
     def serve(self) -> None:
         """Work until stopped; then, whatever happened, tear down."""
@@ -105,13 +101,13 @@ class LocalWorker(Worker):
             with contextlib.suppress(Interrupt):
                 self.report()
 
-    def take(self, message: ToWorker) -> None:
+    def take(self, message: wp.ToWorker) -> None:
         match message:
-            case AddArena(arena):
+            case wp.AddArena(arena):
                 self.arenas[arena] = self.channel.fds.popleft()
-            case DropArena(arena):
+            case wp.DropArena(arena):
                 os.close(self.arenas.pop(arena))
-            case FreePayloads(places):
+            case wp.FreePayloads(places):
                 for place in places:
                     self.arena.free(*place)
             case _:
@@ -124,16 +120,17 @@ class LocalWorker(Worker):
                 self.channel.send(self.outbox)
             self.outbox = []
             self.mark()
-            self.sending = False
-            if self.interrupted:
-                self.interrupted = False
-                raise Interrupt
+            self._end_sending()
         self.reported_at = time.perf_counter_ns()
 
-    def send_progress(self, message: UnitProgress) -> None:
+    def send_progress(self, message: wp.UnitProgress) -> None:
         self.sending = True
         with contextlib.suppress(OSError):  # a stage closed the connection: the next report finds out
             self.channel.send([message])
+        self._end_sending()
+
+    def _end_sending(self) -> None:
+        """Catch up on an interrupt that came in the middle of a message."""
         self.sending = False
         if self.interrupted:
             self.interrupted = False
@@ -148,49 +145,18 @@ class LocalWorker(Worker):
             self.cut_off = self.leaving = True
             raise CutOff from error
 
-    def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING, ended: int = NOTHING) -> None:
-        mark(self.slots, self.setting.slot, task, stage, step, ended)
-
-    def mark_stage(self, stage: int) -> None:
-        mark_stage(self.slots, self.setting.slot, stage)
-
     def put(self, parts: list[Any]) -> tuple[int, int]:
         return self.arena.write(parts)
 
-    def get(self, x: TaskInput) -> bytearray:
+    def get(self, x: wp.TaskInput) -> bytearray:
         return read_arena(self.arenas[x.source], x.offset, x.length)
 
     def free(self, offset: int, length: int) -> None:
         self.arena.free(offset, length)
 
 
-def main(
-    setting: WorkerIdentity,
-    sock: socket.socket,
-    arena: int,
-    slots: mmap.mmap,
-    steps: list[Stages],
-    documents: list[Documents | None],
-    limits: Limits,
-) -> None:
-    """Work until stopped. Called in a freshly forked process."""
-    os.environ[WORKER_MARK] = str(setting.worker)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(setting.devices)
-    try:
-        LocalWorker(setting, Channel(sock, FROM_WORKER, TO_WORKER), arena, slots, steps, documents, limits).serve()
-    except CutOff:
-        with contextlib.suppress(OSError, ValueError):  # those may be closed too
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(CUT_OFF_STATUS)
-
-
 def set_up_node(step: int, sock: socket.socket, steps: list[Stages]) -> None:
     """Run a step's `setup_on_node` and report it. Called in a freshly forked process."""
     os.environ[WORKER_MARK] = NODE_MARK
-    error = ""
-    try:
-        StepRunner(steps[step]).setup_on_node(NodeInfo("local"), WorkerMetadata("0", "local"))
-    except StageError as failure:
-        error = f"{failure.error}\n{failure.detail}".strip()
-    Channel(sock, FROM_WORKER, TO_WORKER).send([NodeReady(step, error)])
+    error = run_node_setup(steps[step], "local")
+    Channel(sock, wp.FROM_WORKER, wp.TO_WORKER).send([wp.NodeReady(step, error)])

@@ -11,6 +11,7 @@ from typing import Any
 from gristmill.backends.base import RunRecord
 from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Driver
 from gristmill.backends.engine.machine import LOGICAL_GPU_BYTES
+from gristmill.backends.engine.memory import MemoryUse
 from gristmill.backends.engine.protocol import FROM_WORKER, Ready
 from gristmill.backends.engine.run import RunParts
 from gristmill.backends.engine.worker import Limits, WorkerIdentity
@@ -54,7 +55,7 @@ class RayDriver(Driver):
         self, ray: Any, config: RayConfig, parts: RunParts, steps: bytes, limits: Limits, store: RayStore
     ) -> None:
         self.talk = RayReports(ray, parts, store)
-        super().__init__(parts, self.talk, store)
+        super().__init__(parts, self.talk, store, MemoryUse())
         self.ray = ray
         self.config = config
         self.limits = limits
@@ -69,7 +70,6 @@ class RayDriver(Driver):
         self._joined = 0
         self._first_worker = False
         """There was one, or the user was warned that there is none."""
-        self._peak = 0
         self._loss = loss.describe(ray.get_runtime_context().gcs_address, config.cluster_timeout_s)
         self._is_lost = threading.Event()
         self._reservations = Reservations(
@@ -312,7 +312,10 @@ class RayDriver(Driver):
     def check_workers(self, now: float) -> float:
         self._report_failed_calls()
         self._reservations.look(now)
-        for node in self.talk.nodes.values():
+        nodes = self.talk.nodes.values()
+        self.memory.note(sum(node.memory for node in nodes))
+        self.memory.limit = sum(node.facts.memory for node in nodes if node.facts is not None)
+        for node in nodes:
             if node.facts is not None and not node.checking:
                 pids = {w.id: w.pid for w in self.talk.workers.values() if w.node == node.index and w.pid}
                 if pids:
@@ -344,7 +347,6 @@ class RayDriver(Driver):
             if error is not None:
                 return  # `NodeWatch` reports it if it is gone
             node.memory, resident, gone = answer
-            self._peak = max(self._peak, self.memory_now)
             for worker, used in resident.items():
                 rec = self.scheduler.state.workers.get(worker)
                 if rec is not None and rec.assigned:
@@ -355,22 +357,6 @@ class RayDriver(Driver):
                     self.talk.died(w, None)
 
         self.talk.mailbox.when(node.agent.check.remote(pids, now), answered)
-
-    @property
-    def check_every_s(self) -> float:
-        return _CHECK_S
-
-    @property
-    def memory_now(self) -> int:
-        return sum(node.memory for node in self.talk.nodes.values())
-
-    @property
-    def memory_limit(self) -> int:
-        return sum(node.facts.memory for node in self.talk.nodes.values() if node.facts is not None)
-
-    @property
-    def memory_peak(self) -> int:
-        return self._peak
 
 
 def _hint(error: BaseException | None) -> str:

@@ -6,18 +6,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from gristmill.backends.engine.protocol import (
-    FROM_WORKER,
-    TO_WORKER,
-    Emitted,
-    Finished,
-    FromWorker,
-    Plain,
-    ResumeUnit,
-    RunUnit,
-    TaskInput,
-    ToWorker,
-)
+from gristmill.backends.engine import protocol as wp
 from gristmill.backends.engine.reports import Reports
 from gristmill.backends.engine.run import RunParts
 from gristmill.backends.ray.agent import LastMark
@@ -60,16 +49,16 @@ class RayReports(Reports):
                 for batch in self._batches(messages):
                     self._call(w, batch)
 
-    def _batches(self, messages: list[ToWorker]) -> list[list[ToWorker]]:
+    def _batches(self, messages: list[wp.ToWorker]) -> list[list[wp.ToWorker]]:
         """Group short units and leave long ones alone, so that no report waits long for another."""
-        batches: list[list[ToWorker]] = []
+        batches: list[list[wp.ToWorker]] = []
         left_us = 0
         for message in messages:
             cost = 0
-            if isinstance(message, RunUnit):
+            if isinstance(message, wp.RunUnit):
                 service = self.state.steps[message.step].service
                 cost = service.service_us() * len(message.inputs) if service.is_known else _CALL_US
-            elif isinstance(message, ResumeUnit):
+            elif isinstance(message, wp.ResumeUnit):
                 cost = _CALL_US
             if not batches or cost > left_us:
                 batches.append([])
@@ -78,12 +67,12 @@ class RayReports(Reports):
             left_us -= cost
         return batches
 
-    def _call(self, w: RayWorkerHandle, messages: list[ToWorker]) -> None:
+    def _call(self, w: RayWorkerHandle, messages: list[wp.ToWorker]) -> None:
         """Send messages as one call; objects travel as its arguments, so that Ray fetches them ahead."""
         positions: dict[int, int] = {}
         refs: list[Any] = []
 
-        def with_position(x: TaskInput) -> TaskInput:
+        def with_position(x: wp.TaskInput) -> wp.TaskInput:
             """Name the argument in place of the object."""
             if x.source is None:
                 return x
@@ -93,18 +82,19 @@ class RayReports(Reports):
             return x._replace(source=position)
 
         sent = [
-            m._replace(inputs=[with_position(x) for x in m.inputs]) if isinstance(m, RunUnit) else m for m in messages
+            m._replace(inputs=[with_position(x) for x in m.inputs]) if isinstance(m, wp.RunUnit) else m
+            for m in messages
         ]
         call = Call(messages)
         w.calls.append(call)
-        reply, call.bulk = w.take.remote(TO_WORKER.encode(sent), *refs)
+        reply, call.bulk = w.take.remote(wp.TO_WORKER.encode(sent), *refs)
         self.mailbox.when(reply, lambda messages, error: self._answered(w, call, messages, error))
 
     def _answered(
-        self, w: RayWorkerHandle, call: Call, messages: list[Plain] | None, error: BaseException | None
+        self, w: RayWorkerHandle, call: Call, messages: list[wp.Plain] | None, error: BaseException | None
     ) -> None:
         """Process answers in the order of the calls: a call whose arguments are lost fails before its turn."""
-        call.reply, call.error = None if messages is None else FROM_WORKER.decode(messages), error
+        call.reply, call.error = None if messages is None else wp.FROM_WORKER.decode(messages), error
         while w.calls and w.calls[0].is_answered and w.id in self.workers and not w.dead:
             call = w.calls.popleft()
             if call.reply is None:
@@ -118,7 +108,7 @@ class RayReports(Reports):
         last = len(self.plan.steps) - 1
         w.payloads = None
         if self.outputs.wanted and any(
-            isinstance(m, Finished | Emitted)
+            isinstance(m, wp.Finished | wp.Emitted)
             and self.running.get((w.id, m.unit)) == last
             and any(x.payload is None for x in m.outputs)
             for m in call.reply or ()
@@ -130,7 +120,7 @@ class RayReports(Reports):
                 return False
         return True
 
-    def process_reply(self, w: RayWorkerHandle, reply: list[FromWorker], bulk: Any) -> None:
+    def process_reply(self, w: RayWorkerHandle, reply: list[wp.FromWorker], bulk: Any) -> None:
         w.bulk_ref, w.bulk = bulk, None
         for message in reply:
             self.take(w, message)
@@ -141,7 +131,7 @@ class RayReports(Reports):
             self.gone(w)
             self.events.append(e.WorkerLeft(w.id))
 
-    def _failed(self, w: RayWorkerHandle, error: BaseException, messages: list[ToWorker]) -> None:
+    def _failed(self, w: RayWorkerHandle, error: BaseException, messages: list[wp.ToWorker]) -> None:
         """Handle a call that failed."""
         errors = self.ray.exceptions
         reason = error.cause if isinstance(error, errors.RayTaskError) else error
@@ -152,22 +142,22 @@ class RayReports(Reports):
         else:
             self._crashed(w, error, messages)
 
-    def _crashed(self, w: RayWorkerHandle, error: BaseException, messages: list[ToWorker]) -> None:
+    def _crashed(self, w: RayWorkerHandle, error: BaseException, messages: list[wp.ToWorker]) -> None:
         """Handle a call that raised outside of any stage, perhaps for lack of memory. Its first unit is suspected."""
-        unit = next((m.unit for m in messages if isinstance(m, RunUnit)), None)
+        unit = next((m.unit for m in messages if isinstance(m, wp.RunUnit)), None)
         step = self.running.get((w.id, unit)) if unit is not None else None
         detail = " ".join(str(error).strip().splitlines()[-1:])[:300]
         self.report_death(w.id, e.Death.CRASHED, detail, unit, step)
         self.gone(w)
         self.events.append(e.WorkerDied(w.id, e.Death.CRASHED, unit, None, detail))
 
-    def _inputs_lost(self, w: RayWorkerHandle, messages: list[ToWorker], named: str) -> None:
+    def _inputs_lost(self, w: RayWorkerHandle, messages: list[wp.ToWorker], named: str) -> None:
         """Handle a call whose argument is lost, so that none of its units ran."""
-        inputs = [x for m in messages if isinstance(m, RunUnit) for x in m.inputs]
+        inputs = [x for m in messages if isinstance(m, wp.RunUnit) for x in m.inputs]
         bulks = {x.source for x in inputs if x.source is not None}
         gone = {bulk for bulk in bulks if bulk.ref.hex() == named or self.objects.is_lost(bulk)} or bulks
         for message in messages:
-            if isinstance(message, RunUnit):
+            if isinstance(message, wp.RunUnit):
                 self.running.pop((w.id, message.unit), None)
                 data = [task for x in message.inputs if x.source in gone for task in x.source.tasks_at(x.offset)]
                 self.events.append(e.InputsLost(w.id, message.unit, tuple(data)))

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from gristmill.backends.engine.payload import size_of
 from gristmill.backends.engine.protocol import TaskInput, TaskOutput
 from gristmill.backends.engine.reports import PayloadStore
 from gristmill.backends.ray.worker import to_bytes
@@ -34,23 +33,14 @@ class RayStore(PayloadStore):
     """Holds references, not data. Objects belong to the driver, so they outlive the worker that made them."""
 
     def __init__(self, ray: Any, inline: int) -> None:
-        self.refs: dict[int, TaskInput] = {}
-        """Live tasks, each as the input of a step. The source of a payload is its `Bulk`, the offset its position."""
+        """The source of a payload is its `Bulk`, the offset its position."""
+        super().__init__(inline)
         self._ray = ray
-        self._inline = inline
         self._on_node: dict[int, set[Bulk]] = {}
 
-    def label(self, task: int) -> str:
-        return self.refs[task].label
-
-    def put(self, task: int, label: str, parts: list[Any]) -> int:
-        length = size_of(parts)
-        if length <= self._inline:
-            self.refs[task] = TaskInput(task, label, b"".join(parts), None, 0, length)
-            return length
+    def put_large(self, task: int, label: str, parts: list[Any], size: int) -> None:
         arrays = [np.frombuffer(part, np.uint8) for part in parts if len(part)]
-        self._note(task, label, length, Bulk(self._ray.put([arrays]), -1), 0)
-        return length
+        self._note(task, label, size, Bulk(self._ray.put([arrays]), -1), 0)
 
     def add(self, task: int, w: RayWorkerHandle, output: TaskOutput) -> bool:
         if output.payload is not None:
@@ -69,10 +59,7 @@ class RayStore(PayloadStore):
     def take(self, w: RayWorkerHandle, offset: int, length: int, wanted: bool) -> bytearray | None:
         return to_bytes(w.payloads[offset]) if wanted and w.payloads is not None else None
 
-    def payload(self, task: int) -> bytes | bytearray:
-        ref = self.refs[task]
-        if ref.payload is not None:
-            return ref.payload
+    def read(self, ref: TaskInput) -> bytearray:
         return to_bytes(self._ray.get(ref.source.ref)[ref.offset])
 
     def release(self, task: int) -> None:

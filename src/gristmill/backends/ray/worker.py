@@ -15,33 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from gristmill.backends.engine import protocol as wp
 from gristmill.backends.engine.names import learn_names
-from gristmill.backends.engine.protocol import (
-    FROM_WORKER,
-    NOTHING,
-    SLOT_BYTES,
-    TO_WORKER,
-    Left,
-    Plain,
-    StepNotReady,
-    TaskInput,
-    ToWorker,
-    UnitProgress,
-    mark,
-    mark_stage,
-)
-from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity
-from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
-from gristmill.stages.core import NodeInfo, WorkerMetadata
+from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity, run_node_setup
+from gristmill.backends.step_runner import Documents, Interrupt, details, one_line
 
 INTERRUPT = signal.SIGUSR1
 """Interrupts the unit of a worker. Ray itself uses the usual signals."""
 SLOTS = 4096
 CRASH_BYTES = 4096
 """The space for a worker's exit message, after the slots of all workers."""
-NOTES_BYTES = SLOTS * (SLOT_BYTES + CRASH_BYTES)
+NOTES_BYTES = SLOTS * (wp.SLOT_BYTES + CRASH_BYTES)
 
-Reply = tuple[list[Plain], list[list[Any]] | None]
+Reply = tuple[list[wp.Plain], list[list[Any]] | None]
 """Encoded messages of a worker, and the payloads that do not fit into messages."""
 
 
@@ -75,8 +61,7 @@ class RayWorker(Worker):
         limits: Limits,
         notes: int,
     ) -> None:
-        super().__init__(setting, steps, documents, limits)
-        self.slots = mmap.mmap(notes, SLOTS * SLOT_BYTES)
+        super().__init__(setting, mmap.mmap(notes, SLOTS * wp.SLOT_BYTES), steps, documents, limits)
         self.given: Sequence[Any] = ()
         """Payloads that came with the call."""
         self.made: list[list[Any]] = []
@@ -84,7 +69,7 @@ class RayWorker(Worker):
         """It may be interrupted now."""
         self.mark()
 
-    def serve(self, messages: Sequence[ToWorker], given: Sequence[Any]) -> None:
+    def serve(self, messages: Sequence[wp.ToWorker], given: Sequence[Any]) -> None:
         """Process the messages of a call. Each call comes after the reply to the one before."""
         self.given = given
         self.mark()
@@ -112,15 +97,9 @@ class RayWorker(Worker):
         """Return the messages since the last reply."""
         messages, self.outbox = self.outbox, []
         made, self.made = self.made, []
-        return FROM_WORKER.encode(messages), made or None
+        return wp.FROM_WORKER.encode(messages), made or None
 
-    def mark(self, task: int = NOTHING, stage: int = 0, step: int = NOTHING, ended: int = NOTHING) -> None:
-        mark(self.slots, self.setting.slot, task, stage, step, ended)
-
-    def mark_stage(self, stage: int) -> None:
-        mark_stage(self.slots, self.setting.slot, stage)
-
-    def send_progress(self, message: UnitProgress) -> None:
+    def send_progress(self, message: wp.UnitProgress) -> None:
         """Send nothing: a worker reports at the end of a call."""
 
     def put(self, parts: list[Any]) -> tuple[int, int]:
@@ -129,7 +108,7 @@ class RayWorker(Worker):
         self.made.append([data])
         return len(self.made) - 1, data.nbytes
 
-    def get(self, x: TaskInput) -> bytearray:
+    def get(self, x: wp.TaskInput) -> bytearray:
         return to_bytes(self.given[x.source][x.offset])
 
     def free(self, offset: int, length: int) -> None:
@@ -153,7 +132,7 @@ class WorkerActor:
         """Return the pid of this process."""
         return os.getpid()
 
-    def begin(self, pickled: bytes, path: list[str], limits: Limits) -> tuple[list[Plain], str]:
+    def begin(self, pickled: bytes, path: list[str], limits: Limits) -> tuple[list[wp.Plain], str]:
         """Load the stages and set up. Return the messages, and why the stages could not be loaded."""
         import ray
 
@@ -181,27 +160,27 @@ class WorkerActor:
             worker.leave()
         return worker.reply()[0], ""
 
-    def take(self, messages: list[Plain], *given: Any) -> Reply:
+    def take(self, messages: list[wp.Plain], *given: Any) -> Reply:
         worker = self.worker
         assert worker is not None
         was_stopping = worker.stopping
-        worker.serve(TO_WORKER.decode(messages), given)
-        if worker.stopping and not was_stopping and any(isinstance(x, StepNotReady) for x in worker.outbox):
+        worker.serve(wp.TO_WORKER.decode(messages), given)
+        if worker.stopping and not was_stopping and any(isinstance(x, wp.StepNotReady) for x in worker.outbox):
             worker.leave()
         return worker.reply()
 
-    def leave(self) -> list[Plain]:
+    def leave(self) -> list[wp.Plain]:
         """Tear down. Nothing is done after that."""
         worker = self.worker
         if worker is None:
-            return FROM_WORKER.encode([Left([], [])])
+            return wp.FROM_WORKER.encode([wp.Left([], [])])
         worker.stopping = True
         worker.leave()
         return worker.reply()[0]
 
     def _note_exit(self, fd: int) -> None:
         """Have a crash leave an exit message, which distinguishes it from a kill."""
-        place = SLOTS * SLOT_BYTES + self.setting.slot * CRASH_BYTES
+        place = SLOTS * wp.SLOT_BYTES + self.setting.slot * CRASH_BYTES
         os.pwrite(fd, bytes(CRASH_BYTES), place)
         message = self.notes.open()  # with its own position
         os.lseek(message, place, os.SEEK_SET)
@@ -220,12 +199,9 @@ def set_up_node(pickled: bytes, path: list[str], step: int, node: str) -> str:
     """Run a step's `setup_on_node` as a Ray task on the node. Return the error, if there is one."""
     try:
         steps, _ = load_steps(pickled, path)
-        StepRunner(steps[step]).setup_on_node(NodeInfo(node), WorkerMetadata("0", node))
-    except StageError as failure:
-        return f"{failure.error}\n{failure.detail}".strip()
+        return run_node_setup(steps[step], node)
     except BaseException as error:  # loading stages runs the user's code
         return f"{one_line(error)}\n{details(error)}".strip()
-    return ""
 
 
 def to_bytes(parts: Sequence[Any]) -> bytearray:
