@@ -40,6 +40,8 @@ class WorkerHandle(Protocol):
     node: int
     ordered_ns: int
     """When (`time.perf_counter_ns`) the command to start or to stop was sent."""
+    stop_by: float
+    """When it must have exited (`time.monotonic`), after the command to stop; else 0."""
     left: bool
     """Its last message has arrived."""
     setup_failed: bool
@@ -245,10 +247,36 @@ class Reports(ABC):
                 made.append(e.Output(ident, x.length, x.items, x.parent, x.divisible, losable))
         return tuple(made)
 
-    def report_death(self, ident: int, cause: e.Death, detail: str, task: int | None, step: int | None) -> None:
+    def died(
+        self,
+        w: WorkerHandle,
+        cause: e.Death,
+        detail: str,
+        task: int | None = None,
+        stage: int | None = None,
+        setting_up: int | None = None,
+    ) -> None:
+        """Report the death of a worker, in a stage of ``task`` or while it set up the step ``setting_up``."""
+        step = self.running.get((w.id, task)) if task is not None else None
+        if task is not None and step is not None and stage is not None:
+            self.note_error(task, min(stage, len(self.plan.steps[step].stages) - 1), "", [])
+        self._show_death(w.id, cause, detail, step)
+        self.events.append(e.WorkerDied(w.id, cause, task, setting_up, detail))
+
+    def has_left(self, w: WorkerHandle) -> None:
+        """Report that a worker has exited as it was asked to, or after a setup that failed."""
+        if w.stop_by:
+            self.leaves.add(self.since(w))
+        self.events.append(e.WorkerLeft(w.id))
+
+    def forget_units(self, w: WorkerHandle) -> None:
+        for key in [key for key in self.running if key[0] == w.id]:
+            del self.running[key]
+
+    def _show_death(self, ident: int, cause: e.Death, detail: str, step: int | None) -> None:
         self._deaths += 1
         if self._deaths > _REPORTED_DEATHS:
             return
-        doing = f" while running '{self.plan.steps[step].name}'" if task is not None and step is not None else ""
+        doing = f" while running '{self.plan.steps[step].name}'" if step is not None else ""
         more = "; further deaths are not reported" if self._deaths == _REPORTED_DEATHS else ""
         self.view.message(f"worker {ident} {cause.value} ({detail}){doing}{more}")

@@ -164,17 +164,10 @@ class LocalReports(Reports):
                 self.events.append(e.NodeSetupFailed(w.node, w.step, f"its process {cause.value} ({detail})"))
             return
         if w.left and status == 0 and (w.stop_by or w.setup_failed):
-            if w.stop_by:
-                self.leaves.add(self.since(w))
-            self.events.append(e.WorkerLeft(ident))
+            self.has_left(w)
         else:
-            step = self.running.get((ident, task)) if task is not None else None
-            if task is not None and step is not None:
-                self.note_error(task, min(stage, len(self.plan.steps[step].stages) - 1), "", [])
-            self.report_death(ident, cause, detail, task, step)
-            self.events.append(e.WorkerDied(ident, cause, task, setting_up, detail))
-        for key in [k for k in self.running if k[0] == ident]:
-            del self.running[key]
+            self.died(w, cause, detail, task, stage, setting_up)
+        self.forget_units(w)
 
     def _cause(self, w: WorkerProcess, status: int) -> tuple[e.Death, str]:
         if w.out_of_memory:

@@ -254,11 +254,11 @@ class RayDriver(Driver):
         if pid is not None:
             w.pid = pid
         elif error is not None:
-            self.talk.died(w, error)
+            self.talk.ask_cause(w, error)
 
     def _begun(self, w: RayWorkerHandle, answer: Any, error: BaseException | None) -> None:
         if error is not None:
-            self.talk.died(w, error)
+            self.talk.ask_cause(w, error)
             return
         messages, problem = answer
         if problem:
@@ -291,14 +291,14 @@ class RayDriver(Driver):
 
     def _left(self, w: RayWorkerHandle, messages: Any, error: BaseException | None) -> None:
         if error is not None:
-            self.talk.died(w, error)
+            self.talk.ask_cause(w, error)
         elif w.id in self.talk.workers:
             self.talk.process_reply(w, FROM_WORKER.decode(messages), None)
 
     def kill_worker(self, x: c.KillWorker) -> None:
         w = self.talk.workers.get(x.worker)
         if w is not None:
-            self.talk.died(w, None)
+            self.talk.ask_cause(w, None)
 
     def find_worker(self, worker: int) -> RayWorkerHandle | None:
         return self.talk.workers.get(worker)
@@ -332,7 +332,7 @@ class RayDriver(Driver):
             if w.stop_by and now > w.stop_by:
                 w.stop_by = math.inf
                 self.view.message(f"worker {w.id} did not leave in time and is killed")
-                self.talk.died(w, None)
+                self.talk.ask_cause(w, None)
             elif not w.pid and (time.perf_counter_ns() - w.ordered_ns) / 1e9 > _START_S:
                 self.view.message(f"worker {w.id} did not start: Ray has no free resources for it now")
                 self.talk.gone(w)
@@ -354,7 +354,7 @@ class RayDriver(Driver):
             for worker in gone:
                 w = self.talk.workers.get(worker)
                 if w is not None and not w.stop_by:
-                    self.talk.died(w, None)
+                    self.talk.ask_cause(w, None)
 
         self.talk.mailbox.when(node.agent.check.remote(pids, now), answered)
 

@@ -116,7 +116,7 @@ class RayReports(Reports):
             try:
                 w.payloads = self.ray.get(call.bulk, timeout=_FETCH_S)
             except (self.ray.exceptions.RayError, OSError) as error:
-                self.died(w, error)
+                self.ask_cause(w, error)
                 return False
         return True
 
@@ -126,10 +126,8 @@ class RayReports(Reports):
             self.take(w, message)
         w.bulk_ref = w.bulk = w.payloads = None
         if w.left and (w.stop_by or w.setup_failed):
-            if w.stop_by:
-                self.leaves.add(self.since(w))
+            self.has_left(w)
             self.gone(w)
-            self.events.append(e.WorkerLeft(w.id))
 
     def _failed(self, w: RayWorkerHandle, error: BaseException, messages: list[wp.ToWorker]) -> None:
         """Handle a call that failed."""
@@ -138,18 +136,15 @@ class RayReports(Reports):
         if isinstance(reason, errors.ObjectLostError):
             self._inputs_lost(w, messages, reason.object_ref_hex)
         elif isinstance(error, errors.RayError) and not isinstance(error, errors.RayTaskError):
-            self.died(w, error)
+            self.ask_cause(w, error)
         else:
             self._crashed(w, error, messages)
 
     def _crashed(self, w: RayWorkerHandle, error: BaseException, messages: list[wp.ToWorker]) -> None:
         """Handle a call that raised outside of any stage, perhaps for lack of memory. Its first unit is suspected."""
         unit = next((m.unit for m in messages if isinstance(m, wp.RunUnit)), None)
-        step = self.running.get((w.id, unit)) if unit is not None else None
-        detail = " ".join(str(error).strip().splitlines()[-1:])[:300]
-        self.report_death(w.id, e.Death.CRASHED, detail, unit, step)
+        self.died(w, e.Death.CRASHED, " ".join(str(error).strip().splitlines()[-1:])[:300], unit)
         self.gone(w)
-        self.events.append(e.WorkerDied(w.id, e.Death.CRASHED, unit, None, detail))
 
     def _inputs_lost(self, w: RayWorkerHandle, messages: list[wp.ToWorker], named: str) -> None:
         """Handle a call whose argument is lost, so that none of its units ran."""
@@ -172,8 +167,7 @@ class RayReports(Reports):
         node = self.nodes.get(w.node)
         if node is not None:
             node.free_slots.append(w.slot)
-        for key in [k for k in self.running if k[0] == w.id]:
-            del self.running[key]
+        self.forget_units(w)
         self.end(w.actor)
 
     def end(self, actor: Any) -> None:
@@ -192,7 +186,7 @@ class RayReports(Reports):
 
         self.background_calls.do(f"release the CPUs that were reserved on node {node.index}", release)
 
-    def died(self, w: RayWorkerHandle, error: BaseException | None) -> None:
+    def ask_cause(self, w: RayWorkerHandle, error: BaseException | None) -> None:
         """Ask the node of a dead worker for the cause."""
         if w.dead or w.id not in self.workers:
             return
@@ -210,16 +204,13 @@ class RayReports(Reports):
         """Report how a worker died. Without a mark its node did not answer."""
         if w.id not in self.workers:
             return
-        running = None
-        setting_up = None
         node = self.nodes.get(w.node)
-        if mark is None and node is not None:
-            self.node_lost(node)  # Ray may notice it later
-            return
         if mark is None:
-            cause, detail = e.Death.NODE_LOST, "its node is gone"
+            if node is not None:
+                self.node_lost(node)  # Ray may notice it later
+                return
+            self.died(w, e.Death.NODE_LOST, "its node is gone")
         else:
-            running, setting_up = mark.task, mark.setting_up
             words = " ".join(mark.exit_message.split("\n")[0].split())
             if mark.out_of_memory or isinstance(error, self.ray.exceptions.OutOfMemoryError):
                 cause, detail = e.Death.OUT_OF_MEMORY, "more than its node has for it"
@@ -227,12 +218,8 @@ class RayReports(Reports):
                 cause, detail = e.Death.CRASHED, words
             else:
                 cause, detail = e.Death.KILLED, "without an exit message"
-        step = self.running.get((w.id, running)) if running is not None else None
-        if mark is not None and running is not None and step is not None:
-            self.note_error(running, min(mark.stage, len(self.plan.steps[step].stages) - 1), "", [])
-        self.report_death(w.id, cause, detail, running, step)
+            self.died(w, cause, detail, mark.task, mark.stage, mark.setting_up)
         self.gone(w)
-        self.events.append(e.WorkerDied(w.id, cause, running, setting_up, detail))
 
     def node_lost(self, node: RayNode, why: str = "") -> None:
         """Give up a node with all that was on it."""
