@@ -121,7 +121,7 @@ def test_what_cannot_run_is_an_error_before_anything_starts():
 
 
 def test_our_own_executors_lack_nothing():
-    assert not [f.title for f in FEATURES.values() if isinstance(f.on("local"), No) or isinstance(f.on("ray"), No)]
+    assert not [f.title for f in FEATURES.values() if isinstance(f.local, No) or isinstance(f.ray, No)]
 
 
 @pytest.mark.parametrize("executor", [RayDataExecutor, XennaExecutor])
