@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from gristmill import LocalExecutor, Pipeline, Resources, processing_stage
 from gristmill.config.dump import dump
 from gristmill.config.load import load
-from gristmill.config.nodes import read
-from gristmill.config.problems import Problems
+from gristmill.config.nodes import Problems, read
 from gristmill.errors import PlanError
 from gristmill.stages.text.filters.fineweb import NewlinesToWordsFilter, ShortLinesFilter
 from gristmill.stages.text.filters.score_filter import Score, ScoreFilter

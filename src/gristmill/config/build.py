@@ -12,9 +12,8 @@ from typing import Any, Literal, get_args, get_origin
 from gristmill.config import signatures
 from gristmill.config.items import TARGET
 from gristmill.config.names import ClassNames
-from gristmill.config.nodes import Node
+from gristmill.config.nodes import Node, Problems
 from gristmill.config.paths import located, may_name_path, names_path
-from gristmill.config.problems import Problems
 from gristmill.errors import PipelineError
 from gristmill.near_names import did_you_mean, near
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gristmill.config.nodes import Node
-from gristmill.config.problems import Problems
+from gristmill.config.nodes import Node, Problems
 from gristmill.near_names import did_you_mean
 
 TARGET = "_target_"

@@ -24,9 +24,8 @@ from gristmill.config import signatures
 from gristmill.config.build import Builder
 from gristmill.config.items import TARGET, StageItem, stage_item
 from gristmill.config.names import ClassNames, import_modules
-from gristmill.config.nodes import Node, read
+from gristmill.config.nodes import Node, Problems, read
 from gristmill.config.override import override, override_sections
-from gristmill.config.problems import Problems
 from gristmill.errors import PipelineError, PlanError
 from gristmill.near_names import did_you_mean
 from gristmill.stages.core import CompositeStage, ProcessingStage

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 
-from gristmill.config.nodes import Node
-from gristmill.config.problems import Problems
+from gristmill.config.nodes import Node, Problems
 from gristmill.near_names import did_you_mean
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import REGISTERED, known

@@ -1,4 +1,4 @@
-"""YAML as plain values with their places. Any other value, such as one with a tag, is an error."""
+"""YAML as plain values with their places, and the problems of a file, which one error shows together."""
 
 from __future__ import annotations
 
@@ -9,13 +9,35 @@ from typing import Any
 import yaml
 
 from gristmill.config.paths import located
-from gristmill.config.problems import Problems
+from gristmill.errors import PipelineFileError
 
 MOST_NODES = 100_000
 """The most values of a file, with its aliases expanded."""
 MOST_DEPTH = 60
+MOST_SHOWN = 20
+"""The most problems that one error shows."""
 
 Scalar = None | bool | int | float | str
+
+
+class Problems:
+    """Messages, each with its place. `check` raises if there are any."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, where: str, text: str) -> None:
+        line = f"{where}: {text}"
+        if line not in self.lines:
+            self.lines.append(line)
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def check(self) -> None:
+        if self.lines:
+            more = [f"and {len(self.lines) - MOST_SHOWN} more"] if len(self.lines) > MOST_SHOWN else []
+            raise PipelineFileError("\n".join(self.lines[:MOST_SHOWN] + more))
 
 
 @dataclass(slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gristmill.config.items import SETTINGS, StageItem
-from gristmill.config.nodes import Node, read
-from gristmill.config.problems import Problems
+from gristmill.config.nodes import Node, Problems, read
 from gristmill.near_names import did_you_mean
 
 SECTIONS = ("executor", "ray_client")
