@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gristmill.kernels import normal
+from gristmill.kernels import folding
 from gristmill.kernels.unicode import BLOCK, CODE_POINTS, PATH, UNICODE_VERSION, Class
 
 SENTENCE_MARKS = set("?!,.") | set(
@@ -67,11 +67,11 @@ def classes_of(char: str) -> int:
 
 
 def normal_tables() -> list[list[int]]:
-    """The tables of `normal.normal` as they are stored, without Hangul syllables."""
+    """The tables of `folding.normal` as they are stored, without Hangul syllables."""
     marks: list[int] = []
     decomposed: dict[int, str] = {}
     pairs: dict[tuple[int, int], int] = {}
-    changing = {code for first, last in normal.HANGUL_MARKS for code in range(first, last + 1)}
+    changing = {code for first, last in folding.HANGUL_MARKS for code in range(first, last + 1)}
     for code in range(CODE_POINTS):
         char = chr(code)
         if unicodedata.combining(char):
@@ -112,7 +112,7 @@ def main() -> None:
     if len(blocks) > 256:
         sys.exit(f"{len(blocks)} blocks do not fit into one byte: make BLOCK larger.")
     Path(PATH).write_bytes(zlib.compress(where.astype(np.uint8).tobytes() + blocks.tobytes(), 9))
-    normal.PATH.write_bytes(packed(normal_tables()))
+    folding.PATH.write_bytes(packed(normal_tables()))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from gristmill.config.nodes import Problems, read
 from gristmill.errors import PlanError
 from gristmill.stages.text.filters.fineweb import NewlinesToWordsFilter, ShortLinesFilter
 from gristmill.stages.text.filters.score_filter import Score, ScoreFilter
-from gristmill.stages.text.filters.stop_words import StopWordsFilter
+from gristmill.stages.text.filters.words import StopWordsFilter
 from gristmill.stages.text.recipes import recipe
 
 YAML = """\

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gristmill.kernels.code_points import alphabetic, count_in, newline, space, table_of
 from gristmill.kernels.texts import Texts
+from gristmill.kernels.unicode import alphabetic, count_in, newline, space, table_of
 
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=60)
 ALL_BUT_ONE = 1 - table_of([0xFFFF])

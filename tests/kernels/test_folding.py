@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gristmill.kernels.folding import folded
-from gristmill.kernels.normal import IGNORABLE
+from gristmill.kernels.folding import IGNORABLE, folded
 from gristmill.kernels.texts import Texts
 from gristmill.kernels.unicode import Class, class_of
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gristmill.kernels import groups
-from gristmill.kernels.groups import first_equal, labels, union_edges
+from gristmill.kernels import signatures
+from gristmill.kernels.signatures import first_equal, labels, union_edges
 
 
 def by_dict(keys: np.ndarray) -> list[int]:
@@ -24,11 +24,11 @@ def test_the_first_equal_key_is_that_of_a_dict(part, values, width):
     keys = np.array(values, np.uint64)
     if width == 2:
         keys = np.stack([keys, keys[::-1] % np.uint64(2)], axis=1)
-    before, groups.PART = groups.PART, part
+    before, signatures.PART = signatures.PART, part
     try:
         assert first_equal(keys).tolist() == by_dict(keys)
     finally:
-        groups.PART = before
+        signatures.PART = before
 
 
 @pytest.mark.parametrize("distinct", [1, 1000, 1 << 62])

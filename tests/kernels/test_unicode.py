@@ -9,7 +9,7 @@ import zlib
 import pytest
 from make_unicode_tables import classes_of, normal_tables, packed
 
-from gristmill.kernels import normal
+from gristmill.kernels import folding
 from gristmill.kernels.unicode import BLOCK, CODE_POINTS, UNICODE_VERSION, Class, class_of, tables
 
 
@@ -28,7 +28,7 @@ def test_white_space_is_what_python_splits_at():
 @pytest.mark.skipif(unicodedata.unidata_version != UNICODE_VERSION, reason="this Python has another Unicode")
 def test_the_file_is_what_the_script_makes():
     assert all_classes() == [classes_of(chr(c)) for c in range(CODE_POINTS)]
-    assert zlib.decompress(normal.PATH.read_bytes()) == zlib.decompress(packed(normal_tables()))
+    assert zlib.decompress(folding.PATH.read_bytes()) == zlib.decompress(packed(normal_tables()))
 
 
 def test_letters_are_letters_as_long_as_unicode_does_not_change_its_mind():

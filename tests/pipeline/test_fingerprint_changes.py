@@ -17,7 +17,7 @@ from gristmill.pipeline.code import code_hash
 from gristmill.pipeline.fingerprint import describe_stage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
-from gristmill.stages.text.filters.c4 import BadWordsFilter
+from gristmill.stages.text.filters.phrases import BadWordsFilter
 from gristmill.stages.text.filters.score_filter import Score, ScoreFilter
 from gristmill.stages.text.filters.words import WordCountFilter
 

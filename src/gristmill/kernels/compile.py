@@ -7,16 +7,21 @@ Numba is imported.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
+import importlib.util
+import os
 import pickle
+import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gristmill.kernels import native, private
-from gristmill.kernels.cache import cache_folder
 from gristmill.kernels.native import Signature, numba_types, parse_signature
 from gristmill.logs import logger
 
@@ -165,3 +170,42 @@ def _numba_cache(folder: Path | None) -> Iterator[None]:
     finally:
         config.CACHE_DIR = before
         private.close_tree(own)
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Return the folder for compiled kernels. None if no folder can be written and trusted (see `private`).
+
+    The places tried are ``$GRISTMILL_CACHE_DIR``, ``gristmill`` in the user's cache folder and a folder for temporary
+    files. Each state of the sources and each version of the compiler has a folder of its own there.
+    """
+    given = os.environ.get("GRISTMILL_CACHE_DIR")
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    name = f"kernels-{_fingerprint()}"
+    for place in (given, os.path.join(home, "gristmill"), f"{tempfile.gettempdir()}/gristmill-{os.geteuid()}"):
+        if not place:
+            continue
+        try:
+            with private.open_folder(Path(place) / name, create=True) as (fd, path):
+                if os.access(".", os.W_OK | os.X_OK, dir_fd=fd):
+                    return path
+        except (OSError, ValueError) as error:
+            if place == given:
+                logger.warning("GRISTMILL_CACHE_DIR is not used: %s", error)
+    return None
+
+
+def _fingerprint() -> str:
+    """Hash the sources of the kernels and the files that name the versions of the compiler.
+
+    The compiler is not imported for its version: that takes longer than everything else here.
+    """
+    digest = hashlib.sha256(sys.version.encode())
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    for name in ("numba", "llvmlite"):
+        spec = importlib.util.find_spec(name)
+        folders = spec.submodule_search_locations if spec is not None else None
+        files += [path for folder in folders or () if (path := Path(folder) / "_version.py").is_file()]
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]

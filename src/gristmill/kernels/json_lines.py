@@ -1,4 +1,4 @@
-"""JSON objects in one buffer, one per line: find the values of wanted keys, copy and join lines.
+"""JSON objects in one buffer, one per line: find the values of wanted keys, copy and join lines; JSON strings.
 
 A line that is not clearly a valid object is `UNSURE`. The caller gives it to a full parser.
 """
@@ -60,3 +60,24 @@ def join_lines(data: Array, starts: Array, ends: Array) -> Array:
     out = np.empty(int((ends - starts).sum()) + len(starts), dtype=np.uint8)
     JOIN_LINES((data, starts, ends), out)
     return out
+
+
+UNESCAPE = Kernel("json_string_kernels.unescape")
+ESCAPED_SIZE = Kernel("json_string_kernels.escaped_size")
+ESCAPE = Kernel("json_string_kernels.escape")
+
+
+def unescape(data: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
+    """Return valid strings, given without their quotes, unescaped end to end, and their edges."""
+    out = np.empty(int((ends - starts).sum()), dtype=np.uint8)
+    edges = np.empty(len(starts) + 1, dtype=np.int64)
+    UNESCAPE((data, starts, ends), out, edges)
+    return out[: edges[-1]], edges
+
+
+def escape(data: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
+    """Return UTF-8 texts as JSON strings with quotes, end to end, and their edges."""
+    out = np.empty(ESCAPED_SIZE((data, starts, ends)), dtype=np.uint8)
+    edges = np.empty(len(starts) + 1, dtype=np.int64)
+    ESCAPE((data, starts, ends), out, edges)
+    return out, edges

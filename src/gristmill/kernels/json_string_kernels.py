@@ -1,4 +1,4 @@
-"""The kernels of `json_strings`. Importing this module loads Numba."""
+"""The kernels of `json_lines` for strings. Importing this module loads Numba."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ _next_to_escape = finder(escape_mask, lambda byte: byte in (_QUOTE, _BACKSLASH) 
 
 @kernel("texts out_bytes out_ints")
 def unescape(texts, out, edges):
-    """See `json_strings.unescape`. ``out`` is as long as all strings with their escapes."""
+    """See `json_lines.unescape`. ``out`` is as long as all strings with their escapes."""
     data, starts, ends = texts
     at = 0
     for row in range(starts.size):
@@ -192,7 +192,7 @@ def escaped_size(texts):
 
 @kernel("texts out_bytes out_ints")
 def escape(texts, out, edges):
-    """See `json_strings.escape`. ``out`` has `escaped_size` bytes."""
+    """See `json_lines.escape`. ``out`` has `escaped_size` bytes."""
     data, starts, ends = texts
     at = 0
     for row in range(starts.size):

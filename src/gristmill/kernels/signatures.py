@@ -1,4 +1,4 @@
-"""Hashes, shingles and sketches of texts, which deduplication compares instead of the texts.
+"""Hashes, shingles and sketches of texts, which deduplication compares instead of the texts, and groups of equal ones.
 
 Functions work on whole batches, in one thread, without the GIL. Results depend only on a text and the arguments.
 """
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from gristmill.kernels import compile as compiling
 from gristmill.kernels import constants
 from gristmill.kernels.compile import Kernel
-from gristmill.kernels.groups import FIND_FIRST, LABEL, UNITE, first_equal, labels, union_edges
+from gristmill.kernels.features import SALT
 from gristmill.kernels.unicode import tables
 from gristmill.lazy import Array, np
 
 if TYPE_CHECKING:
     from gristmill.kernels.texts import Texts
+
 
 __all__ = [
     "Sketch",
@@ -36,6 +37,10 @@ __all__ = [
 
 CHUNK = 4096
 """Shingles that are made at a time: they and their code points stay in the cache."""
+PART = 8192
+"""Keys that share a table, which stays in the cache with them."""
+MOST_PARTS = 4096
+MOST_KEYS = (1 << 31) - 1
 UNITS = ("char", "word")
 PIECES = ("line", "paragraph")
 
@@ -46,6 +51,9 @@ LIST_SHINGLES = Kernel("sketch_kernels.list_shingles")
 SKETCH = {"fast": Kernel("sketch_kernels.sketch_fast"), "classic": Kernel("sketch_kernels.sketch_classic")}
 MAKE_SETS = Kernel("set_kernels.make_sets")
 COMPARE_SETS = Kernel("set_kernels.compare_sets")
+FIND_FIRST = Kernel("group_kernels.find_first")
+UNITE = {"int64": Kernel("group_kernels.unite_ints"), "uint32": Kernel("group_kernels.unite_uint32")}
+LABEL = {"int64": Kernel("group_kernels.label_ints"), "uint32": Kernel("group_kernels.label_uint32")}
 
 KEYS, SHINGLES, ROUNDS = 1, 2, 3
 """The purposes of `constants.numbers`."""
@@ -220,3 +228,40 @@ def _source(texts: Texts, unit: str, ngrams: int, seed: int) -> tuple[Any, ...]:
         raise ValueError(f"unit is {unit!r}; shingles are by {' or '.join(map(repr, UNITS))}.")
     words = texts.words
     return (texts.data, words.hashes, 1), words.first, words.last, shingle, work
+
+
+def first_equal(keys: Array) -> Array:
+    """Return for each key, ``uint64`` or a row of two, the first position of an equal one.
+
+    The time is proportional to the number of keys, however many are equal. It takes 40 bytes of memory for each key,
+    including the result.
+    """
+    width = 1 if keys.ndim == 1 else keys.shape[1]
+    count = len(keys)
+    if keys.ndim > 2 or width not in (1, 2):
+        raise ValueError(f"keys are numbers or rows of two, not an array of shape {keys.shape}.")
+    if count > MOST_KEYS:
+        raise ValueError(f"{count} keys are too many at once: split them, for example by their first byte.")
+    flat = np.ascontiguousarray(keys, np.uint64).reshape(-1)
+    parts = min(MOST_PARTS, count // PART + 1)
+    out = np.empty(count, np.int64)
+    table = np.empty(1 << max(3, (2 * count).bit_length()), np.uint32)  # used as far as the largest part needs
+    work = (np.zeros(parts + 1, np.int64), np.empty_like(flat), np.empty(count, np.uint32), table)
+    FIND_FIRST(flat, width, np.uint64(SALT), *work, out)
+    return out
+
+
+def union_edges(parent: Array, left: Array, right: Array) -> None:
+    """Unite the sets of the two numbers of each pair. ``parent`` is ``arange(n)`` at first, ``int64`` or ``uint32``.
+
+    Each number in it points at a smaller one of its set; the smallest points at itself. The sets and their `labels`
+    do not depend on the order of the pairs.
+    """
+    pairs = (np.ascontiguousarray(side, np.int64) for side in (left, right))
+    UNITE[parent.dtype.name](parent, *pairs)
+
+
+def labels(parent: Array) -> Array:
+    """Point each number in ``parent``, made by `union_edges`, at the smallest of its set. Return ``parent``."""
+    LABEL[parent.dtype.name](parent)
+    return parent

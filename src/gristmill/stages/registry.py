@@ -19,9 +19,8 @@ MODULES = tuple(
     for package, modules in {
         "text.io.reader": "documents jsonl parquet",
         "text.io.writer": "jsonl parquet",
-        "text.filters": "c4 characters code fineweb histogram language lines phrases quality repetition score_filter "
-        "stop_words tokens words",
-        "text.modifiers": "boilerplate c4_lines markdown modify pii quotations removers unicode whitespace",
+        "text.filters": "code fasttext fineweb histogram language phrases repetition score_filter shares tokens words",
+        "text.modifiers": "modify normalizers pii removers",
         "text.tools": "add_id joiner splitter",
         "decontamination": "fuzzy ngrams",
         "deduplication": "exact.pieces exact.stage fuzzy.stage identified",

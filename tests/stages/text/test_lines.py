@@ -14,8 +14,7 @@ from gristmill.stages.text.filters import fineweb
 from gristmill.stages.text.filters.code import NumberOfLinesOfCodeFilter, _longest_line
 from gristmill.stages.text.lines import lines_in
 from gristmill.stages.text.modifiers import LineRemover
-from gristmill.stages.text.modifiers.boilerplate import BoilerPlateStringModifier
-from gristmill.stages.text.modifiers.c4_lines import C4Lines
+from gristmill.stages.text.modifiers.removers import BoilerPlateStringModifier, C4Lines
 
 BY_LINES = [
     filters.BulletsFilter(),

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gristmill.kernels.groups import MOST_KEYS
-from gristmill.kernels.signatures import first_equal
+from gristmill.kernels.signatures import MOST_KEYS, first_equal
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.parts import Parts
 from gristmill.storage import Folder

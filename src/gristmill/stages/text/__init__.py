@@ -1,7 +1,7 @@
 """Stages for text."""
 
+from gristmill.stages.text.filters.fasttext import FastTextQualityFilter
 from gristmill.stages.text.filters.language import FastTextLangId, LanguageIdentification
-from gristmill.stages.text.filters.quality import FastTextQualityFilter
 from gristmill.stages.text.modifiers import DocumentModifier, Modify, PiiRedactor
 from gristmill.stages.text.tools import AddId, DocumentJoiner, DocumentSplitter
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gristmill.kernels.groups import first_equal, labels, union_edges
+from gristmill.kernels.signatures import first_equal, labels, union_edges
 from gristmill.stages.barrier import KEYS
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication, staying, verify
 from gristmill.stages.deduplication.fuzzy.staying import MOST_COMPARED, MOST_INDEXED

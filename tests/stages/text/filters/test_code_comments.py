@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gristmill.stages.text.filters.code_comments import comment_length, comments
-from gristmill.stages.text.filters.code_languages import ALIASES, SYNTAXES, syntax_of
+from gristmill.stages.text.filters.code_comments import ALIASES, SYNTAXES, comment_length, comments, syntax_of
 
 
 def found(source: str, language: str) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gristmill.stages.text.filters.code_html import text_length
+from gristmill.stages.text.filters.code import text_length
 
 
 class Reference(HTMLParser):

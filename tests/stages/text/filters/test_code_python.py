@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gristmill.stages.text.filters.code_python import docstrings, natural_length, skeleton_of
+from gristmill.stages.text.filters.code_comments import docstrings, natural_length, skeleton_of
 
 
 def found(source: str) -> tuple[int, list[str]]:

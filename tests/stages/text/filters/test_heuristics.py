@@ -185,9 +185,9 @@ def test_a_language_that_needs_a_segmenter_says_which():
 
 
 def test_a_segmenter_finds_the_words_for_all_filters(monkeypatch):
-    from gristmill.stages.text.filters import segmentation
+    from gristmill.stages.text.filters import words
 
-    monkeypatch.setattr(segmentation, "segmenter", lambda lang: lambda text: list(text))
+    monkeypatch.setattr(words, "segmenter", lambda lang: lambda text: list(text))
     texts = Texts.of(["你好你好你", "一"])
     assert filters.WordCountFilter(lang="zh").score_batch(texts).tolist() == [5, 1]
     rest = texts.select(np.array([True, False]))  # before n-grams are computed

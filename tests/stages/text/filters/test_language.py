@@ -7,9 +7,9 @@ import pytest
 
 from gristmill import Pipeline
 from gristmill.kernels.texts import Texts
-from gristmill.stages.text.filters import fasttext_model
+from gristmill.stages.text.filters import fasttext
+from gristmill.stages.text.filters.fasttext import FastTextQualityFilter, bundled_language_model
 from gristmill.stages.text.filters.language import FastTextLangId, LanguageIdentification, LanguageModel, parse_score
-from gristmill.stages.text.filters.quality import FastTextQualityFilter
 from gristmill.stages.text.filters.score_filter import Filter, Score, ScoreFilter
 from gristmill.tasks import DocumentBatch
 
@@ -116,7 +116,7 @@ def test_only_the_beginning_of_a_long_text_counts():
 def test_missing_models_and_packages_are_errors(monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"no fastText model 'missing\.bin'"):
         FastTextLangId("missing.bin").preload()
-    fasttext_model.load.cache_clear()
+    fasttext.load.cache_clear()
     monkeypatch.setitem(sys.modules, "fasttext", None)
     with pytest.raises(ImportError, match=r"gristmill\[text\]"):
         FastTextLangId().preload()
@@ -132,13 +132,13 @@ def test_a_pipeline_finds_languages_on_workers():
 @pytest.fixture
 def quality() -> FastTextQualityFilter:
     """The model for languages in the place of one for quality: English is good."""
-    return FastTextQualityFilter(fasttext_model.bundled_language_model(), label="__label__en")
+    return FastTextQualityFilter(fasttext.bundled_language_model(), label="__label__en")
 
 
 def test_quality_is_the_probability_of_the_label(quality):
-    label, probability = fasttext_model.best(fasttext_model.load(quality.model_path), SENTENCES["en"][0])
+    label, probability = fasttext.best(fasttext.load(quality.model_path), SENTENCES["en"][0])
     assert label == "__label__en" and quality.score_document(SENTENCES["en"][0]) == pytest.approx(probability, abs=1e-6)
-    _, other = fasttext_model.best(fasttext_model.load(quality.model_path), SENTENCES["de"][0])
+    _, other = fasttext.best(fasttext.load(quality.model_path), SENTENCES["de"][0])
     assert quality.score_document(SENTENCES["de"][0]) == pytest.approx(1 - other, abs=1e-6)
 
 
@@ -170,7 +170,7 @@ def test_stored_scores_give_the_same_verdicts(quality):
 def test_predict_of_the_installed_fasttext_takes_a_list_of_texts():
     import fasttext
 
-    model = fasttext.load_model(fasttext_model.bundled_language_model())
+    model = fasttext.load_model(bundled_language_model())
     for texts in ([], ["hello world"], ["hello world", "bonjour tout le monde"], ["good day"] * 3):
         labels, scores = model.predict(texts)
         assert [row[0] for row in labels] == [model.predict(text)[0][0] for text in texts]
@@ -184,7 +184,7 @@ def test_predict_takes_lists_whichever_is_imported_first(first):
     code = f"""
 {first}
 import gristmill.stages.text.filters, fasttext
-from gristmill.stages.text.filters.fasttext_model import bundled_language_model
+from gristmill.stages.text.filters.fasttext import bundled_language_model
 labels, scores = fasttext.load_model(bundled_language_model()).predict(["hello world"])
 assert labels == [["__label__en"]] and 0 < scores[0][0].item() < 1
 """

@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from gristmill.stages.text.filters.c4 import BadWordsFilter, PhraseFilter, SentenceCountFilter
 from gristmill.stages.text.filters.fineweb import (
     DuplicateLineCharsFilter,
     LinePunctuationFilter,
     NewlinesToWordsFilter,
     ShortLinesFilter,
 )
-from gristmill.stages.text.modifiers.c4_lines import C4Lines
+from gristmill.stages.text.filters.phrases import BadWordsFilter, PhraseFilter, SentenceCountFilter
+from gristmill.stages.text.modifiers.removers import C4Lines
 
 
 @pytest.mark.parametrize(

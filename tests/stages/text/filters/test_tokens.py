@@ -12,9 +12,8 @@ import pytest
 pytest.importorskip("tokenizers")
 
 from gristmill.kernels.texts import Texts
-from gristmill.stages.text.filters import token_counter
-from gristmill.stages.text.filters.token_counter import TokenCounter
-from gristmill.stages.text.filters.tokens import TokenCountFilter, TokenizerFertilityFilter
+from gristmill.stages.text.filters import tokens
+from gristmill.stages.text.filters.tokens import TokenCounter, TokenCountFilter, TokenizerFertilityFilter
 
 PROSE = [
     "The mill grinds the grain, and the miller sweeps the floor.",
@@ -101,13 +100,13 @@ def test_long_documents_are_counted_in_pieces_cut_at_line_ends(trained, path, mo
     asked = []
     encode, special = counter._load()
     counter._loaded = (lambda pieces: asked.append(sum(map(len, pieces))) or encode(pieces), special)
-    monkeypatch.setattr(token_counter, "PART", 200)
+    monkeypatch.setattr(tokens, "PART", 200)
     assert counter.count([text, PROSE[0]])[0] == pytest.approx(whole, abs=2 * len(text) / 200)
     assert max(asked) <= 200 and sum(asked) == len(text) + len(PROSE[0])
 
 
 def test_pieces_put_together_are_the_text(monkeypatch):
-    monkeypatch.setattr(token_counter, "PART", 7)
+    monkeypatch.setattr(tokens, "PART", 7)
     for text in (
         "",
         "a",
@@ -117,10 +116,10 @@ def test_pieces_put_together_are_the_text(monkeypatch):
         " " * 30,
         "ab\ncd ef\n\nghijklmnopqrs t",
     ):
-        pieces = list(token_counter._split(text))
+        pieces = list(tokens._split(text))
         assert "".join(pieces) == text
         assert all(len(piece) <= 7 for piece in pieces)
-    assert list(token_counter._split("ab\ncd ef gh")) == ["ab\n", "cd ef", " gh"]
+    assert list(tokens._split("ab\ncd ef gh")) == ["ab\n", "cd ef", " gh"]
 
 
 def test_a_filter_travels_by_the_name_of_its_tokenizer(path):

@@ -24,7 +24,7 @@ from gristmill.stages.text.modifiers import (
     UrlRemover,
     WhitespaceNormalizer,
 )
-from gristmill.stages.text.modifiers.boilerplate import POLICY
+from gristmill.stages.text.modifiers.removers import POLICY
 from gristmill.tasks import DocumentBatch
 
 SIGNS = '\n\r\t  ab"“’*_[](#h.w:/&;<\x00\x7f\x1b\x85\u2028\u3000éÃ¶ﬁ文'

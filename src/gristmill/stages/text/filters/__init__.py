@@ -1,12 +1,5 @@
 """Filters, and the stages that run them."""
 
-from gristmill.stages.text.filters.c4 import BadWordsFilter, PhraseFilter, SentenceCountFilter
-from gristmill.stages.text.filters.characters import (
-    NonAlphaNumericFilter,
-    NumbersFilter,
-    ParenthesesFilter,
-    WhiteSpaceFilter,
-)
 from gristmill.stages.text.filters.code import (
     AlphaFilter,
     GeneralCommentToCodeFilter,
@@ -17,6 +10,7 @@ from gristmill.stages.text.filters.code import (
     XMLHeaderFilter,
 )
 from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.text.filters.fasttext import FastTextQualityFilter
 from gristmill.stages.text.filters.fineweb import (
     DuplicateLineCharsFilter,
     LinePunctuationFilter,
@@ -25,14 +19,15 @@ from gristmill.stages.text.filters.fineweb import (
 )
 from gristmill.stages.text.filters.histogram import HistogramFilter
 from gristmill.stages.text.filters.language import FastTextLangId, LanguageIdentification
-from gristmill.stages.text.filters.lines import BulletsFilter, EllipsisFilter, PunctuationFilter
 from gristmill.stages.text.filters.phrases import (
+    BadWordsFilter,
     BoilerPlateStringFilter,
+    PhraseFilter,
     PornographicUrlsFilter,
+    SentenceCountFilter,
     SubstringFilter,
     UrlsFilter,
 )
-from gristmill.stages.text.filters.quality import FastTextQualityFilter
 from gristmill.stages.text.filters.repetition import (
     RepeatedLinesByCharFilter,
     RepeatedLinesFilter,
@@ -42,12 +37,21 @@ from gristmill.stages.text.filters.repetition import (
     RepeatingTopNGramsFilter,
 )
 from gristmill.stages.text.filters.score_filter import Filter, Score, ScoreFilter
-from gristmill.stages.text.filters.stop_words import StopWordsFilter
+from gristmill.stages.text.filters.shares import (
+    BulletsFilter,
+    EllipsisFilter,
+    NonAlphaNumericFilter,
+    NumbersFilter,
+    ParenthesesFilter,
+    PunctuationFilter,
+    WhiteSpaceFilter,
+)
 from gristmill.stages.text.filters.tokens import TokenCountFilter, TokenizerFertilityFilter
 from gristmill.stages.text.filters.words import (
     CommonEnglishWordsFilter,
     LongWordFilter,
     MeanWordLengthFilter,
+    StopWordsFilter,
     SymbolsToWordsFilter,
     WordCountFilter,
     WordsWithoutAlphabetsFilter,

@@ -6,19 +6,17 @@ Names of classes and arguments are those of NeMo Curator.
 from __future__ import annotations
 
 import csv
+import html
+import re
 from dataclasses import dataclass
 
-from gristmill.kernels import code_points
-from gristmill.kernels.code_points import alphabetic, count_in, newline, table_of
+from gristmill.kernels import unicode
 from gristmill.kernels.texts import Texts
+from gristmill.kernels.unicode import alphabetic, count_in, newline, table_of
 from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.filters.code_comments import comment_length
-from gristmill.stages.text.filters.code_html import text_length
-from gristmill.stages.text.filters.code_languages import syntax_of
-from gristmill.stages.text.filters.code_python import natural_length
-from gristmill.stages.text.filters.document_filter import DocumentFilter
-from gristmill.stages.text.filters.thresholds import AtLeast, InRange
+from gristmill.stages.text.filters.code_comments import comment_length, natural_length, syntax_of
+from gristmill.stages.text.filters.document_filter import AtLeast, DocumentFilter, InRange
 from gristmill.stages.text.lines import lines_in
 
 
@@ -95,7 +93,7 @@ class NumberOfLinesOfCodeFilter(InRange):
         self.most = max_lines
 
     def preload(self) -> None:
-        code_points.preload()
+        unicode.preload()
 
     def score_batch(self, texts: Texts) -> Array:
         _, newlines = count_in(texts, newline())
@@ -116,7 +114,7 @@ class AlphaFilter(AtLeast):
         self.least = min_alpha_ratio
 
     def preload(self) -> None:
-        code_points.preload()
+        unicode.preload()
         alphabetic()
 
     def score_batch(self, texts: Texts) -> Array:
@@ -215,7 +213,7 @@ class PerExtensionFilter(DocumentFilter):
         self.extension_rule = _rule_of(metadata_file, lang, self.extension)
 
     def preload(self) -> None:
-        code_points.preload()
+        unicode.preload()
         alphabetic()
 
     def score_batch(self, texts: Texts) -> Array:
@@ -283,3 +281,29 @@ def _number(cell: str | None) -> float | None:
         return float(cell or "")
     except ValueError:
         return None
+
+
+# Without an end each alternative matches to the end of the text, so broken markup is read only once.
+MARKUP = re.compile(
+    r"<!--.*?(?:-->|\Z)"
+    r"|<(?P<unseen>script|style|template)(?=[\s/>]).*?(?:</(?P=unseen)(?=[\s/>])[^>]*+(?:>|\Z)|\Z)"
+    r"|<[A-Za-z/](?:=\s*+\"[^\"]*+(?:\"|\Z)|=\s*+'[^']*+(?:'|\Z)|[^>])*+(?:>|\Z)"
+    r"|<[!?][^>]*+(?:>|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def text_length(source: str) -> int:
+    """Return the number of characters that a reader of the page may see.
+
+    A reference such as ``&amp;`` counts as its character. White space alone between two tags counts as one space.
+    """
+    length = position = 0
+    for match in MARKUP.finditer(source):
+        length += _seen(source[position : match.start()])
+        position = match.end()
+    return length + _seen(source[position:])
+
+
+def _seen(text: str) -> int:
+    return min(len(text), 1) if not text or text.isspace() else len(html.unescape(text))

@@ -1,4 +1,4 @@
-"""The base class of filters: a score for each document, and which scores to keep."""
+"""The base classes of filters: a score for each document, and which scores to keep."""
 
 from __future__ import annotations
 
@@ -107,3 +107,57 @@ class DocumentFilter(Component):
 
 def _neither(kind: type, one: str, other: str) -> TypeError:
     return TypeError(f"{kind.__name__} defines neither {one} nor {other}: a filter needs one of them.")
+
+
+class AtMost(DocumentFilter):
+    """Keeps scores up to ``most``; if ``exclusive``, scores below it."""
+
+    most: float
+    exclusive: bool = False
+
+    @property
+    def percent(self) -> str:
+        return percent(self.most)
+
+    def keep_batch(self, scores: Array) -> Array:
+        return scores < self.most if self.exclusive else scores <= self.most
+
+
+class AtLeast(DocumentFilter):
+    """Keeps scores from ``least`` on; if ``exclusive``, scores above it."""
+
+    least: float
+    exclusive: bool = False
+
+    @property
+    def percent(self) -> str:
+        return percent(self.least)
+
+    def keep_batch(self, scores: Array) -> Array:
+        return scores > self.least if self.exclusive else scores >= self.least
+
+
+class InRange(DocumentFilter):
+    """Keeps scores from ``least`` to ``most``. The reason tells whether a score is ``below`` or ``above``."""
+
+    least: float
+    most: float
+    below: str
+    above: str
+
+    def keep_batch(self, scores: Array) -> Array:
+        return (scores >= self.least) & (scores <= self.most)
+
+    def reasons(self, scores: Array) -> Sequence[str]:
+        # Not "score < least": NaN counts as too little.
+        return [self.above if score > self.most else self.below for score in scores]
+
+
+def ratio(part: Array, whole: Array, empty: float) -> Array:
+    """Return ``part / whole``, and ``empty`` where ``whole`` is 0."""
+    shares: Array = np.where(whole > 0, part / np.maximum(whole, 1), empty)
+    return shares
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:g}%"

@@ -8,12 +8,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gristmill.kernels import code_points
-from gristmill.kernels.code_points import count_in, space, table_of
+from gristmill.kernels import unicode
 from gristmill.kernels.texts import Texts
+from gristmill.kernels.unicode import count_in, space, table_of
 from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.filters.thresholds import AtLeast
+from gristmill.stages.text.filters.document_filter import AtLeast
 
 COMMON = "0123456789!\"#$%&'()*+,-./:;=?@_\u2010\u2011\u2013\u2014\u2018\u2019\u201c\u201d\u2026"
 """Characters of all languages: digits and the punctuation of prose."""
@@ -59,7 +59,7 @@ class HistogramFilter(AtLeast):
         return {**vars(self), "_table": None}
 
     def preload(self) -> None:
-        code_points.preload()
+        unicode.preload()
         self.table()
 
     def table(self) -> Array:

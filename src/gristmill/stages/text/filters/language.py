@@ -10,7 +10,7 @@ from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.filters import fasttext_model
+from gristmill.stages.text.filters import fasttext
 from gristmill.stages.text.filters.columns import texts_of, with_column
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.tasks import DocumentBatch
@@ -31,15 +31,15 @@ class LanguageModel:
         self.max_characters = max_characters
 
     def load(self) -> Any:
-        return fasttext_model.load(self.path or fasttext_model.bundled_language_model())
+        return fasttext.load(self.path or fasttext.bundled_language_model())
 
     def identify(self, text: str) -> tuple[str, float]:
         """Return the language of a text as a code ("en"), and its probability."""
         line = text[: self.max_characters].replace("\n", " ").strip()
         if not line:
             return UNDETERMINED, 0.0
-        label, score = fasttext_model.best(self.load(), line)
-        return label.removeprefix(fasttext_model.LABEL), score
+        label, score = fasttext.best(self.load(), line)
+        return label.removeprefix(fasttext.LABEL), score
 
     def identify_all(self, texts: Texts) -> list[tuple[str, float]]:
         if self.max_characters is None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.filters.segmentation import words_in
-from gristmill.stages.text.filters.thresholds import AtLeast, AtMost, ratio
+from gristmill.stages.text.filters.document_filter import AtLeast, AtMost, ratio
+from gristmill.stages.text.filters.words import words_in
 
 
 @builtin

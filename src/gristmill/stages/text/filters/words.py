@@ -1,15 +1,18 @@
 """Filters by a document's words: runs of characters between white space, as `str.split` returns them.
 
-With ``lang`` "zh" or "ja" a segmenter finds the words (see `segmentation`).
+With ``lang`` "zh" or "ja" a segmenter finds the words (see `words_in`).
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.filters.segmentation import words_in
-from gristmill.stages.text.filters.thresholds import AtLeast, AtMost, InRange, ratio
+from gristmill.stages.text.filters.document_filter import AtLeast, AtMost, InRange, ratio
 
 COMMON_ENGLISH_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
@@ -145,3 +148,57 @@ class WordsWithoutAlphabetsFilter(AtLeast):
     def score_batch(self, texts: Texts) -> Array:
         words = words_in(texts, self.lang).words
         return ratio(words.with_letter, words.count, empty=0.0)
+
+
+@builtin
+class StopWordsFilter(AtLeast):
+    """Keep documents that contain at least ``min_words`` different words of a list; upper and lower case differ.
+
+    The score is the number of different words.
+    """
+
+    needs = ("words", "listed_words")
+
+    def __init__(self, min_words: int = 2, words: Sequence[str] = COMMON_ENGLISH_WORDS) -> None:
+        self.least = min_words
+        self.words = tuple(sorted(set(words)))
+
+    def score_batch(self, texts: Texts) -> Array:
+        return texts.listed_words(self.words).distinct
+
+    def rule(self) -> str:
+        return f"at least {self.least} different words of: {', '.join(self.words)}"
+
+
+def words_in(texts: Texts, lang: str) -> Texts:
+    """Return texts with white space between the words of ``lang`` (ISO 639-1), as `Texts` finds words.
+
+    Chinese ("zh") is segmented by jieba and Japanese ("ja") by MeCab, if they are installed, one text at a time in
+    Python. In other languages words have white space between them: the texts are returned unchanged.
+    """
+    if lang.lower() not in ("zh", "ja"):
+        return texts
+    return texts.computed(("words in", lang), lambda: _segmented(texts, segmenter(lang.lower())))
+
+
+def _segmented(texts: Texts, cut: Callable[[str], Iterable[str]]) -> Texts:
+    segmented = Texts.of([" ".join(cut(text)) for text in texts.strings()])
+    segmented.gap = 0
+    return segmented
+
+
+@cache
+def segmenter(lang: str) -> Callable[[str], Iterable[str]]:
+    module, hint = {
+        "zh": ("jieba", "jieba: pip install jieba"),
+        "ja": ("MeCab", "MeCab with a dictionary: pip install mecab-python3 unidic-lite"),
+    }[lang]
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        raise ImportError(f"words of {lang!r} need {hint}.") from None
+    if lang == "zh":
+        cut: Callable[[str], Iterable[str]] = found.cut
+        return cut
+    tagger = found.Tagger("-Owakati")
+    return lambda text: tagger.parse(text).split()

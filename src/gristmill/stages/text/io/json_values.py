@@ -29,10 +29,10 @@ def dumped(field: pa.Field, array: pa.Array) -> Edges:
     if pa.types.is_string(array.type):
         array = array.cast(pa.large_string())
     if pa.types.is_large_string(array.type) and not array.null_count and not json_columns.is_json(field):
-        from gristmill.kernels import json_strings
+        from gristmill.kernels import json_lines
 
         plain = Edges.of_column(array)
-        data, edges = json_strings.escape(plain.data, plain.starts, plain.ends)
+        data, edges = json_lines.escape(plain.data, plain.starts, plain.ends)
         return Edges(data, edges[:-1], edges[1:])
     return Edges.of_list(_dumped_values(field, array))
 

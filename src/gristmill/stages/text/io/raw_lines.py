@@ -153,7 +153,7 @@ def without(lines: Edges, names: Set[str]) -> Edges:
 
 def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:
     """The values of a key as large_string, null where it is no string; and a mask of where it is one."""
-    from gristmill.kernels import json_strings
+    from gristmill.kernels import json_lines
 
     data = scanned.lines.data
     start = scanned.spans[:, key, 0]
@@ -161,7 +161,7 @@ def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:
     is_string[is_string] = data[start[is_string]] == ord('"')
     starts = np.where(is_string, start + 1, 0)
     ends = np.where(is_string, scanned.spans[:, key, 1] - 1, 0)
-    out, edges = json_strings.unescape(data, frozen(starts), frozen(ends))
+    out, edges = json_lines.unescape(data, frozen(starts), frozen(ends))
     nulls = None if is_string.all() else pa.py_buffer(np.packbits(is_string, bitorder="little"))
     array = pa.Array.from_buffers(
         pa.large_string(), len(starts), [nulls, pa.py_buffer(edges), pa.py_buffer(out)], -1 if nulls else 0

@@ -50,12 +50,12 @@ class JsonlReader(FileReader):
     extensions = JSONL
 
     def preload(self) -> None:
-        from gristmill.kernels import json_lines, json_strings
+        from gristmill.kernels import json_lines
         from gristmill.kernels.compile import preload
         from gristmill.stages.text.io.reader.columns import Wanted
         from gristmill.stages.text.io.reader.records import Records
 
-        preload([json_lines.LINE_FEEDS, json_lines.SCAN, json_lines.GATHER, json_strings.UNESCAPE])
+        preload([json_lines.LINE_FEEDS, json_lines.SCAN, json_lines.GATHER, json_lines.UNESCAPE])
         records = Records(Wanted())
         records.add("", b'{"text": "a\\n"}\n', 0)
         records.batch()

@@ -54,10 +54,10 @@ class JsonlWriter(FileWriter):
         self.extension = ".jsonl" + EXTENSION.get(compression or "", "")
 
     def preload(self) -> None:
-        from gristmill.kernels import json_lines, json_strings
+        from gristmill.kernels import json_lines
         from gristmill.kernels.compile import preload
 
-        strings = [json_strings.ESCAPED_SIZE, json_strings.ESCAPE]
+        strings = [json_lines.ESCAPED_SIZE, json_lines.ESCAPE]
         preload([json_lines.SCAN, json_lines.GATHER, json_lines.JOIN_LINES, *strings])
         if local_path(self.path) is None:
             import fsspec.core  # noqa: F401  # slow to import, and shared by all workers
