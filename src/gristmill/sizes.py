@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+WANTED = "a size; write a number of bytes, or with a unit, such as 8GB or 512MiB"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?)\s*(?:([kmgt])i?)?b?\s*", re.IGNORECASE)
 
@@ -23,5 +24,5 @@ def parse_size(size: int | float | str) -> int:
     elif isinstance(size, int | float) and not isinstance(size, bool):
         number = size
     if not 1 <= number < 2**63:  # a text without a number gives 0
-        raise ValueError(f"{size!r} is not a size; write a number of bytes, or with a unit, such as 8GB or 512MiB")
+        raise ValueError(f"{size!r} is not {WANTED}")
     return int(number)

@@ -62,7 +62,7 @@ def test_the_line_after_ctrl_c_fits_80_columns(tmp_path, capsys, monkeypatch, bl
     def stop(arguments: object) -> int:
         raise KeyboardInterrupt(words)
 
-    monkeypatch.setitem(cli._COMMANDS, "stages", stop)
+    monkeypatch.setattr(cli, "_execute", stop)
     assert main(["stages"]) == 130
     shown = capsys.readouterr().err
     assert all(len(line) <= 80 for line in shown.splitlines())

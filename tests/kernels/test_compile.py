@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gristmill.kernels import cache, native
 from gristmill.kernels import compile as compiling
+from gristmill.kernels import native
 
 USE = """
 import sys
@@ -139,9 +139,9 @@ def places(tmp_path, monkeypatch):
     """Calls `cache_folder` afresh, with an environment and folders of the test's own."""
     monkeypatch.delenv("GRISTMILL_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(cache.tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(compiling.tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    return cache.cache_folder.__wrapped__
+    return compiling.cache_folder.__wrapped__
 
 
 def test_the_users_cache_folder_is_used_unless_another_is_named(places, tmp_path, monkeypatch):
@@ -166,13 +166,13 @@ def test_a_temporary_folder_that_others_can_write_is_not_trusted(places, tmp_pat
 
 
 def test_a_change_in_any_source_of_kernels_is_another_cache(monkeypatch, tmp_path):
-    for path in Path(cache.__file__).parent.glob("*.py"):
+    for path in Path(compiling.__file__).parent.glob("*.py"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(cache, "__file__", str(tmp_path / "cache.py"))
-    before = cache._fingerprint()
+    monkeypatch.setattr(compiling, "__file__", str(tmp_path / "compile.py"))
+    before = compiling._fingerprint()
     with open(tmp_path / "utf8.py", "a") as file:
         file.write("# changed\n")
-    assert cache._fingerprint() != before
+    assert compiling._fingerprint() != before
 
 
 def test_importing_filters_loads_neither_numba_nor_pyarrow():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import select
 import sys
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 from gristmill import __version__
 from gristmill.cli.target import UsageError
 from gristmill.secrets import without_secrets
+from gristmill.sizes import WANTED as SIZE_WANTED
 from gristmill.sizes import parse_size
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 1 if the pipeline failed, 2 for wrong usage, 130 after Ctrl-C."""
     args = _parser().parse_args(argv)
     try:
-        status = _COMMANDS[args.command](args)
+        status = _execute(args)
         sys.stdout.flush()
         return status
     except UsageError as error:
@@ -49,29 +51,44 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _reader_has_gone()
 
 
-def _run(args: argparse.Namespace) -> int:
-    from gristmill.cli.run import run
+def _execute(args: argparse.Namespace) -> int:
+    match args.command:
+        case "run":
+            from gristmill.cli.run import run
 
-    return run(args)
+            return run(args)
+        case "plan":
+            from gristmill.cli.run import plan
 
+            return plan(args)
+        case "init":
+            from gristmill.cli.init import init
 
-def _plan(args: argparse.Namespace) -> int:
-    from gristmill.cli.run import plan
+            return _print(init(args.path))
+        case "stages":
+            from gristmill.cli.stages import show_stages
 
-    return plan(args)
+            return _print(show_stages(args.name, args.imports))
+        case "explain":
+            from gristmill.cli.output import explain_document
 
+            return _print(explain_document(args.output, args.id, args.pipeline, args.id_field))
+        case "dropped":
+            from gristmill.cli.output import show_dropped
 
-def _init(args: argparse.Namespace) -> int:
-    from gristmill.cli.init import init
+            shown = show_dropped(args.output, args.stage, args.reason, args.number, args.id_field, args.text_field)
+            return _print(list(shown))
+        case "verify":
+            from gristmill.cli.output import verify
 
-    print("\n".join(init(args.path)))
-    return OK
+            return verify(args.output)
+        case _:
+            from gristmill.cli.simulate import simulate_loads
 
-
-def _stages(args: argparse.Namespace) -> int:
-    from gristmill.cli.stages import show_stages
-
-    return _print(show_stages(args.name, args.imports))
+            try:
+                return OK if simulate_loads(args) else FAILED
+            except BrokenPipeError:
+                return _reader_has_gone()
 
 
 def _print(lines: Sequence[str]) -> int:
@@ -92,47 +109,6 @@ def _reader_has_gone() -> int:
     return FAILED
 
 
-def _explain(args: argparse.Namespace) -> int:
-    from gristmill.cli.explain import explain_document
-
-    return _print(explain_document(args.output, args.id, args.pipeline, args.id_field))
-
-
-def _dropped(args: argparse.Namespace) -> int:
-    from gristmill.cli.dropped import show_dropped
-
-    shown = show_dropped(args.output, args.stage, args.reason, args.number, args.id_field, args.text_field)
-    return _print(list(shown))
-
-
-def _verify(args: argparse.Namespace) -> int:
-    from gristmill.cli.verify import verify
-
-    return verify(args.output)
-
-
-def _simulate(args: argparse.Namespace) -> int:
-    from gristmill.cli.simulate import simulate_loads
-
-    try:
-        done = simulate_loads(args.load, args.seed, args.nodes, args.inputs, args.profile, args.json, args.width)
-    except BrokenPipeError:
-        return _reader_has_gone()
-    return OK if done else FAILED
-
-
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "run": _run,
-    "plan": _plan,
-    "init": _init,
-    "stages": _stages,
-    "explain": _explain,
-    "dropped": _dropped,
-    "verify": _verify,
-    "simulate": _simulate,
-}
-
-
 def _folded(text: str) -> str:
     """Return a text as lines of 80 columns that begin after the name of the program."""
     return "\n".join(textwrap.wrap(text, 80, initial_indent=" " * len(_NAME), subsequent_indent="  ")).lstrip()
@@ -141,6 +117,29 @@ def _folded(text: str) -> str:
 def _say(text: str, status: int) -> int:
     print(f"{_NAME}{without_secrets(text)}", file=sys.stderr)
     return status
+
+
+def _value(read: Callable[[str], Any], accepts: Callable[[Any], bool], wanted: str) -> Callable[[str], Any]:
+    """Return a parser of an option's value, which raises an error that names what is wanted."""
+
+    def parse(text: str) -> Any:
+        try:
+            value = read(text)
+        except ValueError:
+            value = None
+        if value is None or not accepts(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}")
+        return value
+
+    return parse
+
+
+_COUNT = _value(int, lambda n: n > 0, "a whole number above 0")
+_NATURAL = _value(int, lambda n: n >= 0, "a whole number of 0 or more")
+_NUMBER = _value(float, lambda x: 0 < x < math.inf, "a number above 0")
+_FRACTION = _value(float, lambda x: 0 < x <= 1, "a fraction; write a number above 0 and up to 1, such as 0.01")
+_WIDTH = _value(int, lambda n: 40 <= n <= 10_000, "a width; write a whole number from 40 to 10000")
+_SIZE = _value(parse_size, bool, SIZE_WANTED)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -169,24 +168,24 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--allow-empty", action="store_true", help="succeed even if no document is kept")
     run.add_argument(
         "--limit",
-        type=_positive(int),
+        type=_COUNT,
         metavar="N",
         help="read only the first N documents (of the sample, if there is one)",
     )
     run.add_argument(
         "--sample",
-        type=_fraction,
+        type=_FRACTION,
         metavar="F",
         help="read only this fraction of the documents, always the same ones: 0.01",
     )
-    run.add_argument("--cpus", type=_positive(float), metavar="N", help="CPUs to use (default: those of the machine)")
+    run.add_argument("--cpus", type=_NUMBER, metavar="N", help="CPUs to use (default: those of the machine)")
     run.add_argument(
         "--gpus",
-        type=_positive(int, zero=True),
+        type=_NATURAL,
         metavar="N",
         help="GPUs to use; a count above the hardware's is allowed",
     )
-    run.add_argument("--memory-limit", type=_size, metavar="SIZE", help="memory for the run, such as 8GB or 512MiB")
+    run.add_argument("--memory-limit", type=_SIZE, metavar="SIZE", help="memory for the run, such as 8GB or 512MiB")
     run.add_argument("--batch", action="store_true", help="finish each step before the next begins")
     run.add_argument("--ignore-failures", action="store_true", help="succeed even if tasks failed; they are reported")
     run.add_argument("--view", choices=("auto", "live", "lines", "off"), help="how to watch the run (default: auto)")
@@ -214,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
     dropped.add_argument("output", metavar="OUTPUT", help="the output folder of the run")
     dropped.add_argument("--reason", metavar="REASON", help="the reason, or a part of it")
     dropped.add_argument("--stage", metavar="STAGE", help="the name of the stage, or a part of it")
-    dropped.add_argument("-n", dest="number", type=_positive(int), default=5, metavar="N", help="how many (default: 5)")
+    dropped.add_argument("-n", dest="number", type=_COUNT, default=5, metavar="N", help="how many (default: 5)")
     dropped.add_argument("--id-field", default="id", metavar="FIELD", help="the field with the id (default: id)")
     dropped.add_argument(
         "--text-field", default="text", metavar="FIELD", help="the field with the text (default: text)"
@@ -268,18 +267,16 @@ def _parser() -> argparse.ArgumentParser:
         epilog=LOAD,
     )
     simulate.add_argument("load", metavar="LOAD.json")
-    simulate.add_argument(
-        "--seed", type=_positive(int, zero=True), default=1, metavar="N", help="random seed (default: 1)"
-    )
+    simulate.add_argument("--seed", type=_NATURAL, default=1, metavar="N", help="random seed (default: 1)")
     simulate.add_argument(
         "--nodes",
         metavar="NODES",
         help="other nodes than the load's: 8x96c8g, or 8x96c8g,4x64c; with 4 GB a CPU and 80 GB a GPU",
     )
-    simulate.add_argument("--inputs", type=_positive(int), metavar="N", help="another number of inputs than the load's")
+    simulate.add_argument("--inputs", type=_COUNT, metavar="N", help="another number of inputs than the load's")
     simulate.add_argument("--profile", metavar="PROFILE.json", help="measurements of the stages from an earlier run")
     simulate.add_argument("--json", action="store_true", help="print everything as JSON")
-    simulate.add_argument("--width", type=_width, metavar="N", help="columns (default: the terminal's, or 80)")
+    simulate.add_argument("--width", type=_WIDTH, metavar="N", help="columns (default: the terminal's, or 80)")
     return parser
 
 
@@ -292,45 +289,6 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
         help="change an argument of a stage of pipeline.yaml, by the stage's name or number, or of 'executor' or "
         "'ray_client'; may be repeated",
     )
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a fraction; write a number above 0 and up to 1, such as 0.01"
-        )
-    return value
-
-
-def _positive(kind: type[int] | type[float], zero: bool = False) -> Any:
-    def parse(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = -1
-        if not (0 < value < float("inf") or (zero and value == 0)):
-            whole = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {whole} {'of 0 or more' if zero else 'above 0'}")
-        return value
-
-    return parse
-
-
-def _width(text: str) -> int:
-    if not text.isdecimal() or not 40 <= int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a width; write a whole number from 40 to 10000")
-    return int(text)
 
 
 if __name__ == "__main__":

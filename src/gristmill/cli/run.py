@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gristmill.cli.target import UsageError, load_pipeline
-from gristmill.secrets import without_secrets
+from gristmill.secrets import public_url, without_secrets
 
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
     from gristmill.ledger.resume import ResumeOptions
     from gristmill.pipeline import Pipeline
+    from gristmill.stages.core import ProcessingStage
     from gristmill.tasks import Task
+
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -110,7 +112,6 @@ def limit_input(pipeline: Pipeline, has_tasks: bool, limit: int | None, sample: 
 
 def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Executor, how: ResumeOptions) -> int:
     """Print the steps, the input, the changes to the output, and the cost of deduplication."""
-    from gristmill.cli.inputs import describe_inputs, describe_limits, output_folders
     from gristmill.errors import PipelineError, PlanError
     from gristmill.pipeline.phases.forecast import forecasts
     from gristmill.pipeline.planner import flatten
@@ -190,3 +191,52 @@ def _check_one_piece(pipeline: Pipeline) -> None:
 def _say(error: Exception) -> int:
     print(f"gristmill: {without_secrets(str(error))}", file=sys.stderr)
     return FAILED
+
+
+def describe_inputs(tasks: Iterable[Task[Any]] | None) -> str:
+    """Describe the initial tasks: of a reader, its blocks, files and bytes."""
+    from gristmill.metrics.format import size as shown_size
+    from gristmill.tasks import FileBlock
+
+    if tasks is None:
+        return "none: the first stage makes its own"
+    if not isinstance(tasks, Sized):
+        return "tasks of the target, as many as it gives"
+    blocks: list[FileBlock] = (
+        [task for task in tasks if isinstance(task, FileBlock)] if isinstance(tasks, Sequence) else []
+    )
+    if not blocks or len(blocks) != len(tasks):
+        return f"{len(tasks):,} task{'s' * (len(tasks) != 1)}"
+    parts = {part.path: part for block in blocks for part in block.data}
+    paths = sorted(parts)
+    sizes = [None if (stamp := parts[path].stamp) is None else stamp.size for path in paths]
+    known = sum(size for size in sizes if size is not None)
+    return (
+        f"{len(blocks):,} block{'s' * (len(blocks) != 1)} of {len(paths):,} file{'s' * (len(paths) != 1)}, "
+        f"{shown_size(known)}{' or more' * (None in sizes)}"
+    )
+
+
+def describe_limits(stages: Sequence[ProcessingStage[Any, Any]]) -> str:
+    """Describe which documents of its input a reader reads; empty if it reads all."""
+    from gristmill.stages.text.io.reader.base import FileReader
+
+    reader = stages[0] if stages else None
+    if not isinstance(reader, FileReader):
+        return ""
+    first = "" if reader.limit is None else f"the first {reader.limit:,} documents"
+    sample = "" if reader.sample is None else f"a sample of {reader.sample:.12g} of the documents"
+    words = " of ".join(part for part in (first, sample) if part)
+    return f"; reads only {words}" if words else ""
+
+
+def output_folders(stages: Sequence[ProcessingStage[Any, Any]]) -> Iterator[str]:
+    """Yield the folders to which the writers of a pipeline write."""
+    from gristmill.stages.core import CompositeStage
+    from gristmill.stages.registry import arguments_of
+
+    for stage in stages:
+        for leaf in stage.flatten() if isinstance(stage, CompositeStage) else [stage]:
+            path = (arguments_of(leaf) or {}).get("path")
+            if isinstance(path, str | os.PathLike):
+                yield public_url(os.fspath(path))

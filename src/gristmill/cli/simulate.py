@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import shutil
@@ -22,39 +23,31 @@ from gristmill.scheduling.simulator.loads import Load, NodeModel, on_nodes, pars
 FIRST_DECISIONS, LAST_DECISIONS = 22, 8
 
 
-def simulate_loads(
-    source: str,
-    seed: int,
-    nodes: str | None,
-    inputs: int | None,
-    profile: str | None,
-    as_json: bool,
-    width: int | None,
-) -> bool:
+def simulate_loads(args: argparse.Namespace) -> bool:
     """Simulate the loads of a file and print the results. Return whether all were completed."""
     glyphs = fmt.UNICODE if fmt.can_show(sys.stdout, "".join(fmt.UNICODE)) else fmt.ASCII
-    width = width or max(40, shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80)
+    width = args.width or max(40, shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80)
     try:
-        loads = read_loads(source)
-        if nodes is not None:
-            elsewhere = parse_nodes(nodes)
+        loads = read_loads(args.load)
+        if args.nodes is not None:
+            elsewhere = parse_nodes(args.nodes)
             loads = [on_nodes(load, elsewhere) for load in loads]
-        if inputs is not None:
-            loads = [replace(load, inputs=inputs, ideal_s=0.0) for load in loads]
-        known = Profile.read(profile) if profile is not None else None
+        if args.inputs is not None:
+            loads = [replace(load, inputs=args.inputs, ideal_s=0.0) for load in loads]
+        known = Profile.read(args.profile) if args.profile is not None else None
         results = []
         for i, load in enumerate(loads):
             check(load)
-            if not as_json:
-                _print([""] * bool(i) + heading(load, seed, width))
-            results.append(simulate(load, seed, known))
-            if not as_json:
+            if not args.json:
+                _print([""] * bool(i) + heading(load, args.seed, width))
+            results.append(simulate(load, args.seed, known))
+            if not args.json:
                 _print(["", *report(results[-1], width, glyphs)])
     except (LoadError, ProfileError) as error:
         raise UsageError(fmt.clean(str(error))) from error
     except RecursionError:
-        raise UsageError(f"{source} is nested too deeply to be a load") from None
-    if as_json:
+        raise UsageError(f"{args.load} is nested too deeply to be a load") from None
+    if args.json:
         plain = [_finite(result.to_dict()) for result in results]
         print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=1))
     elif len(results) > 1:
