@@ -25,6 +25,7 @@ OK, FAILED, INTERRUPTED = 0, 1, 130
 
 def run(args: argparse.Namespace) -> int:
     from gristmill.errors import PipelineError, PipelineFailed
+    from gristmill.ledger.resume import ResumeOptions
 
     try:
         for path in filter(None, (args.save_profile, args.save_load)):
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
             _check_one_piece(pipeline)
         limit_input(pipeline, tasks is not None, args.limit, args.sample)
         executor = pipeline.make_executor(args.executor, **executor_config(args))
-        how = resume_options(args)
+        how = ResumeOptions(args.fresh, args.append, args.retry_failed, not args.no_verify)
         if args.dry_run:
             return dry_run(pipeline, tasks, executor, how)
         options = {"fuse": not args.no_fuse, "allow_empty": args.allow_empty, **asdict(how)}
@@ -143,13 +144,6 @@ def dry_run(pipeline: Pipeline, tasks: Iterable[Task[Any]] | None, executor: Exe
         print(f"forecast: {line}")
     print("nothing was run")
     return OK
-
-
-def resume_options(args: argparse.Namespace) -> ResumeOptions:
-    """Return the options on how a run resumes."""
-    from gristmill.ledger.resume import ResumeOptions
-
-    return ResumeOptions(args.fresh, args.append, args.retry_failed, not args.no_verify)
 
 
 def executor_config(args: argparse.Namespace) -> dict[str, Any]:

@@ -21,7 +21,7 @@ MODULES = tuple(
         "text.io.writer": "jsonl parquet",
         "text.filters": "code fasttext fineweb histogram language phrases repetition score_filter shares tokens words",
         "text.modifiers": "modify normalizers pii removers",
-        "text.tools": "add_id joiner splitter",
+        "text.tools": "add_id segments",
         "decontamination": "fuzzy ngrams",
         "deduplication": "exact.pieces exact.stage fuzzy.stage identified",
         "deduplication.semantic": "cluster embeddings identify pairwise_stage removal",

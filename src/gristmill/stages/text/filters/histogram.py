@@ -6,7 +6,6 @@ import difflib
 import functools
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from gristmill.kernels import unicode
 from gristmill.kernels.texts import Texts
@@ -53,27 +52,23 @@ class HistogramFilter(AtLeast):
         self.lang = lang
         self.least = threshold
         self.alphabet = read_histogram(cache_dir, lang, threshold_char) if cache_dir else alphabet(lang)
-        self._table: Array | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_table": None}
 
     def preload(self) -> None:
         unicode.preload()
-        self.table()
-
-    def table(self) -> Array:
-        if self._table is None:
-            self._table = table_of(ord(char) for char in self.alphabet if not char.isspace())
-        return self._table
+        table_of_alphabet(self.alphabet)
 
     def score_batch(self, texts: Texts) -> Array:
         chars, spaces = count_in(texts, space())
-        _, known = count_in(texts, self.table())
+        _, known = count_in(texts, table_of_alphabet(self.alphabet))
         return known / np.maximum(chars - spaces, 1)
 
     def reasons(self, scores: Array) -> str:
         return f"characters strange to {self.lang!r}"
+
+
+@functools.cache
+def table_of_alphabet(chars: frozenset[str]) -> Array:
+    return table_of(ord(char) for char in chars if not char.isspace())
 
 
 def alphabet(lang: str) -> frozenset[str]:
