@@ -220,8 +220,7 @@ BUGS = [
     Bug(
         "a worker stays on a node that is too small for it",
         "balance.py",
-        "                s.balance.standing.vacate(s.balance.evidence, (step.index, w.node, w.placement))\n"
-        "                drain(s, w)\n",
+        "                s.balance.vacate((step.index, w.node, w.placement))\n                drain(s, w)\n",
         "",
     ),
     Bug(

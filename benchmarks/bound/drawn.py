@@ -7,9 +7,8 @@ from statistics import fmean, pstdev
 
 from gristmill.scheduling.simulator.chance import lognormal
 from gristmill.scheduling.simulator.loads import Load
-from gristmill.scheduling.simulator.model import Data
+from gristmill.scheduling.simulator.model import Data, outputs_of, service_key, source_key
 from gristmill.scheduling.simulator.simulation import step_models
-from gristmill.scheduling.simulator.truth import outputs_of, service_key, source_key
 
 
 def drawn(load: Load, seed: int) -> Load:

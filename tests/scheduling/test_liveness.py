@@ -16,12 +16,12 @@ from tests.simulation.world import CheckedWorld
 from gristmill.scheduling import StepSpec, balance, moves, scheduler, time_sharing
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
+from gristmill.scheduling.balance_state import BalanceState
 from gristmill.scheduling.lost_data import recovery
 from gristmill.scheduling.planning import StaffingPlan, StepDemand
 from gristmill.scheduling.records import StepRec, WorkerState
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.simulator.model import SECOND, StepModel, cpus
-from gristmill.scheduling.standing import Standing
 from gristmill.scheduling.state import State
 
 
@@ -63,8 +63,8 @@ def test_fetched_data_that_waits_for_deferred_data_is_caught(monkeypatch: pytest
 @pytest.fixture
 def fickle(monkeypatch: pytest.MonkeyPatch) -> None:
     """A balancer whose decisions do not stand."""
-    monkeypatch.setattr(Standing, "may_fill", lambda self, evidence, place: True)
-    monkeypatch.setattr(Standing, "may_vacate", lambda self, evidence, place: True)
+    monkeypatch.setattr(BalanceState, "may_fill", lambda self, place: True)
+    monkeypatch.setattr(BalanceState, "may_vacate", lambda self, place: True)
 
 
 def two_minds(s: Script, monkeypatch: pytest.MonkeyPatch, between: Callable[[Script], object]) -> None:
@@ -201,7 +201,7 @@ def test_a_worker_keeps_its_turn_until_there_is_new_evidence() -> None:
     step, w = s.state.steps[0], s.state.workers[worker]
     place = (step.index, w.node, w.placement)
     assert time_sharing._could_leave(s.state, step, w)
-    s.state.balance.standing.fill(s.state.balance.evidence, place)
+    s.state.balance.fill(place)
     assert not time_sharing._could_leave(s.state, step, w)
     s.state.balance.evidence += 1
     assert time_sharing._could_leave(s.state, step, w)

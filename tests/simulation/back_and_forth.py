@@ -4,7 +4,7 @@ The *staffing* of a step is where its workers are: node and GPUs of each worker 
 do not count before a worker starts there. A step *goes back* if it returns to a staffing that it has left, or replaces
 a worker by another in an equal place. Without new evidence that is a failure, the first time it happens.
 
-The scheduler ensures this by a rule of its own (`standing.py`). This check does not use that rule: it compares
+The scheduler ensures this by a rule of its own (`balance_state.py`). This check does not use that rule: it compares
 staffings. docs/simulator.md lists what counts as evidence.
 """
 

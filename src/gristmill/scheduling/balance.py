@@ -48,7 +48,7 @@ def rebalance(s: State) -> None:
         step.plan.service_us = step.service.service_us()
     problem = problem_of(s, active, s.shared.memory_floor)
     estimates = {x.step: {**x.service_us, -1: s.steps[x.step].setup.mean_us} for x in problem.demands}
-    s.balance.learn(s.balance.standing.note_estimates(s.balance.evidence, estimates))
+    s.balance.note_estimates(estimates)
     _plan(s, problem)
 
 
@@ -78,7 +78,7 @@ def _drain_misplaced(s: State, node: NodeRec) -> None:
                 left.take(w.placement)
             else:
                 s.decide(f"{step.spec.name}: worker {w.id} leaves node {node.id}, which has become too small for it")
-                s.balance.standing.vacate(s.balance.evidence, (step.index, w.node, w.placement))
+                s.balance.vacate((step.index, w.node, w.placement))
                 drain(s, w)
     for step in s.steps:
         for where, placement in list(step.plan.reserved):

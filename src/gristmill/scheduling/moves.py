@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from gristmill.scheduling.balance_state import Place
 from gristmill.scheduling.credit import suspect_may_start
 from gristmill.scheduling.dispatch import is_set_up
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.planning import Problem, StaffingPlan
 from gristmill.scheduling.reasons import explain
 from gristmill.scheduling.records import NodeRec, StepRec, WorkerRec, WorkerState
-from gristmill.scheduling.standing import Place
 from gristmill.scheduling.state import State
 from gristmill.scheduling.workers import drain, start
 
@@ -54,9 +54,9 @@ def _try_start(s: State, step: StepRec, place: tuple[int, Placement]) -> bool:
     node = _usable(s, step, node_id)
     if node is None or not node.free.fits(placement):
         return False
-    if not s.balance.standing.may_fill(s.balance.evidence, (step.index, node_id, placement)):
+    if not s.balance.may_fill((step.index, node_id, placement)):
         return False
-    s.balance.standing.fill(s.balance.evidence, (step.index, node_id, placement))
+    s.balance.fill((step.index, node_id, placement))
     start(s, node, step, placement)
     return True
 
@@ -89,7 +89,7 @@ def apply(s: State, problem: Problem, plan: StaffingPlan) -> None:
             and not _awaits_suspect(s, w.step, w)
         ):
             taken[w.step] = taken.get(w.step, 0) + 1
-            s.balance.standing.vacate(s.balance.evidence, (w.step, w.node, w.placement))
+            s.balance.vacate((w.step, w.node, w.placement))
             drain(s, w)
     grown: dict[int, int] = {}
     coming: dict[int, int] = {}
@@ -99,9 +99,7 @@ def apply(s: State, problem: Problem, plan: StaffingPlan) -> None:
         step = s.steps[index]
         if _try_start(s, step, (node_id, placement)):
             grown[index] = grown.get(index, 0) + 1
-        elif (
-            node_id in leaving and _usable(s, step, node_id) and s.balance.standing.may_fill(s.balance.evidence, place)
-        ):
+        elif node_id in leaving and _usable(s, step, node_id) and s.balance.may_fill(place):
             step.plan.reserve(node_id, placement, s.balance.evidence)
             coming[index] = coming.get(index, 0) + 1
     explain(s, problem, plan, have, grown, coming, taken)
@@ -157,8 +155,8 @@ def _taken_back(s: State, leaves: list[int], starts: list[Place]) -> set[int]:
     No worker leaves these nodes until there is new evidence.
     """
     places = [(w.step, w.node, w.placement) for i in leaves if (w := s.workers.get(i)) and w.step is not None]
-    return {place[1] for place in places if not s.balance.standing.may_vacate(s.balance.evidence, place)} | {
-        place[1] for place in starts if not s.balance.standing.may_fill(s.balance.evidence, place)
+    return {place[1] for place in places if not s.balance.may_vacate(place)} | {
+        place[1] for place in starts if not s.balance.may_fill(place)
     }
 
 

@@ -121,10 +121,7 @@ def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     _learn(s, step, e.outputs, (unit.part_us + e.busy_us) // len(unit.tasks), 0)
     if any(o.losable for o in e.outputs):
         record_outputs(s, step, unit, e.outputs)
-    by_id = {t.id: t for t in unit.tasks}
-    for o in e.outputs:
-        by_id[o.parent].emitted += 1
-    unit.deliver(e.busy_us)
+    unit.deliver(e.busy_us, e.outputs)
     s.suspend(w, unit)
     _pass_on(s, step, e.outputs)
     update_accepting(s, w)

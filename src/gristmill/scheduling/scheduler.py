@@ -5,41 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gristmill.scheduling import events as ev
 from gristmill.scheduling import workers
-from gristmill.scheduling.balance import (
-    is_due,
-    next_turn,
-    rebalance,
-    solved,
-)
+from gristmill.scheduling.balance import is_due, next_turn, rebalance, solved
 from gristmill.scheduling.commands import Command, Finish, SetUpNode
 from gristmill.scheduling.credit import update_headroom
 from gristmill.scheduling.dispatch import dispatch, update_depth
-from gristmill.scheduling.events import (
-    DataLost,
-    Death,
-    Event,
-    InputsLost,
-    Interrupted,
-    NodeJoined,
-    NodeLost,
-    NodeResized,
-    NodeSetUp,
-    NodeSetupFailed,
-    SetupFailed,
-    Solved,
-    SourceEnded,
-    SourceGave,
-    SourceSized,
-    StepSetUp,
-    Tick,
-    UnitEmitted,
-    UnitFailed,
-    UnitFinished,
-    WorkerDied,
-    WorkerLeft,
-    WorkerReady,
-)
 from gristmill.scheduling.failures import unit_failed
 from gristmill.scheduling.liveness import ensure_progress
 from gristmill.scheduling.lost_data.events import data_lost, inputs_lost, rebuild_emitted, rebuild_finished
@@ -73,7 +44,7 @@ class Scheduler:
             step.service.prior = step.spec.prior
             update_depth(s, step)
 
-    def handle(self, events: Event | Sequence[Event], now: int) -> list[Command]:
+    def handle(self, events: ev.Event | Sequence[ev.Event], now: int) -> list[Command]:
         """Take in the events up to ``now`` and return the commands that follow, in order."""
         s = self.state
         s.now = now
@@ -114,7 +85,7 @@ class Scheduler:
         _EVENTS[kind](s, event)
 
 
-def _node_joined(s: State, e: NodeJoined) -> None:
+def _node_joined(s: State, e: ev.NodeJoined) -> None:
     if s.ending.stopping or e.node in s.nodes:
         return
     # Machines of one make differ by some kilobytes.
@@ -128,16 +99,16 @@ def _node_joined(s: State, e: NodeJoined) -> None:
     s.balance.request("a node joined")
 
 
-def _node_lost(s: State, e: NodeLost) -> None:
+def _node_lost(s: State, e: ev.NodeLost) -> None:
     if s.nodes.pop(e.node, None) is None:
         return
     for w in [w for w in s.workers.values() if w.node == e.node]:
-        workers.died(s, w, WorkerDied(w.id, Death.NODE_LOST))
+        workers.died(s, w, ev.WorkerDied(w.id, ev.Death.NODE_LOST))
     s.balance.learn()
     s.balance.request("a node was lost")
 
 
-def _node_resized(s: State, e: NodeResized) -> None:
+def _node_resized(s: State, e: ev.NodeResized) -> None:
     node = s.nodes.get(e.node)
     if node is None or s.ending.stopping:
         return
@@ -146,25 +117,25 @@ def _node_resized(s: State, e: NodeResized) -> None:
     s.balance.request("a node changed in size")
 
 
-def _node_set_up(s: State, e: NodeSetUp) -> None:
+def _node_set_up(s: State, e: ev.NodeSetUp) -> None:
     if e.node in s.nodes:
         s.nodes[e.node].set_up[e.step] = True
         s.balance.learn()
         s.balance.request("a node was set up")
 
 
-def _node_setup_failed(s: State, e: NodeSetupFailed) -> None:
+def _node_setup_failed(s: State, e: ev.NodeSetupFailed) -> None:
     if e.node not in s.nodes:
         return
     workers.stop_run(s, f"setup_on_node of '{s.steps[e.step].spec.name}' failed:\n{e.error}")
 
 
-def _source_sized(s: State, e: SourceSized) -> None:
+def _source_sized(s: State, e: ev.SourceSized) -> None:
     s.source.total = e.total
     s.balance.learn()
 
 
-def _source_ended(s: State, e: SourceEnded) -> None:
+def _source_ended(s: State, e: ev.SourceEnded) -> None:
     s.source.end()
     s.balance.learn()
     pull_answered(s)
@@ -172,12 +143,12 @@ def _source_ended(s: State, e: SourceEnded) -> None:
     s.balance.request("the source ended")
 
 
-def _tick(s: State, e: Tick) -> None:
+def _tick(s: State, e: ev.Tick) -> None:
     workers.kill_overdue(s)
     workers.recycle(s)
 
 
-def _interrupted(s: State, e: Interrupted) -> None:
+def _interrupted(s: State, e: ev.Interrupted) -> None:
     workers.stop_run(s, "")
 
 
@@ -197,37 +168,37 @@ def _unit_event(handler: Callable[[State, WorkerRec, Any], None]) -> Callable[[S
 
 
 _WORKER_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
-    UnitFinished: _unit_event(finished),
-    UnitEmitted: _unit_event(emitted),
-    UnitFailed: _unit_event(unit_failed),
-    InputsLost: _unit_event(inputs_lost),
-    WorkerReady: workers.ready,
-    StepSetUp: workers.step_set_up,
-    SetupFailed: workers.setup_failed,
-    WorkerDied: workers.died,
-    WorkerLeft: workers.left,
+    ev.UnitFinished: _unit_event(finished),
+    ev.UnitEmitted: _unit_event(emitted),
+    ev.UnitFailed: _unit_event(unit_failed),
+    ev.InputsLost: _unit_event(inputs_lost),
+    ev.WorkerReady: workers.ready,
+    ev.StepSetUp: workers.step_set_up,
+    ev.SetupFailed: workers.setup_failed,
+    ev.WorkerDied: workers.died,
+    ev.WorkerLeft: workers.left,
 }
 
 _REBUILD_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
-    UnitFinished: rebuild_finished,
-    UnitEmitted: rebuild_emitted,
-    UnitFailed: unit_failed,
-    InputsLost: inputs_lost,
+    ev.UnitFinished: rebuild_finished,
+    ev.UnitEmitted: rebuild_emitted,
+    ev.UnitFailed: unit_failed,
+    ev.InputsLost: inputs_lost,
 }
 
 _EVENTS: dict[type, Callable[[State, Any], None]] = {
-    NodeJoined: _node_joined,
-    NodeLost: _node_lost,
-    NodeResized: _node_resized,
-    DataLost: data_lost,
-    NodeSetUp: _node_set_up,
-    NodeSetupFailed: _node_setup_failed,
-    SourceSized: _source_sized,
-    SourceGave: source_gave,
-    SourceEnded: _source_ended,
-    Solved: solved,
-    Tick: _tick,
-    Interrupted: _interrupted,
+    ev.NodeJoined: _node_joined,
+    ev.NodeLost: _node_lost,
+    ev.NodeResized: _node_resized,
+    ev.DataLost: data_lost,
+    ev.NodeSetUp: _node_set_up,
+    ev.NodeSetupFailed: _node_setup_failed,
+    ev.SourceSized: _source_sized,
+    ev.SourceGave: source_gave,
+    ev.SourceEnded: _source_ended,
+    ev.Solved: solved,
+    ev.Tick: _tick,
+    ev.Interrupted: _interrupted,
 }
 
 
@@ -255,7 +226,7 @@ def _finish_if_done(s: State) -> None:
         s.out.append(Finish())
 
 
-def misfits(steps: Sequence[StepSpec], nodes: Sequence[NodeJoined]) -> list[str]:
+def misfits(steps: Sequence[StepSpec], nodes: Sequence[ev.NodeJoined]) -> list[str]:
     """Return the reason for each step that fits on none of the nodes."""
     reasons = (misfit(step, [(n.cpu, n.memory, n.gpus) for n in nodes]) for step in steps)
     return [reason for reason in reasons if reason]

@@ -1,18 +1,17 @@
-"""What the scheduler remembers of a run. Records change only in methods: their own, or those of `State`."""
+"""What the scheduler remembers of a run. Counters and flags change only in methods: of their record, or of `State`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gristmill.scheduling.balance_state import BalanceState
 from gristmill.scheduling.commands import Command
 from gristmill.scheduling.estimates import SizeEstimate
 from gristmill.scheduling.lost_data.records import DataRec
-from gristmill.scheduling.planning.problem import Problem
 from gristmill.scheduling.records import NodeRec, SlicedTask, StepRec, TaskRec, Unit, WorkerGroup, WorkerRec
 from gristmill.scheduling.settings import SchedulerConfig, StepSpec
 from gristmill.scheduling.snapshot import Decision
-from gristmill.scheduling.standing import Standing
 
 
 @dataclass(slots=True)
@@ -167,80 +166,6 @@ class LostDataState:
         """Data is made again only because something was made from it, or no longer is."""
         record.fetched = fetched
         self.fetched += 1 if fetched else -1
-
-
-@dataclass(slots=True)
-class BalanceState:
-    """When the balancer runs, and what it has planned."""
-
-    evidence: int = 0
-    """Number of events so far that can change a plan (docs/simulator.md lists them)."""
-    reason: str = ""
-    """Why a rebalance is due; empty if none is."""
-    done_at: int = 0
-    due_at: int = 0
-    """When to rebalance even if nothing happens."""
-    freed_nodes: list[int] = field(default_factory=list)
-    """Nodes that workers have left while places there are reserved."""
-    plans: int = 0
-    solving: int = 0
-    """Number of the plan that is being made; 0: none is."""
-    problem: Problem | None = None
-    """The problem that it solves."""
-    problem_evidence: int = 0
-    """The evidence on which that was stated."""
-    taking_turns: bool = False
-    """Not every step can have a worker: they share the slots in time."""
-    standing: Standing = field(default_factory=Standing)
-    """Moves of the balancer that stand until there is new evidence."""
-    unblocked_at: int = -1
-    """The evidence with which a step last got a worker because nothing was under way."""
-    forced_at: int = -1
-    """The evidence with which the balancer last ran because nothing was under way."""
-
-    def learn(self, is_new: bool = True) -> None:
-        """Count evidence."""
-        self.evidence += is_new
-
-    def request(self, reason: str) -> None:
-        """Ask for a rebalance. The first reason stands."""
-        self.reason = self.reason or reason
-
-    def begin(self, now: int, interval_us: int) -> None:
-        """A rebalance begins; another one is due after the interval."""
-        self.done_at, self.reason = now, ""
-        self.due_at = now + interval_us
-
-    def share_in_time(self, taking_turns: bool) -> None:
-        self.taking_turns = taking_turns
-
-    def solve(self, problem: Problem) -> int:
-        """A plan is being made. Return its number."""
-        self.plans += 1
-        self.solving = self.plans
-        self.problem, self.problem_evidence = problem, self.evidence
-        return self.plans
-
-    def solved(self) -> None:
-        """The plan is made. If there is evidence that it does not know, the next plan knows more."""
-        self.solving, self.problem = 0, None
-        self.learn(self.problem_evidence != self.evidence)
-
-    def take_freed_nodes(self) -> list[int]:
-        nodes, self.freed_nodes = self.freed_nodes, []
-        return nodes
-
-    def note_unblocked(self) -> None:
-        """Count as evidence that nothing is under way. A second time it counts only if there was other evidence."""
-        self.learn(self.unblocked_at != self.evidence)
-        self.unblocked_at = self.evidence
-
-    def claim_forced_run(self) -> bool:
-        """Return True once for the same evidence: the balancer may run although nothing calls for it."""
-        if self.forced_at == self.evidence:
-            return False
-        self.forced_at = self.evidence
-        return True
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ def _start_somewhere(s: State, step: StepRec) -> bool:
     if not places:
         return False
     node, placement = next((x for x in places if _may_fill(s, step, *x)), places[0])
-    s.balance.standing.fill(s.balance.evidence, (step.index, node.id, placement))
+    s.balance.fill((step.index, node.id, placement))
     start(s, node, step, placement)
     return True
 
@@ -44,7 +44,7 @@ def _free_places(s: State, step: StepRec) -> list[tuple[NodeRec, Placement]]:
 
 
 def _may_fill(s: State, step: StepRec, node: NodeRec, placement: Placement) -> bool:
-    return s.balance.standing.may_fill(s.balance.evidence, (step.index, node.id, placement))
+    return s.balance.may_fill((step.index, node.id, placement))
 
 
 def take_turns(s: State, active: list[StepRec]) -> None:
@@ -65,7 +65,7 @@ def take_turns(s: State, active: list[StepRec]) -> None:
                 if _could_leave(s, other, w):
                     s.decide(f"{step.spec.name}: its turn; a worker of {other.spec.name} is idle and leaves for it")
                     if w.state is WorkerState.READY:
-                        s.balance.standing.vacate(s.balance.evidence, (other.index, w.node, w.placement))
+                        s.balance.vacate((other.index, w.node, w.placement))
                     _let_go(s, w)
         return
 
@@ -112,7 +112,7 @@ def _could_leave(s: State, step: StepRec, w: WorkerRec) -> bool:
         return True
     if any(may_resume(s, step, unit) for unit in w.suspended.values()):
         return False  # its step would need a worker again at once
-    if not s.balance.standing.may_vacate(s.balance.evidence, (step.index, w.node, w.placement)):
+    if not s.balance.may_vacate((step.index, w.node, w.placement)):
         return False  # it was given its place on the same evidence
     return not (step.queue.size and fits_budget(s, step, rebuilds=not w.has_suspect))
 

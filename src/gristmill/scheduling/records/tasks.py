@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from gristmill.scheduling.events import Output
 from gristmill.scheduling.failure_policy import DeathVerdict
 
 if TYPE_CHECKING:
@@ -170,8 +172,11 @@ class Unit:
         """It waits for more, or less, data that was lost."""
         self.missing += change
 
-    def deliver(self, busy_us: int) -> None:
-        """It has delivered a chunk that took so long, and is suspended."""
+    def deliver(self, busy_us: int, outputs: Sequence[Output] = ()) -> None:
+        """It has delivered a chunk that took so long, and is suspended. Outputs that are new count for their tasks."""
+        by_id = {t.id: t for t in self.tasks}
+        for o in outputs:
+            by_id[o.parent].emitted += 1
         for t in self.tasks:
             t.move(TaskMove.EMITTED)
         self.solo = False

@@ -11,8 +11,18 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.settings import StepSpec
 from gristmill.scheduling.simulator.chance import mix, uniform
-from gristmill.scheduling.simulator.model import SECOND, Conditions, Data, Job, Made, StepModel, VirtualWorker
-from gristmill.scheduling.simulator.truth import outputs_of, service_key, source_key
+from gristmill.scheduling.simulator.model import (
+    SECOND,
+    Conditions,
+    Data,
+    Job,
+    Made,
+    StepModel,
+    VirtualWorker,
+    outputs_of,
+    service_key,
+    source_key,
+)
 
 if TYPE_CHECKING:
     from gristmill.scheduling.simulator.faults import Injector

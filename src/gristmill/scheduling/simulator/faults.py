@@ -62,17 +62,7 @@ class Faults:
                 raise FaultError(f"faults: {f.name} is a share of all and cannot be {value:g}")
 
 
-_SHARES = frozenset(
-    [
-        "slow_workers",
-        "slow_tasks",
-        "setup_failures",
-        "poison",
-        "raising",
-        "hanging",
-        "losable",
-    ]
-)
+_SHARES = ("slow_workers", "slow_tasks", "setup_failures", "poison", "raising", "hanging", "losable")
 
 
 def read_faults(source: Faults | Mapping[str, Any] | None) -> Faults:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gristmill.scheduling import events as e
@@ -15,15 +14,6 @@ if TYPE_CHECKING:
 _LATE_US = 3 * SECOND
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """What the run may use of a node."""
-
-    cpu: int
-    memory: int
-    gpus: tuple[int, ...]
-
-
 class Losses:
     """Where losable data lies, what of it is lost, and how large nodes are now."""
 
@@ -33,7 +23,7 @@ class Losses:
         """The node of all data that can be lost."""
         self.gone: dict[int, Data] = {}
         """All data that was ever lost."""
-        self.sizes: dict[int, Size] = {}
+        self.sizes: dict[int, e.NodeResized] = {}
         """Of nodes that are not as they were when they joined."""
 
     def place(self, data: int, key: int, step: int, node: int) -> bool:
@@ -88,18 +78,13 @@ class Losses:
         r = self.world.random
         cpu = node.cpu * r.randrange(5) // 4
         gpus = tuple([-1 if r.random() < 0.4 else x for x in node.gpus])[: r.randrange(len(node.gpus) + 1) or None]
-        self.sizes[node.node] = Size(cpu, node.memory * r.randrange(5) // 4, gpus)
-        return self.size_event(node.node)
+        size = self.sizes[node.node] = e.NodeResized(node.node, cpu, node.memory * r.randrange(5) // 4, gpus)
+        return size
 
     def restore(self, node: e.NodeJoined) -> e.Event | None:
-        if self.sizes.pop(node.node, None) is None:
-            return None
-        return self.size_event(node.node)
+        return None if self.sizes.pop(node.node, None) is None else self.size(node.node)
 
-    def size_event(self, node: int) -> e.Event:
-        size = self.size(node)
-        return e.NodeResized(node, size.cpu, size.memory, size.gpus)
-
-    def size(self, node: int) -> Size:
+    def size(self, node: int) -> e.NodeResized:
+        """What the run may use of a node now."""
         whole = self.world.nodes[node]
-        return self.sizes.get(node) or Size(whole.cpu, whole.memory, whole.gpus)
+        return self.sizes.get(node) or e.NodeResized(node, whole.cpu, whole.memory, whole.gpus)

@@ -1,4 +1,4 @@
-"""Models of a virtual cluster: steps, nodes, workers and the data of tasks."""
+"""Models of a virtual cluster: steps, nodes, workers, and the data of tasks with the keys of its random numbers."""
 
 from __future__ import annotations
 
@@ -141,3 +141,18 @@ class VirtualWorker:
     lost: bool = False
     """Its node is lost: its reports do not arrive any more."""
     reported_at: int = 0
+
+
+def source_key(seed: int, number: int) -> int:
+    return mix(mix(0, seed), number)
+
+
+def service_key(data: Data, step: int) -> int:
+    return mix(data.key, 2000 + step)
+
+
+def outputs_of(model: StepModel, step: int, d: Data) -> list[Data]:
+    """Return the outputs of a step for a task."""
+    if model.fan_out == 1:
+        return [d]
+    return [d.child(position) for position in range(model.outputs(mix(d.key, 1000 + step)))]

@@ -14,8 +14,7 @@ from gristmill.scheduling.scheduler import Scheduler
 from gristmill.scheduling.simulator.cluster import Cluster
 from gristmill.scheduling.simulator.faults import Faults, Injector
 from gristmill.scheduling.simulator.losses import Losses
-from gristmill.scheduling.simulator.model import SECOND, Conditions, Data, Made, StepModel
-from gristmill.scheduling.simulator.truth import source_key
+from gristmill.scheduling.simulator.model import SECOND, Conditions, Data, Made, StepModel, source_key
 
 _PLAN_US = 2
 """Time to make a plan outside the loop, for each node and step."""
