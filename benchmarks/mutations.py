@@ -99,8 +99,8 @@ BUGS = [
     Bug(
         "data is let go before its task has finished",
         "progress.py",
-        "    unit.deliver(e.busy_us)\n",
-        "    unit.deliver(e.busy_us)\n    s.out.append(Release((unit.tasks[0].data,)))\n",
+        "    unit.deliver(e.busy_us, e.outputs)\n",
+        "    unit.deliver(e.busy_us, e.outputs)\n    s.out.append(Release((unit.tasks[0].data,)))\n",
     ),
     Bug("data is never let go", "progress.py", "        s.out.append(Release((t.data,), cancelled))", "        pass"),
     Bug("slices leave an item out", "failure_policy.py", "(middle, start + items)", "(middle + 1, start + items)"),
