@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.errors import PlanError
 from gristmill.pipeline import Pipeline, RunResult
-from gristmill.secrets import without_query
 from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.deduplication.identified import Identified
+from gristmill.stages.text.io.formats import FORMATS, all_extensions
 from gristmill.stages.text.io.listing import list_files
-from gristmill.stages.text.io.reader import JsonlReader, ParquetReader
-from gristmill.stages.text.io.writer import JsonlWriter, ParquetWriter
 
 if TYPE_CHECKING:
     from gristmill.backends.base import Executor
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-FORMATS = ("jsonl", "parquet")
 
 
 @dataclass(frozen=True)
@@ -102,28 +99,23 @@ class DeduplicationWorkflow:
         )
 
     def _kind(self) -> str:
-        ends = {"jsonl": JsonlReader.extensions, "parquet": ParquetReader.extensions}
         storage = dict((self.read_kwargs or {}).get("storage_options") or {})
-        files = list_files(self.input_path, (*ends["jsonl"], *ends["parquet"]), storage)
-        found = {
-            kind: sum(without_query(file.path).lower().endswith(end) for file in files) for kind, end in ends.items()
-        }
-        if all(found.values()):
+        files = list_files(self.input_path, all_extensions(), storage)
+        found = {kind: sum(one.matches(file.path) for file in files) for kind, one in FORMATS.items()}
+        if len(there := [f"{count} {FORMATS[kind].name}" for kind, count in found.items() if count]) > 1:
             raise PlanError(
-                f"{self.input_path} holds {found['jsonl']} JSONL and {found['parquet']} Parquet files: say by "
-                "input_filetype which of them are meant."
+                f"{self.input_path} holds {' and '.join(there)} files: say by input_filetype which of them are meant."
             )
         return max(FORMATS, key=lambda kind: found[kind])
 
     def _reader(self, kind: str) -> Any:
-        cls = JsonlReader if kind == "jsonl" else ParquetReader
-        return cls(
+        return FORMATS[kind].reader(
             self.input_path, blocksize=self.input_blocksize, text_field=self.text_field, read_kwargs=self.read_kwargs
         )
 
     def _writer(self, kind: str) -> Any:
         if not self.perform_removal:
             return Identified(self._output, self.write_kwargs)
-        cls = JsonlWriter if (self.output_filetype or kind) == "jsonl" else ParquetWriter
+        cls: Any = FORMATS[self.output_filetype or kind].writer
         # removed documents are in the records; a pipeline with a writer can copy them to excluded/ as well
         return cls(self._output, excluded=False, write_kwargs=self.write_kwargs)

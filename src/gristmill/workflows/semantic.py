@@ -19,9 +19,9 @@ from gristmill.stages.deduplication.semantic.ranking import POLICIES
 from gristmill.stages.protocols import Paths
 from gristmill.stages.resources import Resources
 from gristmill.stages.secrets import public
-from gristmill.stages.text.io.reader import JsonlReader, ParquetReader
+from gristmill.stages.text.io.formats import FORMATS
 from gristmill.stages.text.io.reader.base import FileReader
-from gristmill.stages.text.io.writer import JsonlWriter, ParquetWriter
+from gristmill.stages.text.io.writer.base import FileWriter
 from gristmill.storage import TEMPORARY, Folder
 from gristmill.workflows.semantic_result import SemanticDeduplicationResult
 
@@ -132,7 +132,7 @@ class SemanticDeduplicationWorkflow:
 
     def _problems(self) -> Iterator[str]:
         choices = {
-            "input_filetype": ("parquet", "jsonl"),
+            "input_filetype": FORMATS,
             "init": INITS,
             "distance_metric": ("cosine", "l2"),
             "which_to_keep": POLICIES,
@@ -186,12 +186,13 @@ class SemanticDeduplicationWorkflow:
 
     def reader(self) -> FileReader:
         """Return the reader of the input: the same blocks in each call."""
-        kind = JsonlReader if self.input_filetype == "jsonl" else ParquetReader
+        kind = FORMATS[self.input_filetype].reader
         return kind(self.input_path, blocksize=self.blocksize, read_kwargs=self.read_kwargs, text_field=None)
 
-    def writer(self, path: str) -> JsonlWriter | ParquetWriter:
-        kind = JsonlWriter if self.input_filetype == "jsonl" else ParquetWriter
-        return kind(path, write_kwargs=self.write_kwargs)
+    def writer(self, path: str) -> FileWriter:
+        kind: Any = FORMATS[self.input_filetype].writer
+        written: FileWriter = kind(path, write_kwargs=self.write_kwargs)
+        return written
 
     def place(self, name: str) -> str:
         """Return the folder of a result."""

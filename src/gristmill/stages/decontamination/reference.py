@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Any
 from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.lazy import np
-from gristmill.secrets import without_query
+from gristmill.stages.text.io.formats import all_extensions, format_of
 from gristmill.stages.text.io.listing import File, list_files
-from gristmill.stages.text.io.reader.base import FileReader
-from gristmill.stages.text.io.reader.jsonl import JsonlReader
-from gristmill.stages.text.io.reader.parquet import ParquetReader
 from gristmill.tasks import DocumentBatch, FileBlock
 from gristmill.tasks.document import ID
 
@@ -77,8 +74,7 @@ class ReferenceSource:
         """Return the files; raise `PlanError` if one is missing."""
         if not self.paths:
             return []
-        ends = (*JsonlReader.extensions, *ParquetReader.extensions)
-        return list_files(self.paths, ends, self.read_kwargs.get("storage_options"))
+        return list_files(self.paths, all_extensions(), self.read_kwargs.get("storage_options"))
 
     def read(self, files: Sequence[File]) -> Reference:
         """Return all entries. Raise `PlanError` for a damaged file: no entry may be missed."""
@@ -125,9 +121,7 @@ class ReferenceSource:
             )
 
     def _batches(self, file: File) -> Iterator[DocumentBatch]:
-        kind: type[FileReader] = JsonlReader
-        if without_query(file.path).lower().endswith(ParquetReader.extensions):
-            kind = ParquetReader
+        kind = format_of(file.path).reader
         reader = kind(None, 1, fields=list(self.fields), read_kwargs=dict(self.read_kwargs), text_field=None)
         read: Any = reader.process(FileBlock([reader.range_of(file)], task_id="0"))
         yield from [read] if isinstance(read, DocumentBatch) else read

@@ -13,7 +13,7 @@ from typing import Any
 
 from gristmill.errors import PlanError
 from gristmill.secrets import public_url
-from gristmill.stages.text.io.compression import BY_NAME
+from gristmill.stages.text.io.formats import FORMATS
 from gristmill.stages.text.io.stamps import of_entry
 from gristmill.storage import local_path, plain_errors, storage_of
 from gristmill.tasks import FileStamp
@@ -22,16 +22,6 @@ LIST_FROM = 8
 """If at least so many files of one folder are named, the folder is listed once, without a request for each file."""
 ASIDE = re.compile(r"excluded|quarantine|duplicates(-\d+)?")
 """Folders of an output that hold no documents that were kept."""
-
-
-def _ends(plain: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name + end for name in plain for end in ("", *BY_NAME))
-
-
-JSONL = _ends((".jsonl", ".ndjson", ".json"))
-PARQUET = (".parquet", ".pq")
-FORMATS = {"JSONL": _ends((".jsonl", ".ndjson")), "Parquet": PARQUET}
-"""Ends of names that identify a format with certainty: a .json file beside Parquet files may be anything."""
 
 
 @dataclass(frozen=True, order=True)
@@ -103,10 +93,9 @@ class Listing:
 
     def note_other(self, path: str) -> None:
         """Count a file of a folder that is not wanted, if it is of another known format."""
-        lowered = path.lower()
-        for kind, ends in FORMATS.items():
-            if lowered.endswith(ends):
-                self.others.setdefault(kind, Skipped()).add(path)
+        for kind in FORMATS.values():
+            if path.lower().endswith(tuple(kind.extensions)):
+                self.others.setdefault(kind.name, Skipped()).add(path)
 
     def nothing_in(self, folder: str) -> str:
         """Describe a folder in which no file is wanted."""
@@ -131,10 +120,11 @@ class Listing:
         """Describe the skipped entries, a line for each kind."""
         for skipped, words in self._skipped():
             yield f"{reader} skips {words}: {skipped.count:,} in the input; the first is {skipped.first}"
+        known = " and ".join(kind.name for kind in FORMATS.values())
         for kind, skipped in self.others.items():
             yield (
                 f"{reader} does not read the {skipped.count:,} {kind} file{'s' * (skipped.count != 1)} in the input; "
-                f"the first is {skipped.first}. DocumentReader reads JSONL and Parquet together"
+                f"the first is {skipped.first}. DocumentReader reads {known} together"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +45,10 @@ class FoundInput:
 
 
 class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
-    """Reads blocks of files, or groups of whole files, into documents."""
+    """Reads blocks of files, or groups of whole files, into documents.
+
+    A reader of another format defines the abstract methods below, and has a line in `gristmill.stages.text.io.formats`.
+    """
 
     extensions: ClassVar[tuple[str, ...]] = ()
     """The ends of the names that are read when a folder is given."""
@@ -52,6 +56,42 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
     fan_out = True
     found = FoundInput()
     _has_warned = False
+
+    @abstractmethod
+    def parts(self, files: Sequence[File], block_bytes: int) -> Iterator[tuple[FileRange, int]]:
+        """Yield the files in ranges of about ``block_bytes`` in memory, in order, each with its size.
+
+        Blocks, which are the inputs of tasks, consist of ranges. ``start`` and ``stop`` may count bytes or row groups.
+        """
+
+    @abstractmethod
+    def makes_several_batches(self, block: FileBlock) -> bool:
+        """Return whether `process` may return several batches for a block that `parts` made."""
+
+    @abstractmethod
+    def up_to_limit(self, file: File, limit: int) -> tuple[int, File]:
+        """Return how many of the first ``limit`` documents are in a file, and the file limited to those."""
+
+    @abstractmethod
+    def samples_of(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
+        """Return samples of about ``size`` bytes of the files, one for each kind; ``sizes`` are those of the files."""
+
+    def needed_by(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
+        """The columns that have to be read for a stage; None: all."""
+        return stage.columns_needed()
+
+    def first_fields(self, part: FileRange) -> dict[str, set[str]]:
+        """The fields of the first records, each with the paths inside; empty if that would take long."""
+        return {}
+
+    def estimated_bytes(self, file: File) -> int:
+        """The estimated size of a file in memory."""
+        size = file.size or 0
+        return size * UNPACKED if by_name(file.path) else size
+
+    def bytes_at_once(self, blocks: Sequence[FileBlock]) -> tuple[int, int]:
+        """How many bytes of documents a worker reads at a time: of files that it reads in parts, and of streams."""
+        return DEFAULT_HELD_BYTES, 0
 
     def __init__(
         self,
@@ -95,7 +135,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         """The size of blocks for these files."""
         if self.files_per_partition or self.blocksize:
             return self.block_bytes
-        return default_blocksize(sum(self._estimated_bytes(file) for file in files))
+        return default_blocksize(sum(self.estimated_bytes(file) for file in files))
 
     def limited(self, limit: int | None = None, sample: float | None = None) -> Self:
         """Return a copy that reads fewer documents; None leaves what was set."""
@@ -121,9 +161,9 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
             self._has_warned = True
         files, counted = listing.files, None
         if self.limit is not None:
-            files, counted = self._up_to_limit(files, self.limit)
+            files, counted = self._first_files(files, self.limit)
         with plain_errors(files[0].path, self.options):
-            blocks = numbered(self._groups(files))
+            blocks = numbered(self.groups(files))
         self.found = FoundInput(files, blocks, counted)
         return blocks
 
@@ -177,7 +217,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         Their numbers are consecutive over all lists.
         """
         by_name = {file.path: file for file in self.found.files}
-        groups = [self._groups([by_name[name] for name in some]) if some else [] for some in names]
+        groups = [self.groups([by_name[name] for name in some]) if some else [] for some in names]
         blocks = iter(numbered([group for some in groups for group in some]))
         return [list(islice(blocks, len(some))) for some in groups]
 
@@ -185,11 +225,11 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         clone = self.reading_for(after)
         if not before:
             listed = self.source() if self.found.blocks is None else self.found.blocks
-            clone.fan_out = listed is None or any(self._makes_several_batches(block) for block in listed)
+            clone.fan_out = listed is None or any(self.makes_several_batches(block) for block in listed)
             if listed:
                 first = _first_with_content(listed)
                 with plain_errors(first.path, self.options):
-                    fields = self._first_fields(first)
+                    fields = self.first_fields(first)
                 check_fields(self.name, self.text_field, first.path, fields, after)
                 clone.wanted = replace(clone.wanted, if_empty=tuple(fields))
         self.found = replace(self.found, blocks=None)
@@ -199,7 +239,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         """A copy that reads the columns which these stages need, and no others."""
         clone = copy.copy(self)
         clone.found = FoundInput()
-        clone.wanted = self.wanted.for_stages(after, self._needed_by)
+        clone.wanted = self.wanted.for_stages(after, self.needed_by)
         return clone
 
     def samples(self, blocks: Sequence[FileBlock], size: int, after: Stages) -> list[InputSample]:
@@ -219,12 +259,8 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
             with plain_errors(parts[0].path, self.options):
                 return read()
 
-        found = whole._samples(parts, sizes, size)
+        found = whole.samples_of(parts, sizes, size)
         return [replace(sample, read=partial(plainly, sample.read), share=share) for sample in found]
-
-    def bytes_at_once(self, blocks: Sequence[FileBlock]) -> tuple[int, int]:
-        """How many bytes of documents a worker reads at a time: of files that it reads in parts, and of streams."""
-        return DEFAULT_HELD_BYTES, 0
 
     def _choice(self, part: FileRange) -> Choice:
         """Chooses the records of a range."""
@@ -232,7 +268,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
 
         return Choice(self.sample, part.key, part.limit)
 
-    def _up_to_limit(self, files: Sequence[File], limit: int) -> tuple[list[File], int]:
+    def _first_files(self, files: Sequence[File], limit: int) -> tuple[list[File], int]:
         """The files that hold the first ``limit`` documents, and how many they hold. The last file may be limited."""
         found: list[File] = []
         left = limit
@@ -240,21 +276,12 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
             if not left:
                 break
             try:
-                taken, file = self._limited_file(file, left)
+                taken, file = self.up_to_limit(file, left)
             except OSError as error:
                 raise PlanError(f"{file.path} cannot be read: {error.strerror or error}.") from None
             found.append(file)
             left -= taken
         return found, limit - left
-
-    def _limited_file(self, file: File, limit: int) -> tuple[int, File]:
-        """How many of the first ``limit`` documents are in a file, and the file limited to those."""
-        raise NotImplementedError
-
-    def _estimated_bytes(self, file: File) -> int:
-        """The estimated size of a file in memory."""
-        size = file.size or 0
-        return size * UNPACKED if by_name(file.path) else size
 
     def range_of(self, file: File, start: int = 0, stop: int = -1, limit: int = -1, batch_bytes: int = 0) -> FileRange:
         """A part of a listed file, or all of it."""
@@ -265,33 +292,15 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
             key = file_key(file.name)
         return FileRange(file.path, start, stop, limit, file.stamp, key, batch_bytes, file.url)
 
-    def _samples(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
-        raise NotImplementedError
-
-    def _needed_by(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
-        """The columns that have to be read for a stage; None: all."""
-        return stage.columns_needed()
-
-    def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
-        """The fields of the first records, each with the paths inside; empty if that would take long."""
-        return {}
-
-    def _groups(self, files: list[File], block_bytes: int | None = None) -> list[list[FileRange]]:
+    def groups(self, files: Sequence[File], block_bytes: int | None = None) -> list[list[FileRange]]:
         """The ranges of each block that the files make, of ``block_bytes`` if that is decided already."""
         if step := self.files_per_partition:
             ranges = [self.range_of(file, limit=file.limit) for file in files]
             return [ranges[i : i + step] for i in range(0, len(ranges), step)]
         limit = block_bytes or self._block_bytes_for(files)
-        parts = list(self._parts(files, limit))
+        parts = list(self.parts(files, limit))
         groups = [[part] for part, _ in parts]
         return groups if self.blocksize is None else pack(groups, [size for _, size in parts], limit)
-
-    def _parts(self, files: list[File], limit: int) -> Iterator[tuple[FileRange, int]]:
-        """The files in ranges of about ``limit`` bytes, each with its size."""
-        raise NotImplementedError
-
-    def _makes_several_batches(self, block: FileBlock) -> bool:
-        raise NotImplementedError
 
     @staticmethod
     def _ranges(task: FileBlock | FileGroupTask) -> list[FileRange]:

@@ -1,4 +1,4 @@
-"""JSONL and Parquet files together."""
+"""Files of all known formats together."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, Self
 
-from gristmill.secrets import without_query
+from gristmill.stages.core import Result
 from gristmill.stages.protocols import Stages
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.io.listing import JSONL, PARQUET, File
+from gristmill.stages.text.io.formats import FORMATS, JSONL, all_extensions, format_of
+from gristmill.stages.text.io.listing import File
 from gristmill.stages.text.io.reader.base import FileReader
-from gristmill.stages.text.io.reader.jsonl import JsonlReader
-from gristmill.stages.text.io.reader.parquet import ParquetReader
 from gristmill.stages.text.io.reader.sample import InputSample
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
 
@@ -28,92 +27,95 @@ class DocumentReader(FileReader):
     are the same. Fields of documents may differ between files.
     """
 
-    loads = (*JsonlReader.loads, *ParquetReader.loads)
-    extensions = (*JSONL, *PARQUET)
+    loads = tuple(module for one in FORMATS.values() for module in one.reader.loads)
+    extensions = all_extensions()
     _several = False
     """Whether a block becomes more than one batch."""
 
     @cached_property
-    def _jsonl(self) -> JsonlReader:
-        return JsonlReader(*self._arguments_of_both())
-
-    @cached_property
-    def _parquet(self) -> ParquetReader:
-        return ParquetReader(*self._arguments_of_both())
-
-    def _arguments_of_both(self) -> tuple[Any, ...]:
+    def _readers(self) -> dict[str, FileReader]:
+        """The reader of each format, by the name of the format."""
         storage = {"storage_options": self.options}
         sizes = (self.files_per_partition, self.blocksize)
-        return None, *sizes, self.fields, storage, self.text_field, self.limit, self.sample
+        given = (None, *sizes, self.fields, storage, self.text_field, self.limit, self.sample)
+        return {one.name: one.reader(*given) for one in FORMATS.values()}
 
-    def _of(self, path: str) -> JsonlReader | ParquetReader:
-        """The reader for a file."""
-        return self._parquet if without_query(path).lower().endswith(PARQUET) else self._jsonl
+    def _reader_of(self, path: str) -> FileReader:
+        return self._readers[format_of(path).name]
 
     def report_reading_to(self, note: Callable[[int], None]) -> None:
-        self._jsonl.report_reading_to(note)
-        self._parquet.report_reading_to(note)
+        for reader in self._readers.values():
+            reader.report_reading_to(note)
 
     def preload(self) -> None:
-        self._jsonl.preload()
-        self._parquet.preload()
+        for reader in self._readers.values():
+            reader.preload()
 
-    def process(self, task: FileBlock | FileGroupTask) -> DocumentBatch | Iterator[DocumentBatch]:
+    def process(self, task: FileBlock | FileGroupTask) -> Result:
         paths = task.data if isinstance(task, FileGroupTask) else [part.path for part in task.data]
-        readers = {id(reader): reader for reader in map(self._of, paths)}
-        if len(readers) <= 1:
-            return next(iter(readers.values()), self._jsonl).process(task)
-        return self._mixed(task)
+        formats = {format_of(path).name for path in paths}
+        if len(formats) > 1:
+            return self._mixed(task)
+        return self._readers[formats.pop() if formats else JSONL.name].process(task)
 
     def _mixed(self, task: FileBlock | FileGroupTask) -> Iterator[DocumentBatch]:
-        for _, group in groupby(task.data, lambda part: id(self._of(part if isinstance(part, str) else part.path))):
+        for _, run in groupby(task.data, lambda part: format_of(part if isinstance(part, str) else part.path)):
             part = copy.copy(task)
-            part.data = list(group)  # type: ignore[assignment]  # of the same kind as those of the whole
+            part.data = list(run)  # type: ignore[assignment]  # of the same kind as those of the whole
             read: Any = self.process(part)
             yield from [read] if isinstance(read, DocumentBatch) else read
 
-    def _groups(self, files: list[File], block_bytes: int | None = None) -> list[list[FileRange]]:
+    def _by_reader(self, files: Sequence[File]) -> Iterator[tuple[FileReader, list[File]]]:
+        """The files in order, those in a row that are of one format together."""
+        for one, run in groupby(files, lambda file: format_of(file.path)):
+            yield self._readers[one.name], list(run)
+
+    def parts(self, files: Sequence[File], block_bytes: int) -> Iterator[tuple[FileRange, int]]:
+        for reader, run in self._by_reader(files):
+            yield from reader.parts(run, block_bytes)
+
+    def groups(self, files: Sequence[File], block_bytes: int | None = None) -> list[list[FileRange]]:
         size = block_bytes or self._block_bytes_for(files)
         found: list[list[FileRange]] = []
         self._several = False
-        for _, run in groupby(files, lambda file: id(self._of(file.path))):
-            some = list(run)
-            reader = self._of(some[0].path)
-            groups = reader._groups(some, size)
-            self._several |= any(reader._makes_several_batches(FileBlock(group)) for group in groups)
+        for reader, run in self._by_reader(files):
+            groups = reader.groups(run, size)
+            self._several |= any(reader.makes_several_batches(FileBlock(group)) for group in groups)
             found += groups
         return found
 
-    def _makes_several_batches(self, block: FileBlock) -> bool:
+    def makes_several_batches(self, block: FileBlock) -> bool:
         return self._several
 
     def reading_for(self, after: Stages) -> Self:
         clone = super().reading_for(after)
-        clone._jsonl, clone._parquet = self._jsonl.reading_for(after), self._parquet.reading_for(after)
+        clone._readers = {name: reader.reading_for(after) for name, reader in self._readers.items()}
         return clone
 
     def linked(self, before: Stages, after: Stages) -> Self:
         clone = super().linked(before, after)
-        clone._jsonl.wanted = replace(clone._jsonl.wanted, if_empty=clone.wanted.if_empty)
+        for reader in clone._readers.values():
+            reader.wanted = replace(reader.wanted, if_empty=clone.wanted.if_empty)
         return clone
 
-    def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
-        return self._of(part.path)._first_fields(part)
+    def first_fields(self, part: FileRange) -> dict[str, set[str]]:
+        return self._reader_of(part.path).first_fields(part)
 
-    def _limited_file(self, file: File, limit: int) -> tuple[int, File]:
-        return self._of(file.path)._limited_file(file, limit)
+    def up_to_limit(self, file: File, limit: int) -> tuple[int, File]:
+        return self._reader_of(file.path).up_to_limit(file, limit)
 
-    def _estimated_bytes(self, file: File) -> int:
-        return self._of(file.path)._estimated_bytes(file)
+    def estimated_bytes(self, file: File) -> int:
+        return self._reader_of(file.path).estimated_bytes(file)
 
-    def _samples(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
+    def samples_of(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
         found: list[InputSample] = []
-        for reader in (self._jsonl, self._parquet):
-            if near := [part for part in parts if self._of(part.path) is reader]:
+        for reader in self._readers.values():
+            if near := [part for part in parts if self._reader_of(part.path) is reader]:
                 whole = copy.copy(reader)
                 whole.sample = None
-                found += whole._samples(near, sizes, size)
+                found += whole.samples_of(near, sizes, size)
         return found
 
     def bytes_at_once(self, blocks: Sequence[FileBlock]) -> tuple[int, int]:
-        return self._jsonl.bytes_at_once([block for block in blocks if self._of(block.data[0].path) is self._jsonl])
+        of_lines = [block for block in blocks if format_of(block.data[0].path) is JSONL]
+        return self._readers[JSONL.name].bytes_at_once(of_lines)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.blocks import cut, cut_evenly
-from gristmill.stages.text.io.listing import JSONL, File
+from gristmill.stages.text.io.formats import JSONL
+from gristmill.stages.text.io.listing import File
 from gristmill.stages.text.io.reader.base import DEFAULT_HELD_BYTES, FileReader
 from gristmill.stages.text.io.reader.sample import BYTES, CountingFile, InputSample, fields_of
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
@@ -47,7 +48,7 @@ class JsonlReader(FileReader):
     """
 
     loads = ("gristmill.stages.text.io.reader.records", "gristmill.stages.text.io.reader.lines", "llvmlite.binding")
-    extensions = JSONL
+    extensions = JSONL.all_extensions
 
     def preload(self) -> None:
         from gristmill.kernels import json_lines
@@ -102,7 +103,7 @@ class JsonlReader(FileReader):
         if not given or not records.is_empty:
             yield records.batch()
 
-    def _needed_by(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
+    def needed_by(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
         return [] if stage.splices_lines else stage.columns_needed()
 
     def _records(self) -> Records:
@@ -110,7 +111,7 @@ class JsonlReader(FileReader):
 
         return Records(self.wanted, self._note_read)
 
-    def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
+    def first_fields(self, part: FileRange) -> dict[str, set[str]]:
         from gristmill.stages.text.io.reader.files import RangeFile, is_compressed
 
         if part.stop < 0 or is_compressed(part.path, self.options):
@@ -127,7 +128,7 @@ class JsonlReader(FileReader):
         streams = (part for block in blocks for part in block.data if part.stop < 0)
         return plain, max((part.batch_bytes or DEFAULT_HELD_BYTES for part in streams), default=0)
 
-    def _samples(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
+    def samples_of(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
         from gristmill.stages.text.io.compression import by_name
         from gristmill.stages.text.io.reader.files import is_compressed
 
@@ -192,17 +193,17 @@ class JsonlReader(FileReader):
 
         return InputSample(read, lambda _: whole / max(1, taken))
 
-    def _parts(self, files: list[File], limit: int) -> Iterator[tuple[FileRange, int]]:
-        for file, is_whole in zip(files, self._are_whole(files, limit), strict=True):
+    def parts(self, files: Sequence[File], block_bytes: int) -> Iterator[tuple[FileRange, int]]:
+        for file, is_whole in zip(files, self._are_whole(files, block_bytes), strict=True):
             if is_whole or file.size is None:
                 # never in a block with others: the size of its content is not known
-                yield self.range_of(file, limit=file.limit, batch_bytes=limit), limit + 1
+                yield self.range_of(file, limit=file.limit, batch_bytes=block_bytes), block_bytes + 1
                 continue
             # a file of a small input is cut evenly, so that none leaves a tiny rest
-            for start, stop in (cut_evenly if limit < self.block_bytes else cut)(file.size, limit):
+            for start, stop in (cut_evenly if block_bytes < self.block_bytes else cut)(file.size, block_bytes):
                 yield self.range_of(file, start, stop), stop - start
 
-    def _limited_file(self, file: File, limit: int) -> tuple[int, File]:
+    def up_to_limit(self, file: File, limit: int) -> tuple[int, File]:
         from gristmill.stages.text.io.compression import decompressed
         from gristmill.stages.text.io.reader.files import opened
         from gristmill.stages.text.io.reader.lines import add_stream
@@ -218,7 +219,7 @@ class JsonlReader(FileReader):
             file, limit=limit, size=None if file.size is None else min(file.size, counter.stop)
         )
 
-    def _are_whole(self, files: list[File], limit: int) -> list[bool]:
+    def _are_whole(self, files: Sequence[File], limit: int) -> list[bool]:
         """Which files cannot be cut into blocks of ``limit`` bytes."""
         from gristmill.stages.text.io.reader.files import is_compressed, serves_ranges
 
@@ -232,7 +233,7 @@ class JsonlReader(FileReader):
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:  # a request for each large file on the web
             return list(pool.map(is_whole, files))
 
-    def _makes_several_batches(self, block: FileBlock) -> bool:
+    def makes_several_batches(self, block: FileBlock) -> bool:
         if self.files_per_partition:
             from gristmill.stages.text.io.reader.files import is_compressed
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from gristmill.errors import PlanError
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.blocks import UNPACKED, pack
-from gristmill.stages.text.io.listing import PARQUET, File
+from gristmill.stages.text.io.formats import PARQUET
+from gristmill.stages.text.io.listing import File
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.sample import FOOTERS, InputSample
 from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange
@@ -38,7 +39,7 @@ class ParquetReader(FileReader):
     """
 
     loads = ("gristmill.stages.text.io.reader.row_groups",)
-    extensions = PARQUET
+    extensions = PARQUET.all_extensions
     _has_large = False
     """Whether a row group becomes several batches."""
 
@@ -57,7 +58,7 @@ class ParquetReader(FileReader):
 
         return RowGroups(self.wanted, self.options, batch_bytes or self.block_bytes, self._choice, self._note_read)
 
-    def _first_fields(self, part: FileRange) -> dict[str, set[str]]:
+    def first_fields(self, part: FileRange) -> dict[str, set[str]]:
         from gristmill.stages.text.io.reader.row_groups import duplicated, footer_of, is_text, paths_in
 
         try:
@@ -80,22 +81,22 @@ class ParquetReader(FileReader):
             )
         return {field.name: set(paths_in(field.type, field.name)) for field in schema}
 
-    def _parts(self, files: list[File], limit: int) -> Iterator[tuple[FileRange, int]]:
+    def parts(self, files: Sequence[File], block_bytes: int) -> Iterator[tuple[FileRange, int]]:
         from gristmill.stages.text.io.reader.row_groups import LARGE
 
         self._has_large = False
-        for file, inside in zip(files, self._sizes_inside(files, limit), strict=True):
+        for file, inside in zip(files, self._sizes_inside(files, block_bytes), strict=True):
             if inside is None:
-                size = limit + 1 if file.size is None else file.size * SMALL_PART
-                yield self.range_of(file, limit=file.limit, batch_bytes=limit), size
+                size = block_bytes + 1 if file.size is None else file.size * SMALL_PART
+                yield self.range_of(file, limit=file.limit, batch_bytes=block_bytes), size
                 continue
-            self._has_large |= max(inside) > limit * LARGE
+            self._has_large |= max(inside) > block_bytes * LARGE
             groups = [[FileRange(file.path, i, i + 1)] for i in range(len(inside))]
-            ranges = [(group[0].start, group[-1].stop) for group in pack(groups, inside, limit)]
+            ranges = [(group[0].start, group[-1].stop) for group in pack(groups, inside, block_bytes)]
             for start, stop, most in self._limits(file, ranges):
-                yield self.range_of(file, start, stop, most, limit), sum(inside[start:stop])
+                yield self.range_of(file, start, stop, most, block_bytes), sum(inside[start:stop])
 
-    def _limited_file(self, file: File, limit: int) -> tuple[int, File]:
+    def up_to_limit(self, file: File, limit: int) -> tuple[int, File]:
         taken = sum(self._rows_taken(file))
         return (limit, replace(file, limit=limit)) if taken >= limit else (taken, file)
 
@@ -124,10 +125,10 @@ class ParquetReader(FileReader):
                 yield start, stop, -1 if there < left else left
                 left -= min(there, left)
 
-    def _estimated_bytes(self, file: File) -> int:
+    def estimated_bytes(self, file: File) -> int:
         return (file.size or 0) * UNPACKED
 
-    def _samples(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
+    def samples_of(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
         from gristmill.stages.text.io.reader.row_groups import LARGE, footer_of
 
         middle = parts[len(parts) // 2]
@@ -150,7 +151,7 @@ class ParquetReader(FileReader):
 
         return [InputSample(lambda: next(few._row_groups().batches([first])), scale)]
 
-    def _sizes_inside(self, files: list[File], limit: int) -> list[list[int] | None]:
+    def _sizes_inside(self, files: Sequence[File], limit: int) -> list[list[int] | None]:
         """The sizes of the row groups of each file; None where they do not matter or are not known."""
         from gristmill.stages.text.io.reader.row_groups import footer_of
 
@@ -162,5 +163,5 @@ class ParquetReader(FileReader):
         with ThreadPoolExecutor(FOOTERS_AT_ONCE) as pool:  # a request for each file, on a storage far away
             return list(pool.map(sizes, files))
 
-    def _makes_several_batches(self, block: FileBlock) -> bool:
+    def makes_several_batches(self, block: FileBlock) -> bool:
         return self.files_per_partition is not None or self._has_large
