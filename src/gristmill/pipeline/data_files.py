@@ -12,7 +12,7 @@ from typing import Any
 
 from gristmill.config.paths import is_path_name, may_name_path
 from gristmill.errors import PlanError
-from gristmill.stages.component import Component
+from gristmill.stages.contracts import Component
 from gristmill.stages.protocols import Sink, Source
 from gristmill.storage import plain_errors, storage_of
 

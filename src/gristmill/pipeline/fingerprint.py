@@ -21,7 +21,7 @@ from gristmill.ledger.differences import CODE, CODE_PARTS
 from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, code_hashes, has_own_state, name_of
 from gristmill.pipeline.data_files import data_files
 from gristmill.secrets import public_value
-from gristmill.stages.component import Component
+from gristmill.stages.contracts import Component
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
 from gristmill.stages.protocols import Sink

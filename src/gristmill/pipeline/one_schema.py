@@ -82,7 +82,7 @@ class PartsOfOutput:
 
     def agree(self) -> tuple[list[Target], int]:
         """Write files that differ again. Return the columns of all files, and the number of rewritten files."""
-        from gristmill.stages.text.io.writer.one_schema import MISFIT, WRITTEN
+        from gristmill.stages.text.io.writer.parquet import MISFIT, WRITTEN
         from gristmill.stages.text.io.writer.parquet_columns import DoesNotFit, is_conform, targets
 
         as_text: frozenset[str] = frozenset()
@@ -119,7 +119,7 @@ class PartsOfOutput:
 
     def _schemas(self) -> tuple[list[pa.Schema], list[int]]:
         """Return the different schemas, in the order of the files, and the schema number of each file."""
-        from gristmill.stages.text.io.writer.one_schema import schema_of_part
+        from gristmill.stages.text.io.writer.parquet import schema_of_part
         from gristmill.stages.text.io.writer.parquet_columns import signature
 
         numbers: dict[Any, int] = {}
@@ -136,7 +136,7 @@ class PartsOfOutput:
         return schemas, which
 
     def _rewritten(self, names: Sequence[str], wanted: Sequence[Any]) -> list[Task[Any]]:
-        from gristmill.stages.text.io.writer.one_schema import ConformParts
+        from gristmill.stages.text.io.writer.parquet import ConformParts
 
         if not names:
             return []

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, cast
 
-from gristmill.stages.component import Component
-from gristmill.stages.contracts import ColumnContract, In, Out, TaskContract, WorkerSettings
+from gristmill.stages.contracts import ColumnContract, Component, In, Out, TaskContract, WorkerSettings
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
 
@@ -62,8 +61,8 @@ class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC
     A stage is pickled to its workers before `setup`; each worker has a copy. A task may be processed more than once
     (after a failure, with its input as it was), its results count once.
 
-    Its base classes hold more settings, all with defaults: columns, types of tasks and limits of workers in
-    `gristmill.stages.contracts`, and what results depend on in `gristmill.stages.component`.
+    Its base classes hold more settings, all with defaults: columns, types of tasks, limits of workers and
+    what results depend on. See `gristmill.stages.contracts`.
     """
 
     name: str = ""

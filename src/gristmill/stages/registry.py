@@ -7,7 +7,7 @@ import importlib
 import inspect
 from typing import Any, TypeVar
 
-from gristmill.stages.component import Component
+from gristmill.stages.contracts import Component
 
 C = TypeVar("C", bound=type)
 

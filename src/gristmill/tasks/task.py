@@ -84,3 +84,14 @@ class Task(Generic[T]):
         clone.data = data
         clone._metadata = dict(self._metadata)
         return clone
+
+
+@dataclass
+class EmptyTask(Task[None]):
+    """No data: what the first stage gets when a pipeline runs without ``initial_tasks``."""
+
+    data: None = None
+
+    @property
+    def num_items(self) -> int:
+        return 0

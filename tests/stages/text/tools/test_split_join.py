@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gristmill import Pipeline
 from gristmill.errors import PlanError
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
-from gristmill.stages.text.io.json_spans import without_members
+from gristmill.stages.text.io.raw_lines import without_members
 from gristmill.stages.text.tools import AddId, DocumentJoiner, DocumentSplitter
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID, RAW

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gristmill.stages.text.io.json_columns import values_of
-from gristmill.stages.text.io.json_types import type_of_values
+from gristmill.stages.text.io.json_columns import type_of_values, values_of
 from gristmill.tasks.arrow import is_json, one_array
 from gristmill.tasks.json_text import plain_text
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from gristmill.secrets import without_query
-from gristmill.stages.text.io.guarded import Guarded
 
 CHUNK_BYTES = 1 << 16
 """How much of a file is read at a time."""
@@ -119,3 +118,32 @@ def _zstd(head: bytes, file: BinaryIO) -> Iterator[bytes]:
         if not out:
             return
         yield out
+
+
+class Guarded:
+    """A file that remembers the error of reading it: pyarrow reports damage by the same kind of error.
+
+    ``head`` was read of it before, and is read again.
+    """
+
+    def __init__(self, file: Any, head: bytes = b"") -> None:
+        self._file = file
+        self._head = head
+        self.error: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def close(self) -> None:
+        """Leave the file open: its owner checks it once more and closes it."""
+
+    def read(self, size: int = -1) -> Any:
+        if self._head:
+            size = len(self._head) if size < 0 else size  # fewer than asked for: the caller reads again
+            part, self._head = self._head[:size], self._head[size:]
+            return part
+        try:
+            return self._file.read(size)
+        except Exception as error:
+            self.error = error
+            raise

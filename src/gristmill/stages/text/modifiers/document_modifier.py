@@ -10,7 +10,7 @@ from typing import Any
 
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
-from gristmill.stages.component import Component
+from gristmill.stages.contracts import Component
 
 
 class DocumentModifier(Component):

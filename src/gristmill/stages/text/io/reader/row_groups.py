@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gristmill.stages.text.io.guarded import Guarded
+from gristmill.stages.text.io.compression import Guarded
 from gristmill.stages.text.io.json_columns import ABSENT
 from gristmill.stages.text.io.reader.batches import SHOWN_BYTES, BatchBuilder, ids
 from gristmill.stages.text.io.reader.choice import Choice

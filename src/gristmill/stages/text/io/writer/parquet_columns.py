@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gristmill.stages.text.io.json_types import is_usable
+from gristmill.stages.text.io.json_columns import is_usable
 from gristmill.stages.text.io.json_values import holds_bytes
 from gristmill.tasks.arrow import is_json
 from gristmill.tasks.json_text import canonical, plain_text, text_of, value_of

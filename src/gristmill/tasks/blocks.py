@@ -1,9 +1,9 @@
-"""A part of a data set that is read, written and committed as one."""
+"""The inputs of tasks that read: parts of files, whole files, and batches that were stored at a barrier."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from gristmill.secrets import public_url
 from gristmill.tasks.task import Task
@@ -79,3 +79,32 @@ class FileBlock(Task[list[FileRange]]):
     @property
     def num_items(self) -> int:
         return len(self.data)
+
+
+@dataclass
+class FileGroupTask(Task[list[str]]):
+    """Paths of files that one task reads. It can be cut between files."""
+
+    data: list[str] = field(default_factory=list)
+    reader_config: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.data, str | bytes) or hasattr(self.data, "__fspath__"):
+            raise TypeError(f"FileGroupTask takes a list of paths, not one path: use [{self.data!r}].")
+
+    @property
+    def num_items(self) -> int:
+        return len(self.data)
+
+    def slice(self, start: int, stop: int) -> Self:
+        return self._with_data(self.data[start:stop])
+
+
+@dataclass
+class SpoolBlock(Task[str]):
+    """The input of one task after a barrier: the name of a part. Its id is its number among all parts."""
+
+    data: str = ""
+    files: list[str] = field(default_factory=list)
+    """The source files that documents of the part come from."""
+    named: ClassVar[bool] = True
