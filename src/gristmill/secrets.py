@@ -1,4 +1,4 @@
-"""Remove secrets from URLs, so that stored or printed names and messages never contain them.
+"""Remove secrets from URLs and options, so that stored or printed names and messages never contain them.
 
 A URL may contain a secret as ``user:password@`` or as a parameter of its query: a signature, a token, a key.
 `public_url` returns the URL without them. It is the name of a file everywhere except where the file is opened: two
@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from typing import Any
 
 HIDDEN = "***"
+STORAGE = "storage_options"
+ENDPOINT = "endpoint_url"
+CLIENT = "client_kwargs"
 
 WEB = frozenset({"http", "https", "webdav", "webdavs", "dav", "davs", "ftp", "ftps"})
 """Protocols whose URLs have queries. On an object storage ``?`` is a character of the name."""
@@ -62,6 +67,14 @@ def public_value(text: str) -> str:
     ('/data/a?token=1.jsonl', 'https://example.org/a')
     """
     return without_secrets(text) if "://" in text else text
+
+
+def public_options(options: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Options without those of a storage, which hold keys and tokens; the address of the storage stays.
+
+    New credentials do not make another pipeline: a run resumes with them.
+    """
+    return {key: _place(value) if key == STORAGE else value for key, value in options.items()}
 
 
 def without_query(url: str) -> str:
@@ -135,3 +148,20 @@ def _shown(part: str) -> str:
         return part
     short = "~" + hashlib.sha256(value.encode()).hexdigest()[:12]
     return f"{name}={short}" if mark else short
+
+
+def _place(options: Any) -> Any:
+    if not isinstance(options, Mapping):
+        return None
+    place = _address(options)
+    client = options.get(CLIENT)
+    if isinstance(client, Mapping) and ENDPOINT in client:
+        place[CLIENT] = _address(client)
+    return place
+
+
+def _address(options: Mapping[Any, Any]) -> dict[Any, Any]:
+    if ENDPOINT not in options:
+        return {}
+    url = options[ENDPOINT]
+    return {ENDPOINT: public_url(url) if isinstance(url, str) else url}

@@ -15,12 +15,11 @@ from gristmill.config.load import ExecutorChoice
 from gristmill.config.nodes import SCALARS
 from gristmill.config.paths import absolute
 from gristmill.errors import PlanError
-from gristmill.secrets import public_value
+from gristmill.secrets import public_options, public_value
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.resources import Resources
-from gristmill.stages.secrets import public
 
 if TYPE_CHECKING:
     from gristmill.core.client import RayClient
@@ -125,7 +124,7 @@ class _Writer:
                 self.problems.append(f"{where}: {cls.__name__} is defined in a script: put it into a module of its own")
             self.imports.add(cls.__module__)
         if self.to_keep:
-            arguments = {key: absolute(made, key, value) for key, value in public(arguments).items()}
+            arguments = {key: absolute(made, key, value) for key, value in public_options(arguments).items()}
         return {cls.__name__: {key: self.value(value, f"{where}: {key!r}") for key, value in arguments.items()}}
 
     def value(self, value: Any, where: str) -> Any:
@@ -134,7 +133,7 @@ class _Writer:
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, Mapping):
-            shown = public(value) if self.to_keep else value
+            shown = public_options(value) if self.to_keep else value
             return {str(key): self.value(child, where) for key, child in shown.items()}
         if isinstance(value, set | frozenset):
             return sorted(self.value(child, where) for child in value)

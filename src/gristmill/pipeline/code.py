@@ -24,8 +24,8 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 
+from gristmill.secrets import STORAGE, public_options
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.secrets import STORAGE, public
 from gristmill.stages.spool import Spool
 from gristmill.storage import Folder
 
@@ -65,10 +65,10 @@ def attributes_of(made: Any) -> dict[str, Any]:
         state = {name: state[name] for name in ("barrier", "gives_up", "with_documents", "writer")}
         state["folder"] = made.folder
     if not isinstance(made, ProcessingStage):
-        return public({key: state[key] for key in sorted(state) if key != "_arguments"})
+        return public_options({key: state[key] for key in sorted(state) if key != "_arguments"})
     # the storage options of readers
     names = {key: STORAGE if key == "options" and "file_paths" in state else key for key in sorted(state)}
-    return public({name: state[key] for key, name in names.items() if key not in NOT_RESULTS})
+    return public_options({name: state[key] for key, name in names.items() if key not in NOT_RESULTS})
 
 
 def has_own_state(cls: type) -> bool:
@@ -146,7 +146,7 @@ class CodeHasher:
             # Sets have no order, so each element is hashed alone.
             return [kind.__name__, *sorted(CodeHasher(self.root).member(one) for one in value)]
         if kind in (dict, types.MappingProxyType):
-            items = public(value).items()
+            items = public_options(value).items()
             return [kind.__name__, *sorted(f"{self.member(key)}: {self.member(one)}" for key, one in items)]
         return self.of_object(value)
 

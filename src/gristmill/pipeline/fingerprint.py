@@ -20,14 +20,13 @@ from gristmill.config.paths import absolute
 from gristmill.ledger.differences import CODE, CODE_PARTS
 from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, code_hashes, has_own_state, name_of
 from gristmill.pipeline.data_files import data_files
-from gristmill.secrets import public_value
+from gristmill.secrets import public_options, public_value
 from gristmill.stages.contracts import Component
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.function_definitions import FunctionStage
 from gristmill.stages.protocols import Sink
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.resources import Resources
-from gristmill.stages.secrets import public
 from gristmill.storage import Folder
 
 MOST_DEPTH = 6
@@ -64,7 +63,7 @@ def _described(made: Any, depth: int) -> dict[str, Any]:
         bound.apply_defaults()
         known = made if isinstance(made, Component) else Component()
         left_out = {*known.indifferent, *(("path",) if isinstance(made, Sink) else ())}
-        shown = {key: value for key, value in public(bound.arguments).items() if key not in left_out}
+        shown = {key: value for key, value in public_options(bound.arguments).items() if key not in left_out}
         values = {key: _value(absolute(made, key, value), depth) for key, value in shown.items()}
         described: dict[str, Any] = {"class": cls.__name__ if ours else path, "arguments": values}
         if known.revision > 1:
@@ -96,7 +95,7 @@ def _value(value: Any, depth: int) -> Any:
     if isinstance(value, bytes | bytearray):
         return hashlib.sha256(value).hexdigest()[:16]
     if isinstance(value, Mapping):
-        shown = public(value)
+        shown = public_options(value)
         return {str(key): _value(shown[key], depth + 1) for key in sorted(shown, key=str)}
     if isinstance(value, set | frozenset):
         return sorted((_value(one, depth + 1) for one in value), key=repr)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gristmill.secrets import public_url
+from gristmill.secrets import public_options, public_url
 from gristmill.sizes import parse_size
 from gristmill.stages.deduplication.semantic.arithmetic import DEVICES
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
@@ -18,7 +18,6 @@ from gristmill.stages.deduplication.semantic.kmeans import INITS
 from gristmill.stages.deduplication.semantic.ranking import POLICIES
 from gristmill.stages.protocols import Paths
 from gristmill.stages.resources import Resources
-from gristmill.stages.secrets import public
 from gristmill.stages.text.io.formats import FORMATS
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.writer.base import FileWriter
@@ -173,7 +172,7 @@ class SemanticDeduplicationWorkflow:
         """Return the arguments that results depend on, and the output."""
         values = {name: getattr(self, name) for name in DECISIVE}
         output = public_url(self.output.full_path())
-        return values | {"output_path": output, "write_kwargs": public(self.write_kwargs or {})}
+        return values | {"output_path": output, "write_kwargs": public_options(self.write_kwargs or {})}
 
     def own_files(self) -> Iterator[str]:
         """Yield the names of files that a run has written to the output."""

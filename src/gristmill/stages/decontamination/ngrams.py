@@ -112,8 +112,7 @@ class NgramDecontamination(Decontamination):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from gristmill.stages.text.io.json_columns import is_json
-        from gristmill.tasks.arrow import one_array
+        from gristmill.tasks.arrow import is_json, one_array
 
         texts = texts_among(task, self.text_field)
         found = self._overlaps(texts)

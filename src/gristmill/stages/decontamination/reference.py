@@ -130,7 +130,7 @@ class ReferenceSource:
         """Return the texts of a field, a list for each record."""
         import pyarrow as pa
 
-        from gristmill.stages.text.io.json_columns import is_json
+        from gristmill.tasks.arrow import is_json
 
         column = batch.data.column(name)
         as_json: list[str | None] | None = None

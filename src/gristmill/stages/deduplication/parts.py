@@ -119,7 +119,7 @@ def own_ids(batch: DocumentBatch, id_field: str) -> pa.Array:
     """Return the values of a field as text, which does not depend on the type of the column in a batch."""
     from gristmill import fast_json
     from gristmill.stages.text.filters.columns import column_of
-    from gristmill.stages.text.io.json_columns import is_json
+    from gristmill.tasks.arrow import is_json
 
     column = column_of(batch, id_field)
     if not is_json(batch.data.schema.field(id_field)):
@@ -161,7 +161,7 @@ def _scores(field: pa.Field, column: pa.ChunkedArray) -> Array:
     The type of the column may differ between batches. Integers above 2^53 that round to the same double are equal.
     """
     from gristmill import fast_json
-    from gristmill.stages.text.io.json_columns import is_json
+    from gristmill.tasks.arrow import is_json
 
     kind = column.type if column.null_count < len(column) else pa.null()
     if is_json(field):  # whole numbers and others, in one column

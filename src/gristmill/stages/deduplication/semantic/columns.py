@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill import fast_json
-from gristmill.stages.text.io.json_columns import is_json
-from gristmill.tasks.arrow import one_array
+from gristmill.tasks.arrow import is_json, one_array
 
 NULL = "null"
 LENGTH = "wrong length"

@@ -36,7 +36,8 @@ def only_texts_of(batch: DocumentBatch, field: str) -> Texts:
     """
     import pyarrow as pa
 
-    from gristmill.stages.text.io.json_columns import AS_READ, is_json, plain_strings
+    from gristmill.stages.text.io.json_columns import AS_READ, plain_strings
+    from gristmill.tasks.arrow import is_json
 
     column_of(batch, field)
     if is_json(batch.data.schema.field(field)):
@@ -53,7 +54,7 @@ def only_texts_of(batch: DocumentBatch, field: str) -> Texts:
 def texts_among(batch: DocumentBatch, field: str) -> Texts:
     """Return the same as `texts_of`, with an empty text for each value that is not a text."""
     from gristmill import fast_json
-    from gristmill.stages.text.io.json_columns import is_json
+    from gristmill.tasks.arrow import is_json
 
     column = column_of(batch, field)
     if not is_json(batch.data.schema.field(field)):

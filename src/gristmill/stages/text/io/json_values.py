@@ -12,7 +12,7 @@ from gristmill import fast_json
 from gristmill.lazy import Array
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, Scanned, strings, texts
-from gristmill.tasks.arrow import mask_of
+from gristmill.tasks.arrow import is_json, mask_of
 from gristmill.tasks.json_text import same, text_of, value_of, without_fill
 
 
@@ -28,7 +28,7 @@ def dumped(field: pa.Field, array: pa.Array) -> Edges:
         array = array.cast(pa.int64())
     if pa.types.is_string(array.type):
         array = array.cast(pa.large_string())
-    if pa.types.is_large_string(array.type) and not array.null_count and not json_columns.is_json(field):
+    if pa.types.is_large_string(array.type) and not array.null_count and not is_json(field):
         from gristmill.kernels import json_lines
 
         plain = Edges.of_column(array)
@@ -59,7 +59,7 @@ def _dumped_values(field: pa.Field, array: pa.Array) -> list[bytes]:
     values = array.to_pylist()
     if pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type):
         return fast_json.dumps(values)[1:-1].split(b",") if values else []
-    if json_columns.is_json(field):
+    if is_json(field):
         return [_verbatim(value) for value in values]
     return [text_of(value).encode() for value in values]
 
@@ -97,13 +97,13 @@ def is_json_text(scanned: Scanned, key: int, field: pa.Field, array: pa.Array) -
     if not _is_string(array.type):
         return False
     if json_columns.was_read(field):
-        return json_columns.is_json(field)
+        return is_json(field)
     start = scanned.spans[:, key, 0]
     signs = scanned.lines.data[start[start >= 0]]
     if ((signs == ord('"')) | (signs == ord("n"))).all():
         return False
     said, _ = json_columns.column(scanned, key)
-    return json_columns.is_json(said) or pa.types.is_nested(said.type)
+    return is_json(said) or pa.types.is_nested(said.type)
 
 
 def dumped_like(scanned: Scanned, key: int, rows: Array, field: pa.Field, array: pa.Array) -> Edges:
