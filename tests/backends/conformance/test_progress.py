@@ -76,5 +76,5 @@ def test_blocks_and_documents_are_reported_while_others_are_open(
 
 @pytest.mark.parametrize("executor", [RayDataExecutor, XennaExecutor])
 def test_a_view_that_a_bridge_does_not_have_is_refused(executor: type) -> None:
-    with pytest.raises(ConfigError, match="view is 'auto' or 'lines' or 'off', not 'live'"):
+    with pytest.raises(ConfigError, match="view is 'auto', 'lines' or 'off', not 'live'"):
         executor({"view": "live"})
