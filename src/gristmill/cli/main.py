@@ -167,10 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--no-verify", action="store_true", help="resume without comparing checksums of earlier output")
     run.add_argument("--allow-empty", action="store_true", help="succeed even if no document is kept")
     run.add_argument(
-        "--limit",
-        type=_COUNT,
-        metavar="N",
-        help="read only the first N documents (of the sample, if there is one)",
+        "--limit", type=_COUNT, metavar="N", help="read only the first N documents (of the sample, if there is one)"
     )
     run.add_argument(
         "--sample",
@@ -179,12 +176,7 @@ def _parser() -> argparse.ArgumentParser:
         help="read only this fraction of the documents, always the same ones: 0.01",
     )
     run.add_argument("--cpus", type=_NUMBER, metavar="N", help="CPUs to use (default: those of the machine)")
-    run.add_argument(
-        "--gpus",
-        type=_NATURAL,
-        metavar="N",
-        help="GPUs to use; a count above the hardware's is allowed",
-    )
+    run.add_argument("--gpus", type=_NATURAL, metavar="N", help="GPUs to use; a count above the hardware's is allowed")
     run.add_argument("--memory-limit", type=_SIZE, metavar="SIZE", help="memory for the run, such as 8GB or 512MiB")
     run.add_argument("--batch", action="store_true", help="finish each step before the next begins")
     run.add_argument("--ignore-failures", action="store_true", help="succeed even if tasks failed; they are reported")
