@@ -15,8 +15,8 @@ from gristmill.backends.base import RunRecord
 from gristmill.backends.engine.account import FailureLines, failure_of
 from gristmill.backends.engine.memory import MemoryUse
 from gristmill.backends.engine.payload import pack, unpack
-from gristmill.backends.engine.protocol import DropUnit, ResumeUnit, RunUnit
-from gristmill.backends.engine.reports import PayloadStore, Reports, WorkerHandle
+from gristmill.backends.engine.protocol import DropUnit, ResumeUnit, RunUnit, WorkerHandle
+from gristmill.backends.engine.reports import PayloadStore, Reports
 from gristmill.backends.engine.run import RunParts
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside

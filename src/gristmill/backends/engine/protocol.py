@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
@@ -211,6 +212,28 @@ FromWorker = (
 
 TO_WORKER: Codec[ToWorker] = Codec(get_args(ToWorker), {RunUnit: TaskInput})
 FROM_WORKER: Codec[FromWorker] = Codec(get_args(FromWorker), {Finished: TaskOutput, Emitted: TaskOutput})
+
+
+@dataclass(eq=False, kw_only=True)
+class WorkerHandle:
+    """What the driver knows of a worker, from the command to start it until its end is known."""
+
+    id: int
+    step: int
+    slot: int
+    node: int = 0
+    pid: int = 0
+    """0 until its process runs."""
+    ordered_ns: int = 0
+    """When (`time.perf_counter_ns`) the command to start or to stop was sent."""
+    stop_by: float = 0.0
+    """When it must have exited (`time.monotonic`), after the command to stop."""
+    left: bool = False
+    """Its last message has arrived."""
+    setup_failed: bool = False
+    outbox: list[ToWorker] = field(default_factory=list)
+    """Messages that are not sent yet."""
+
 
 # The shared page ---------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from gristmill.backends.engine import protocol as wp
 from gristmill.backends.engine.payload import size_of
@@ -30,23 +30,6 @@ class Mean:
     @property
     def value(self) -> float:
         return max(0.0, self.total / self.count) if self.count else 0.0
-
-
-class WorkerHandle(Protocol):
-    """What the driver knows of a worker, from the command to start it until its end is known."""
-
-    id: int
-    step: int
-    node: int
-    ordered_ns: int
-    """When (`time.perf_counter_ns`) the command to start or to stop was sent."""
-    stop_by: float
-    """When it must have exited (`time.monotonic`), after the command to stop; else 0."""
-    left: bool
-    """Its last message has arrived."""
-    setup_failed: bool
-    outbox: list[wp.ToWorker]
-    """Messages that are not sent yet."""
 
 
 class PayloadStore(ABC):
@@ -154,7 +137,7 @@ class Reports(ABC):
         self.next_task += 1
         return self.next_task - 1
 
-    def take(self, w: WorkerHandle, message: wp.FromWorker) -> None:
+    def take(self, w: wp.WorkerHandle, message: wp.FromWorker) -> None:
         match message:
             case wp.Finished() | wp.Emitted():
                 self._take_unit(w, message)
@@ -191,7 +174,7 @@ class Reports(ABC):
             case wp.RunBroken(error):
                 self.broken = self.broken or error
 
-    def _take_unit(self, w: WorkerHandle, x: wp.Finished | wp.Emitted) -> None:
+    def _take_unit(self, w: wp.WorkerHandle, x: wp.Finished | wp.Emitted) -> None:
         unit, busy_us, counts, entries, outputs = x
         if self.ledger is not None:
             self.ledger.under_way.pop(w.id, None)
@@ -206,12 +189,12 @@ class Reports(ABC):
             self.account.add_part(step, unit, counts)
             self.events.append(e.UnitEmitted(w.id, unit, made, busy_us))
 
-    def forget_progress(self, w: WorkerHandle) -> None:
+    def forget_progress(self, w: wp.WorkerHandle) -> None:
         """Drop the progress of a worker's unit: the unit was reported, or the worker is gone."""
         if self.ledger is not None:
             self.ledger.under_way.pop(w.id, None)
 
-    def since(self, w: WorkerHandle) -> float:
+    def since(self, w: wp.WorkerHandle) -> float:
         """Seconds since the command to start or stop a worker, or since it could start."""
         return self.now() / 1e6 - max(self.loaded_s, (w.ordered_ns - self.begun) / 1e9)
 
@@ -224,7 +207,7 @@ class Reports(ABC):
             del of_data[split]
         of_data[unit] = (stage, detail, counts)
 
-    def _take_outputs(self, w: WorkerHandle, step: int, outputs: list[wp.TaskOutput]) -> tuple[e.Output, ...]:
+    def _take_outputs(self, w: wp.WorkerHandle, step: int, outputs: list[wp.TaskOutput]) -> tuple[e.Output, ...]:
         made = []
         last = step == len(self.plan.steps) - 1
         if last and outputs:
@@ -249,7 +232,7 @@ class Reports(ABC):
 
     def died(
         self,
-        w: WorkerHandle,
+        w: wp.WorkerHandle,
         cause: e.Death,
         detail: str,
         task: int | None = None,
@@ -263,13 +246,13 @@ class Reports(ABC):
         self._show_death(w.id, cause, detail, step)
         self.events.append(e.WorkerDied(w.id, cause, task, setting_up, detail))
 
-    def has_left(self, w: WorkerHandle) -> None:
+    def has_left(self, w: wp.WorkerHandle) -> None:
         """Report that a worker has exited as it was asked to, or after a setup that failed."""
         if w.stop_by:
             self.leaves.add(self.since(w))
         self.events.append(e.WorkerLeft(w.id))
 
-    def forget_units(self, w: WorkerHandle) -> None:
+    def forget_units(self, w: wp.WorkerHandle) -> None:
         for key in [key for key in self.running if key[0] == w.id]:
             del self.running[key]
 

@@ -29,35 +29,23 @@ _SLOTS = 4096
 _QUIT_S = 10.0
 
 
-@dataclass
-class WorkerProcess:
-    """A process of the run, from the command to start it until its exit is known."""
+@dataclass(eq=False, kw_only=True)
+class WorkerProcess(wp.WorkerHandle):
+    """A process of the run."""
 
-    id: int
-    step: int
-    slot: int
     channel: Channel[wp.ToWorker, wp.FromWorker]
-    pid: int = 0
     arenas: set[int] = field(default_factory=set)
     """Arenas whose descriptor it has."""
-    outbox: list[wp.ToWorker] = field(default_factory=list)
     freed: list[wp.Place] = field(default_factory=list)
     """Payloads in its arena to be given back with the next message."""
-    ordered_ns: int = 0
-    """When (`time.perf_counter_ns`) the command to start or to stop was sent."""
-    stop_by: float = 0.0
-    """When it must have exited, after the command to stop."""
     stop_now: bool = False
     """It is to stop in the middle of its unit."""
-    left: bool = False
-    setup_failed: bool = False
     out_of_memory: bool = False
     closed_at: float = 0.0
     """When its end of the connection was closed, though it has not exited yet."""
     cut_off: bool = False
     """It was killed because it stayed after that."""
     node_setup: bool = False
-    node: int = 0
 
 
 class Processes:
@@ -173,10 +161,9 @@ class Processes:
             )
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        w = self.workers[ident] = WorkerProcess(
-            ident, step, self._free_slots.pop(), Channel(ours, wp.TO_WORKER, wp.FROM_WORKER)
-        )
-        w.ordered_ns = time.perf_counter_ns()
+        channel: Channel[wp.ToWorker, wp.FromWorker] = Channel(ours, wp.TO_WORKER, wp.FROM_WORKER)
+        slot, now = self._free_slots.pop(), time.perf_counter_ns()
+        w = self.workers[ident] = WorkerProcess(id=ident, step=step, slot=slot, channel=channel, ordered_ns=now)
         wp.mark(self.slots, w.slot)  # the worker that had the slot before may have died with a task in it
         return w, theirs
 

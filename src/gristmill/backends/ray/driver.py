@@ -242,8 +242,18 @@ class RayDriver(Driver):
             scheduling_strategy=self._strategy(node.ident, soft=False),
         ).remote(settings, node.facts.notes)
         take = actor.take.options(num_returns=2)
-        w = RayWorkerHandle(x.worker, step, x.node, slot, actor, take, time.perf_counter_ns())
-        w.gpu, w.gpus = gpus, x.gpus
+        now = time.perf_counter_ns()
+        w = RayWorkerHandle(
+            id=x.worker,
+            step=step,
+            slot=slot,
+            node=x.node,
+            ordered_ns=now,
+            actor=actor,
+            take=take,
+            gpu=gpus,
+            gpus=x.gpus,
+        )
         self.talk.workers[x.worker] = w
         self._first_worker = True
         self.talk.mailbox.when(actor.hello.remote(), lambda pid, error: self._is_running(w, pid, error))

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gristmill.backends.engine.protocol import FromWorker, ToWorker
+from gristmill.backends.engine.protocol import FromWorker, ToWorker, WorkerHandle
 
 if TYPE_CHECKING:
     from gristmill.backends.ray.store import Bulk
@@ -27,31 +27,18 @@ class Call:
         return self.reply is not None or self.error is not None
 
 
-@dataclass(eq=False)
-class RayWorkerHandle:
-    """A worker, from the command to start it until its end is known."""
+@dataclass(eq=False, kw_only=True)
+class RayWorkerHandle(WorkerHandle):
+    """A worker that is an actor."""
 
-    id: int
-    step: int
-    node: int
-    slot: int
     actor: Any
     take: Any
     """Its method for messages."""
-    ordered_ns: int
-    """When (`time.perf_counter_ns`) the command to start or to stop was sent."""
-    pid: int = 0
-    """0 until its process runs."""
     gpu: float = 0.0
     gpus: tuple[int, ...] = ()
     """How many GPUs it reserves, and which of its node's the scheduler gave it."""
-    outbox: list[ToWorker] = field(default_factory=list)
     calls: deque[Call] = field(default_factory=deque)
     """In the order in which they were sent. They are answered in that order, unless one fails."""
-    stop_by: float = 0.0
-    """When it must have exited, after the command to stop."""
-    left: bool = False
-    setup_failed: bool = False
     dead: bool = False
     """Its calls fail, and the driver has asked its node for the cause."""
     dead_at: float = 0.0
