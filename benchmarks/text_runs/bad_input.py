@@ -5,9 +5,9 @@ python bad_input.py [WORK]
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -90,7 +90,9 @@ def run(source: Path, output: Path, reader: type) -> None:
 
 
 def main() -> None:
-    work = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", nargs="?", type=Path, default=None, help="a folder for input and output")
+    work = parser.parse_args().work or Path(tempfile.mkdtemp())
     write_all(work / "jsonl")
     write_parquet(work / "parquet")
     run(work / "jsonl", work / "out", JsonlReader)
