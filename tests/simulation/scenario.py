@@ -247,6 +247,11 @@ def show(value: Any) -> str:
         return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, list):
         return f"[{', '.join(map(show, value))}]"
+    kind: Any = type(value)
+    if isinstance(value, tuple) and kind is not tuple:  # a NamedTuple
+        plain, named = kind._field_defaults, zip(kind._fields, value, strict=True)
+        parts = [f"{name}={show(x)}" for name, x in named if name not in plain or x != plain[name]]
+        return f"{kind.__name__}({', '.join(parts)})"
     if isinstance(value, tuple):
         return f"({', '.join(map(show, value))}{',' if len(value) == 1 else ''})"
     return repr(value)
