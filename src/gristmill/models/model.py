@@ -1,0 +1,74 @@
+"""What a model is to the inference engine: a trunk, which makes hidden states, and a head, which reads them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import torch
+
+    from gristmill.models.tokens import TokenLists
+
+Reads = Literal["all", "first", "last"]
+"""The hidden states that a head reads: of all tokens of a text, or of its first or last one. A trunk computes no others
+where it can avoid it."""
+
+
+class Trunk(ABC):
+    """The layers of a model. One instance belongs to one device and one worker."""
+
+    device: torch.device
+    max_tokens: int
+    """The longest sequence that it takes."""
+
+    @abstractmethod
+    def hidden(self, tokens: TokenLists, reads: Reads) -> torch.Tensor:
+        """The last hidden states of these texts, on the device: one row per token, or per text for "first" and "last".
+
+        Texts do not influence each other. On a GPU this returns before the computation is done.
+        """
+
+
+class Head(ABC):
+    """The end of a model: from hidden states to one row of numbers per text."""
+
+    reads: Reads
+    width: int
+    """Numbers per text."""
+
+    @abstractmethod
+    def to(self, device: torch.device, dtype: torch.dtype) -> Head:
+        """Put its weights on a device. Called once, before the first text."""
+
+    @abstractmethod
+    def rows(self, hidden: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        """float32, (texts, width). ``offsets`` (int64, on the device) tells where each text begins in ``hidden``."""
+
+
+class Model:
+    """A trunk with a head."""
+
+    def __init__(self, trunk: Trunk, head: Head) -> None:
+        self.trunk = trunk
+        self.head = head
+
+    @property
+    def device(self) -> torch.device:
+        return self.trunk.device
+
+    def launch(self, tokens: TokenLists) -> torch.Tensor:
+        """Begin to compute the rows of these texts. On a GPU the tensor is filled later."""
+        import torch
+
+        with torch.inference_mode():
+            hidden = self.trunk.hidden(tokens, self.head.reads)
+            offsets = torch.from_numpy(tokens.offsets).to(hidden.device, non_blocking=True)
+            return self.head.rows(hidden, offsets)
+
+    def collect(self, launched: list[torch.Tensor]) -> npt.NDArray[Any]:
+        """Wait for launched batches and return all their rows."""
+        import torch
+
+        return torch.cat(launched).cpu().numpy()

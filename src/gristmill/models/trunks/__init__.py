@@ -1,0 +1,1 @@
+"""The layers of each architecture, from token ids to hidden states, without padding."""
