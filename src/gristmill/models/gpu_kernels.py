@@ -171,7 +171,7 @@ class PositionTables:
         self._rows = rows.to(torch.int32).to(device)
 
     def window(self, longest: int) -> PositionWindow:
-        """The rows that occur in texts of up to ``longest`` tokens, a multiple of 8 of them, as matrix products like."""
+        """The rows that occur in texts of up to ``longest`` tokens, a multiple of 8, as products like."""
         low, high = self._host[self._origin - longest + 1], self._host[self._origin + longest - 1]
         width = min(-(-(high - low + 1) // 8) * 8, 2 * self._buckets)
         return PositionWindow(self._rows, self._origin, self._buckets, min(low, 2 * self._buckets - width), width)
