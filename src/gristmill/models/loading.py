@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gristmill.errors import ModelError
 from gristmill.models.checkpoint import Checkpoint
 from gristmill.models.heads import HeadSpec, SequenceClassification
-from gristmill.models.model import Model, Trunk
+from gristmill.models.model import Model
 from gristmill.models.weights import Weights
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def load(spec: ModelSpec, device: torch.device | str = "cpu") -> Model:
     _require_torch(spec.checkpoint)
     import torch
 
+    from gristmill.models.trunks.choice import make_trunk
+
     place = torch.device(device)
     weights = spec.checkpoint.weights()
     source = trunk_source(spec.checkpoint, weights)
@@ -81,13 +83,6 @@ def trunk_source(checkpoint: Checkpoint, weights: Weights) -> TrunkSource:
         f"{checkpoint.title} does not have the weights of a {checkpoint.trunk_config['model_type']!r} model: "
         f"{architecture.embedding} is not among them.\n    get the complete checkpoint."
     )
-
-
-def make_trunk(source: TrunkSource, device: torch.device, dtype: torch.dtype) -> Trunk:
-    """Make the fastest trunk that there is for this architecture and device."""
-    from gristmill.models.trunks.padded import PaddedTrunk
-
-    return PaddedTrunk(source, device, dtype)
 
 
 def dtype_of(precision: Precision, device: torch.device, kind: str) -> torch.dtype:

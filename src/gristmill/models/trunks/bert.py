@@ -10,7 +10,9 @@ import torch
 from gristmill.models.gpu_kernels import Norm, add_norm, attention, embed
 from gristmill.models.model import Reads, Trunk
 from gristmill.models.tokens import TokenLists
-from gristmill.models.trunks.packed import Config, Linear, PackedBatch, Weights
+from gristmill.models.trunks.packed import Config, DeviceWeights, Linear, PackedBatch
+
+ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +26,16 @@ class _Layer:
 
 
 class BertTrunk(Trunk):
-    """BERT with absolute positions. RoBERTa and XLM-R count positions from the id of padding plus one."""
+    """BERT with absolute positions. RoBERTa and its like count positions from the id of padding plus one.
+
+    ``tensors`` are named as in the ``AutoModel`` of transformers.
+    """
 
     def __init__(self, config: Config, tensors: Mapping[str, torch.Tensor], device: torch.device, dtype: torch.dtype):
-        names = ("bert.", "roberta.", "model.", "")
-        prefix = next((p for p in names if f"{p}embeddings.word_embeddings.weight" in tensors), "")
-        weights = Weights(tensors, device, dtype, prefix)
+        weights = DeviceWeights(tensors, device, dtype)
         self.device = device
         self.heads = int(config["num_attention_heads"])
-        first = int(config["pad_token_id"]) + 1 if config["model_type"] in ("roberta", "xlm-roberta") else 0
+        first = int(config["pad_token_id"]) + 1 if config["model_type"] in ROBERTAS else 0
         self.max_tokens = int(config["max_position_embeddings"]) - first
         self.eps = float(config.get("layer_norm_eps", 1e-12))
         self.words = weights.get("embeddings.word_embeddings.weight")
@@ -42,7 +45,7 @@ class BertTrunk(Trunk):
         self.words_norm = weights.norm("embeddings.LayerNorm", self.eps)
         self.layers = [self._layer(weights.under(f"encoder.layer.{i}.")) for i in range(config["num_hidden_layers"])]
 
-    def _layer(self, weights: Weights) -> _Layer:
+    def _layer(self, weights: DeviceWeights) -> _Layer:
         return _Layer(
             qkv=weights.under("attention.self.").linear("query", "key", "value"),
             attended=weights.linear("attention.output.dense"),

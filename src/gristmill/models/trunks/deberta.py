@@ -10,7 +10,7 @@ import torch
 from gristmill.models.gpu_kernels import Norm, PositionTables, PositionWindow, add_norm, disentangled_attention, embed
 from gristmill.models.model import Reads, Trunk
 from gristmill.models.tokens import TokenLists
-from gristmill.models.trunks.packed import Config, Linear, PackedBatch, Weights
+from gristmill.models.trunks.packed import Config, DeviceWeights, Linear, PackedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,10 @@ class _Layer:
 
 
 class DebertaTrunk(Trunk):
-    """DeBERTa with the relative positions of its versions 2 and 3. ``weights`` are those below its own prefix."""
+    """DeBERTa with the relative positions of its versions 2 and 3. ``tensors`` are named as in ``AutoModel``."""
 
     def __init__(self, config: Config, tensors: Mapping[str, torch.Tensor], device: torch.device, dtype: torch.dtype):
-        prefix = next((p for p in ("deberta.", "model.", "") if f"{p}embeddings.word_embeddings.weight" in tensors), "")
-        weights = Weights(tensors, device, dtype, prefix)
+        weights = DeviceWeights(tensors, device, dtype)
         self.device = device
         self.heads = int(config["num_attention_heads"])
         self.max_tokens = int(config["max_position_embeddings"])
@@ -48,7 +47,7 @@ class DebertaTrunk(Trunk):
             self._layer(encoder.under(f"layer.{i}."), positions.to(dtype)) for i in range(config["num_hidden_layers"])
         ]
 
-    def _layer(self, weights: Weights, positions: torch.Tensor) -> _Layer:
+    def _layer(self, weights: DeviceWeights, positions: torch.Tensor) -> _Layer:
         attention = weights.under("attention.self.")
         return _Layer(
             qkv=attention.linear("query_proj", "key_proj", "value_proj"),

@@ -11,7 +11,7 @@ from torch.nn.attention.varlen import AuxRequest, varlen_attn
 from gristmill.models.gpu_kernels import rms_norm, rotate, silu_product
 from gristmill.models.model import Reads, Trunk
 from gristmill.models.tokens import TokenLists
-from gristmill.models.trunks.packed import Config, Linear, PackedBatch, Weights
+from gristmill.models.trunks.packed import Config, DeviceWeights, Linear, PackedBatch
 
 CAUSAL = (-1, 0)
 """The window of a token: all before it, none after it."""
@@ -47,8 +47,8 @@ class LlamaTrunk(Trunk):
         dtype: torch.dtype,
         prefix: TokenLists | None = None,
     ):
-        """``prefix`` is one list of tokens that every text continues."""
-        weights = Weights(tensors, device, dtype, "model." if "model.embed_tokens.weight" in tensors else "")
+        """``tensors`` are named as in ``AutoModel``. ``prefix`` is one list of tokens that every text continues."""
+        weights = DeviceWeights(tensors, device, dtype)
         self.device = device
         self.heads = int(config["num_attention_heads"])
         self.key_heads = int(config.get("num_key_value_heads") or self.heads)
@@ -69,7 +69,7 @@ class LlamaTrunk(Trunk):
             self.prefix = self._compute_prefix(prefix)
             self.max_tokens -= self.prefix.length
 
-    def _layer(self, weights: Weights) -> _Layer:
+    def _layer(self, weights: DeviceWeights) -> _Layer:
         return _Layer(
             norm=weights.get("input_layernorm.weight", torch.float32),
             qkv=weights.under("self_attn.").linear("q_proj", "k_proj", "v_proj"),

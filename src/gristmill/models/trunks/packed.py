@@ -33,7 +33,7 @@ class Linear:
         return torch._addmm_activation(self.bias, x, self.weight.t(), use_gelu=True)
 
 
-class Weights:
+class DeviceWeights:
     """The tensors of a checkpoint by name, taken to a device as they are asked for."""
 
     def __init__(
@@ -44,8 +44,8 @@ class Weights:
         self.dtype = dtype
         self._prefix = prefix
 
-    def under(self, prefix: str) -> Weights:
-        return Weights(self._tensors, self.device, self.dtype, self._prefix + prefix)
+    def under(self, prefix: str) -> DeviceWeights:
+        return DeviceWeights(self._tensors, self.device, self.dtype, self._prefix + prefix)
 
     def __contains__(self, name: str) -> bool:
         return self._prefix + name in self._tensors

@@ -21,6 +21,8 @@ _ENDLESS = 1 << 30
 class PaddedTrunk(Trunk):
     """The layers of transformers' ``AutoModel``. Padding is masked, so it does not change states of other tokens."""
 
+    batch_tokens = 8192
+
     def __init__(self, source: TrunkSource, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
         self.max_tokens = most_tokens(source.config) or _ENDLESS

@@ -87,9 +87,12 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
         import torch
 
         from gristmill.models.engine import InferenceEngine
+        from gristmill.models.gpu_memory import limit_memory
         from gristmill.models.loading import load
 
         has_gpu = worker_metadata is not None and bool(worker_metadata.gpus) and torch.cuda.is_available()
+        if has_gpu and worker_metadata is not None and 0 < worker_metadata.gpu_share < 1:
+            limit_memory(worker_metadata.gpu_share)
         model = load(self.spec, "cuda" if has_gpu else "cpu")
         self._engine = InferenceEngine(model, max_batch=self.model_inference_batch_size)
 
