@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch.nn.attention.varlen import AuxRequest, varlen_attn
@@ -111,17 +112,22 @@ class LlamaTrunk(Trunk):
     def _attend(
         self, index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: PackedBatch
     ) -> torch.Tensor:
-        own = (q, self._for_all(k), self._for_all(v), batch.offsets, batch.offsets, batch.longest, batch.longest)
+        ends, longest = batch.offsets, batch.longest
+        keys, values = self._for_all(k), self._for_all(v)
         if self.prefix is None:
-            return varlen_attn(*own, window_size=CAUSAL)
-        texts, logs = varlen_attn(*own, window_size=CAUSAL, return_aux=AuxRequest(lse=True))
-        ends = torch.tensor([0, len(q)], dtype=torch.int32, device=self.device)
-        prefix_ends = torch.tensor([0, self.prefix.length], dtype=torch.int32, device=self.device)
-        keys, values = self._for_all(self.prefix.keys[index]), self._for_all(self.prefix.values[index])
-        before, before_logs = varlen_attn(
-            q, keys, values, ends, prefix_ends, len(q), self.prefix.length, return_aux=AuxRequest(lse=True)
+            alone = varlen_attn(q, keys, values, ends, ends, longest, longest, window_size=CAUSAL)
+            return cast(torch.Tensor, alone)  # a pair only if more is asked for
+        with_sums = AuxRequest(lse=True)
+        texts, sums = varlen_attn(
+            q, keys, values, ends, ends, longest, longest, window_size=CAUSAL, return_aux=with_sums
         )
-        share = torch.sigmoid(before_logs - logs).transpose(0, 1)[:, :, None].to(q.dtype)
+        keys, values = self._for_all(self.prefix.keys[index]), self._for_all(self.prefix.values[index])
+        all_queries, count = torch.tensor([0, len(q)], dtype=torch.int32, device=self.device), self.prefix.length
+        prefix_ends = torch.tensor([0, count], dtype=torch.int32, device=self.device)
+        before, before_sums = varlen_attn(
+            q, keys, values, all_queries, prefix_ends, len(q), count, return_aux=with_sums
+        )
+        share = torch.sigmoid(before_sums - sums).transpose(0, 1)[:, :, None].to(q.dtype)
         return torch.lerp(texts, before, share)
 
     def _for_all(self, x: torch.Tensor) -> torch.Tensor:
