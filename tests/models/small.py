@@ -50,8 +50,8 @@ def texts(rng: random.Random, count: int, longest: int = 40) -> list[str]:
     return [text.capitalize() + rng.choice(("", ".", "?\n", " — ok", "!!")) if text else text for text in made]
 
 
-def tokenizer_of(kind: str, folder: Path) -> Any:
-    """Train a tokenizer on the words and save it as transformers does. Returns it."""
+def tokenizer_of(kind: str, folder: Path, longest: int = 64, ends: bool = True) -> Any:
+    """Train a tokenizer on the words and save it as transformers does; ``ends``: texts end with a special token."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -76,10 +76,10 @@ def tokenizer_of(kind: str, folder: Path) -> Any:
     made.train_from_iterator([" ".join(WORDS)] * 4 + WORDS, trainer)
     first, last = special.get("cls_token", special.get("bos_token")), special.get("sep_token", special.get("eos_token"))
     made.post_processor = processors.TemplateProcessing(
-        single=f"{first} $A {last}",
+        single=f"{first} $A {last}" if ends else f"{first} $A",
         special_tokens=[(first, made.token_to_id(first)), (last, made.token_to_id(last))],
     )
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=64, **special)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=longest, **special)
     tokenizer.save_pretrained(str(folder))
     return tokenizer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,7 +26,21 @@ class HeadSpec(ABC):
 
     @abstractmethod
     def load(self, checkpoint: Checkpoint, weights: Weights) -> Head:
-        """Make the head, on the CPU in float32."""
+        """Make the head, on the CPU."""
+
+    def fetch(self) -> None:  # noqa: B027  # most heads are in the checkpoint of the layers
+        """Download files of its own that are not on this machine yet."""
+
+
+def require(checkpoint: Checkpoint, layers: Iterable[str], wanted: str) -> None:
+    """Raise a `ModelError` if one of these dense layers is known to be missing."""
+    names = checkpoint.weight_names()
+    lost = [name for name in layers if names is not None and f"{name}.weight" not in names]
+    if lost:
+        raise ModelError(
+            f"{checkpoint.title} does not have the classification head of its kind: there is no weight "
+            f"{lost[0]}.weight.\n    name {wanted}."
+        )
 
 
 class Layers(Head):
@@ -95,7 +109,7 @@ class Pooling(HeadSpec):
         return Pooled(self.reads, int(config["hidden_size" if "hidden_size" in config else "dim"]))
 
 
-class _Classifier(Layers):
+class DenseLayers(Layers):
     """Dense layers as in a sequence-classification model of transformers: (layer, activation after it)."""
 
     def __init__(self, weights: Mapping[str, torch.Tensor], reads: Reads, layers: list[tuple[str, str]]) -> None:
@@ -121,20 +135,14 @@ class SequenceClassification(HeadSpec):
     """The head of a ``...ForSequenceClassification`` checkpoint: one number for each label, before softmax."""
 
     def check(self, checkpoint: Checkpoint) -> None:
-        layers = self._layers(checkpoint)
-        names = checkpoint.weight_names()
-        lost = [name for name, _ in layers if names is not None and f"{name}.weight" not in names]
-        if lost:
-            raise ModelError(
-                f"{checkpoint.title} has no classification head: there is no weight {lost[0]}.weight.\n"
-                "    name a checkpoint that was trained as ...ForSequenceClassification."
-            )
+        layers = [name for name, _ in self._layers(checkpoint)]
+        require(checkpoint, layers, "a checkpoint that was trained as ...ForSequenceClassification")
 
     def load(self, checkpoint: Checkpoint, weights: Weights) -> Head:
         layers = self._layers(checkpoint)
         names = {f"{name}.{part}" for name, _ in layers for part in ("weight", "bias")}
         names |= {"head.norm.weight", "head.norm.bias"}
-        return _Classifier(weights.under("", names.__contains__), self._reads(checkpoint), layers)
+        return DenseLayers(weights.under("", names.__contains__), self._reads(checkpoint), layers)
 
     def _reads(self, checkpoint: Checkpoint) -> Reads:
         if checkpoint.architecture.causal:

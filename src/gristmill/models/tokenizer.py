@@ -65,6 +65,10 @@ class Tokenizer(ABC):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text, all of them, without special ones."""
 
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens, special ones left out."""
+
     def tokens(self, texts: Sequence[str | None], limits: Limits) -> tuple[TokenLists, Cut]:
         """The tokens of each text within limits, with special tokens. None is an empty text."""
         cut = Cut()
@@ -109,6 +113,10 @@ class FastTokenizer(Tokenizer):
         found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [one.ids for one in found]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(list(ids))
+        return text
+
     def _special(self) -> tuple[list[int], list[int]]:
         plain = self._tokenizer.encode("a", add_special_tokens=False).ids
         whole = self._tokenizer.encode("a").ids
@@ -149,6 +157,10 @@ class TransformersTokenizer(Tokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return self._plain(texts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
+        return text
 
     def _plain(self, texts: Sequence[str]) -> list[list[int]]:
         found: list[list[int]] = self._tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]

@@ -28,7 +28,7 @@ class Weights:
 
     def __init__(self, files: dict[str, Path]) -> None:
         """``files`` tells in which file each weight is."""
-        self._files = files
+        self.files = files
         self._new_names = {_new_name(name): name for name in files}
         self._pickled: dict[Path, dict[str, Any]] = {}
 
@@ -45,7 +45,7 @@ class Weights:
         """Yield these weights, each with its name, file by file."""
         by_file: dict[Path, list[str]] = {}
         for name in names:
-            by_file.setdefault(self._files[self._new_names[name]], []).append(name)
+            by_file.setdefault(self.files[self._new_names[name]], []).append(name)
         for path, those in by_file.items():
             with ExitStack() as stack:
                 read = self._reader(path, stack)

@@ -23,7 +23,8 @@ MODULES = tuple(
         "text.modifiers": "modify normalizers pii removers",
         "text.tools": "add_id segments",
         "text.models": "tokenizer",
-        "text.classifiers": "labels sequence",
+        "text.classifiers": "aegis content_type domain fineweb_edu labels nvidia prompt_task_complexity quality "
+        "sequence",
         "decontamination": "fuzzy ngrams",
         "deduplication": "exact.pieces exact.stage fuzzy.stage identified",
         "deduplication.semantic": "cluster embeddings identify pairwise_stage removal",

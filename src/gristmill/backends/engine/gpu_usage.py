@@ -1,4 +1,4 @@
-"""What NVML says of the GPUs of this machine: how busy they are, how much of them each worker holds, and their power."""
+"""What NVML says of the GPUs of this machine: how busy they are, their power, and what each worker holds of them."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import ModelError
@@ -28,6 +29,13 @@ class PaddedTrunk(Trunk):
         self.max_tokens = most_tokens(source.config) or _ENDLESS
         self._model = _model_of(source, dtype).to(device)
         self._padding = int(source.config.get("pad_token_id") or 0)
+        self._first: Any = None
+        """Keys and values of the tokens that all texts begin with."""
+        self._first_count = 0
+        if source.first_tokens is not None:
+            self._first = self._keys_and_values(source.first_tokens)
+            self._first_count = len(source.first_tokens.ids)
+            self.max_tokens -= self._first_count
 
     def hidden(self, tokens: TokenLists, reads: Reads) -> torch.Tensor:
         import torch
@@ -37,14 +45,39 @@ class PaddedTrunk(Trunk):
         ids = np.full(mask.shape, self._padding, dtype=np.int64)
         ids[mask] = tokens.ids
         there = torch.from_numpy(mask).to(self.device)
-        found = self._model(input_ids=torch.from_numpy(ids).to(self.device), attention_mask=there.long())
-        states: torch.Tensor = found.last_hidden_state
+        states = self._states(torch.from_numpy(ids).to(self.device), there)
         if reads == "first":
             return states[:, 0]
         if reads == "last":
             last = torch.from_numpy(lengths - 1).to(self.device)
             return states[torch.arange(len(tokens), device=self.device), last]
         return states[there]
+
+    def _states(self, ids: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        if self._first is None:
+            found = self._model(input_ids=ids, attention_mask=there.long())
+        else:
+            first = copy.deepcopy(self._first)  # it grows by the texts of a batch
+            first.batch_repeat_interleave(len(ids))
+            seen = torch.ones(len(ids), self._first_count, dtype=torch.long, device=self.device)
+            found = self._model(
+                input_ids=ids,
+                attention_mask=torch.cat([seen, there.long()], dim=1),
+                position_ids=(torch.arange(ids.shape[1], device=self.device) + self._first_count)[None],
+                past_key_values=first,
+                use_cache=True,
+            )
+        states: torch.Tensor = found.last_hidden_state
+        return states
+
+    def _keys_and_values(self, tokens: TokenLists) -> Any:
+        import torch
+
+        with torch.inference_mode():
+            ids = torch.from_numpy(tokens.ids.astype(np.int64)).to(self.device)[None]
+            return self._model(input_ids=ids, use_cache=True).past_key_values
 
 
 def _model_of(source: TrunkSource, dtype: torch.dtype) -> Any:
@@ -67,7 +100,7 @@ def _model_of(source: TrunkSource, dtype: torch.dtype) -> Any:
     transformers.logging.set_verbosity_error()  # it lists the weights of the head as unexpected
     try:
         model, report = kind.from_pretrained(
-            None, config=config, state_dict=source.tensors(), dtype=dtype, output_loading_info=True, **options
+            None, config=config, state_dict=source.tensors(dtype), dtype=dtype, output_loading_info=True, **options
         )
     except (RuntimeError, ValueError) as error:
         raise ModelError(f"{source.title} cannot be loaded: {error}") from None

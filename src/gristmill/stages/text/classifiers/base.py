@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.lazy import Array, np
+from gristmill.models.loading import Precision
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.text.classifiers.labels import LabelFilter
 from gristmill.stages.text.models.model import ModelStage
@@ -22,6 +23,7 @@ EXISTING_TOKENS = "input_ids"
 class TextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
     """A tokenizer, a model, and a filter if ``filter_by`` is given. Rows keep their order, and texts are not changed.
 
+    - ``model``: another checkpoint of the same kind: a folder, or a repository on the Hugging Face hub.
     - ``text_field``: the column of the text. The model reads its first ``max_chars`` characters.
     - ``filter_by``: keep documents with these labels only. Others are dropped, with their label as the reason.
     - ``model_inference_batch_size``: the most documents that the model computes together.
@@ -37,7 +39,7 @@ class TextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
     cache_dir: str | None = None
     hf_token: str | bool | None = None
     text_field: str = "text"
-    filter_by: Sequence[str] | None = None
+    filter_by: Sequence[str | bool] | None = None
     max_chars: int | None = None
     model_inference_batch_size: int = 256
     autocast: bool = True
@@ -106,6 +108,11 @@ class TextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
     def _named(self, role: str, stage: ProcessingStage[Any, Any]) -> ProcessingStage[Any, Any]:
         stage.name = f"{self.name} {role}"
         return stage
+
+
+def precision(autocast: bool) -> Precision:
+    """The precision of a model on a GPU, by the option of classifiers."""
+    return "auto" if autocast else "float32"
 
 
 def softmax(logits: Array) -> Array:

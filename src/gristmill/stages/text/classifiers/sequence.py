@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from gristmill.errors import ModelError
 from gristmill.lazy import Array, np
 from gristmill.models.checkpoint import Checkpoint
-from gristmill.models.heads import SequenceClassification
+from gristmill.models.heads import HeadSpec, SequenceClassification
 from gristmill.models.loading import ModelSpec
 from gristmill.stages.registry import builtin, builtin_internal
-from gristmill.stages.text.classifiers.base import TextClassifier, number_lists, softmax
+from gristmill.stages.text.classifiers.base import TextClassifier, number_lists, precision, softmax
 from gristmill.stages.text.models.model import DEFAULT_BATCH, ModelStage
 from gristmill.stages.text.models.tokenizer import TOKENS
 
@@ -42,8 +42,12 @@ class ClassifierModelStage(ModelStage):
 
     def __post_init__(self) -> None:
         checkpoint = Checkpoint(self.model_identifier, self.cache_dir, self.hf_token)
-        spec = ModelSpec(checkpoint, SequenceClassification(), "auto" if self.autocast else "float32")
+        spec = ModelSpec(checkpoint, self.head(), precision=precision(self.autocast))
         super().__init__(spec, self.model_inference_batch_size, self.token_field, self.keep_tokens)
+
+    def head(self) -> HeadSpec:
+        """The head of the checkpoint."""
+        return SequenceClassification()
 
     def check_needs(self) -> None:
         super().check_needs()

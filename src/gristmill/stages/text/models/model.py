@@ -93,21 +93,32 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
         has_gpu = worker_metadata is not None and bool(worker_metadata.gpus) and torch.cuda.is_available()
         if has_gpu and worker_metadata is not None and 0 < worker_metadata.gpu_share < 1:
             limit_memory(worker_metadata.gpu_share)
-        model = load(self.spec, "cuda" if has_gpu else "cpu")
+        model = load(self.loaded_spec(), "cuda" if has_gpu else "cpu")
         self._engine = InferenceEngine(model, max_batch=self.model_inference_batch_size)
+
+    def loaded_spec(self) -> ModelSpec:
+        """What to load, now that the files are on this machine: tokens can be known that planning does not know."""
+        return self.spec
 
     def teardown(self) -> None:
         self._engine = None
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        assert self._engine is not None, "setup() comes first"
-        rows = self._engine.run(self._tokens(task))
-        for name, column in self.results(rows).items():
+        for name, column in self.compute(self.engine, self._tokens(task)).items():
             set_column(task, name, column)
         if not self.keep_tokens:
             task.data = task.data.drop_columns([self.token_field])
-        task.account.notes.update(self._engine.take_notes())
+        task.account.notes.update(self.engine.take_notes())
         return task
+
+    @property
+    def engine(self) -> InferenceEngine:
+        assert self._engine is not None, "setup() comes first"
+        return self._engine
+
+    def compute(self, engine: InferenceEngine, tokens: TokenLists) -> Mapping[str, pa.Array]:
+        """The columns, from the tokens of each document. Override it where one pass of the model is not enough."""
+        return self.results(engine.run(tokens))
 
     def _tokens(self, task: DocumentBatch) -> TokenLists:
         column: Any = column_of(task, self.token_field)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gristmill.models.checkpoint import Checkpoint
-from gristmill.models.tokenizer import Limits, Tokenizer, load_tokenizer, token_limit
+from gristmill.models.tokenizer import Cut, Limits, Tokenizer, load_tokenizer, token_limit
+from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.columns import column_of, set_column
@@ -16,6 +19,7 @@ TOKENS = "_gristmill_tokens"
 
 
 @builtin
+@dataclass(eq=False, repr=False)
 class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Adds a column of the token ids of each text, as the tokenizer of a model makes them. The text stays as it is.
 
@@ -28,24 +32,19 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     row_wise = True
     indifferent = ("cache_dir", "hf_token")
 
-    def __init__(
-        self,
-        model_identifier: str,
-        cache_dir: str | None = None,
-        hf_token: str | bool | None = None,
-        text_field: str = "text",
-        max_chars: int | None = None,
-        max_seq_length: int | None = None,
-        token_field: str = TOKENS,
-    ) -> None:
-        for name, value in (("max_chars", max_chars), ("max_seq_length", max_seq_length)):
+    model_identifier: str
+    cache_dir: str | None = None
+    hf_token: str | bool | None = None
+    text_field: str = "text"
+    max_chars: int | None = None
+    max_seq_length: int | None = None
+    token_field: str = TOKENS
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_chars", self.max_chars), ("max_seq_length", self.max_seq_length)):
             if value is not None and value < 1:
                 raise ValueError(f"TokenizerStage: {name} must be at least 1, not {value!r}.")
-        self.checkpoint = Checkpoint(str(model_identifier), cache_dir, hf_token)
-        self.text_field = text_field
-        self.max_chars = max_chars
-        self.max_seq_length = max_seq_length
-        self.token_field = token_field
+        self.checkpoint = Checkpoint(str(self.model_identifier), self.cache_dir, self.hf_token)
         self._tokenizer: Tokenizer | None = None
 
     def inputs(self) -> tuple[list[str], list[str]]:
@@ -69,11 +68,15 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         self._limits = Limits(self.max_chars, token_limit(self.checkpoint, self.max_seq_length))
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        assert self._tokenizer is not None, "setup() comes first"
-        tokens, cut = self._tokenizer.tokens(_texts(task, self.text_field), self._limits)
+        tokens, cut = self.tokens_of(_texts(task, self.text_field))
         set_column(task, self.token_field, tokens.to_arrow())
         task.account.counters.update(cut.counters())
         return task
+
+    def tokens_of(self, texts: Sequence[str | None]) -> tuple[TokenLists, Cut]:
+        """The tokens of each text, and what was cut."""
+        assert self._tokenizer is not None, "setup() comes first"
+        return self._tokenizer.tokens(texts, self._limits)
 
 
 def _texts(task: DocumentBatch, field: str) -> list[str | None]:
