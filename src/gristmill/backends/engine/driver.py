@@ -195,7 +195,7 @@ class Driver(ABC):
         else:
             inputs = [input_for(w, task) for task in x.tasks]
         self.reports.running[x.worker, x.tasks[0]] = x.step
-        w.outbox.append(RunUnit(x.step, x.tasks[0], inputs))
+        w.outbox.append(RunUnit(x.step, x.tasks[0], tuple(inputs)))
 
     def _resume(self, x: c.Resume) -> None:
         w = self.find_worker(x.worker)

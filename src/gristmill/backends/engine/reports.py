@@ -207,7 +207,7 @@ class Reports(ABC):
             del of_data[split]
         of_data[unit] = (stage, detail, counts)
 
-    def _take_outputs(self, w: wp.WorkerHandle, step: int, outputs: list[wp.TaskOutput]) -> tuple[e.Output, ...]:
+    def _take_outputs(self, w: wp.WorkerHandle, step: int, outputs: tuple[wp.TaskOutput, ...]) -> tuple[e.Output, ...]:
         made = []
         last = step == len(self.plan.steps) - 1
         if last and outputs:
