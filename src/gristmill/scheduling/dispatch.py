@@ -270,13 +270,7 @@ def _reserve(s: State, step: StepRec, unit: Unit) -> bool:
 
 def assign(s: State, w: WorkerRec, unit: Unit) -> None:
     """Put a unit into a worker."""
-    spec = s.steps[unit.step].spec
-    s.count_assigned(unit)
-    w.assign(unit, s.now)
-    cpu = max(spec.cpu, w.cpu_held)
-    memory = max(spec.memory, w.memory_held) if w.step is None else 0
-    if cpu != w.cpu_held or memory != w.memory_held:
-        w.hold(s.nodes[w.node], cpu, memory)
+    s.assign(w, unit)
     if unit.tasks[0].state == TaskState.SUSPENDED:
         _resume(s, w, unit)
     else:
@@ -297,10 +291,9 @@ def _start_unit(s: State, w: WorkerRec, unit: Unit) -> None:
     special = False
     for t in tasks:
         t.dispatch()
-        step.times.add_wait(s.now - t.queued_at)
         if t.emitted or t.stop or t.data != t.id:
             special = True
-    step.queue.count_out(tasks)
+    step.start_unit(unit, s.now)
     wanted = unit.begin()
     if w.step is None:
         if step.spec.lifetime_us is not None:
