@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 Place = tuple[int, int]
@@ -50,6 +51,8 @@ class TaskOutput(NamedTuple):
     length: int
 
 
+_as_tuple = itemgetter(slice(None))
+"""Copies a `NamedTuple` to a plain tuple; `tuple` would iterate over it."""
 M = TypeVar("M", bound=tuple[Any, ...])
 Plain = list[Any]
 """Encoded messages: for each one the number of its class, and then its fields as a tuple."""
@@ -73,11 +76,12 @@ class Codec(Generic[M]):
 
     def encode(self, messages: Iterable[M]) -> Plain:
         plain: Plain = []
+        numbers = self._numbers
         for message in messages:
-            number, has_entries = self._numbers[type(message)]
+            number, has_entries = numbers[type(message)]
             plain.append(number)
             if has_entries:
-                plain.append((*message[:-1], tuple([entry[:] for entry in message[-1]])))
+                plain.append((*message[:-1], tuple(map(_as_tuple, message[-1]))))
             else:
                 plain.append(message[:])
         return plain

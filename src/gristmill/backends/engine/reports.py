@@ -179,13 +179,14 @@ class Reports(ABC):
         if self.ledger is not None:
             self.ledger.under_way.pop(w.id, None)
             self.ledger.add(entries)
-        step = self.running[w.id, unit]
-        made = self._take_outputs(w, step, outputs)
         if type(x) is wp.Finished:
-            del self.running[w.id, unit]
+            step = self.running.pop((w.id, unit))
+            made = self._take_outputs(w, step, outputs)
             self.account.add_last(step, unit, counts)
             self.events.append(e.UnitFinished(w.id, unit, made, busy_us))
         else:
+            step = self.running[w.id, unit]
+            made = self._take_outputs(w, step, outputs)
             self.account.add_part(step, unit, counts)
             self.events.append(e.UnitEmitted(w.id, unit, made, busy_us))
 
