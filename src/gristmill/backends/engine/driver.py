@@ -175,8 +175,7 @@ class Driver(ABC):
         reports = self.reports
         reports.events += self.planning.take()
         while self._take_from_source() or reports.events:
-            events, reports.events = reports.events, []
-            for command in self.scheduler.handle(events, reports.now()):
+            for command in self.scheduler.handle(reports.take_events(), reports.now()):
                 self._do[type(command)](command)
         reports.send()
 

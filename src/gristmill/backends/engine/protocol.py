@@ -7,7 +7,6 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 Place = tuple[int, int]
@@ -51,8 +50,6 @@ class TaskOutput(NamedTuple):
     length: int
 
 
-_as_tuple = itemgetter(slice(None))
-"""Copies a `NamedTuple` to a plain tuple; `tuple` would iterate over it."""
 M = TypeVar("M", bound=tuple[Any, ...])
 Plain = list[Any]
 """Encoded messages: for each one the number of its class, and then its fields as a tuple."""
@@ -62,8 +59,9 @@ class Codec(Generic[M]):
     """Encodes messages, which are `NamedTuple`s, and decodes them in another process with the same ``classes``.
 
     ``entries`` names the classes of messages whose last field is a tuple of `NamedTuple`s, with the class of these.
-    What is made for each message is a tuple wherever it lives on: tuples are reused, while many lists and other objects
-    that live at one time make the garbage collector run more often.
+    Few objects of a frame of messages live at one time, or the garbage collector would run more often: messages are
+    decoded as they are taken, and what lives on is plain tuples, whose memory Python reuses. It does not if a tuple is
+    made from an iterator of unknown length, such as `map`.
     """
 
     def __init__(self, classes: Sequence[type[Any]], entries: Mapping[type[Any], type[Any]]) -> None:
@@ -81,7 +79,7 @@ class Codec(Generic[M]):
             number, has_entries = numbers[type(message)]
             plain.append(number)
             if has_entries:
-                plain.append((*message[:-1], tuple(map(_as_tuple, message[-1]))))
+                plain.append((*message[:-1], tuple([entry[:] for entry in message[-1]])))
             else:
                 plain.append(message[:])
         return plain
@@ -92,7 +90,7 @@ class Codec(Generic[M]):
         for number, fields in zip(parts, parts, strict=True):
             make, make_entry = self._make[number]
             if make_entry is not None:
-                fields = (*fields[:-1], tuple(map(make_entry, fields[-1])))
+                fields = (*fields[:-1], tuple([make_entry(entry) for entry in fields[-1]]))
             yield make(fields)
 
 

@@ -133,6 +133,11 @@ class Reports(ABC):
         """Microseconds since the run began."""
         return (time.perf_counter_ns() - self.begun) // 1000
 
+    def take_events(self) -> list[e.Event]:
+        """Return the events that the scheduler has not received yet. They are not kept."""
+        events, self.events = self.events, []
+        return events
+
     def new_task(self) -> int:
         self.next_task += 1
         return self.next_task - 1
