@@ -185,8 +185,7 @@ class Driver(ABC):
         reports = self.reports
         reports.events += self.planning.take()
         while self._take_from_source() or reports.events:
-            events, reports.events = reports.events, []
-            for command in self.scheduler.handle(events, reports.now()):
+            for command in self.scheduler.handle(reports.take_events(), reports.now()):
                 self._do[type(command)](command)
         reports.send()
 
@@ -205,7 +204,7 @@ class Driver(ABC):
         else:
             inputs = [input_for(w, task) for task in x.tasks]
         self.reports.running[x.worker, x.tasks[0]] = x.step
-        w.outbox.append(RunUnit(x.step, x.tasks[0], inputs))
+        w.outbox.append(RunUnit(x.step, x.tasks[0], tuple(inputs)))
 
     def _resume(self, x: c.Resume) -> None:
         w = self.find_worker(x.worker)
