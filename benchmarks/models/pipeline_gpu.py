@@ -42,13 +42,13 @@ def prepare(arguments: argparse.Namespace) -> None:
     for name in arguments.models:
         _checkpoint(work / name, name, arguments.tokenizer)
     from gristmill.models.checkpoint import Checkpoint
-    from gristmill.models.tokenizer import Tokenizer
+    from gristmill.models.tokenizer import Limits, load_tokenizer
 
-    tokenizer = Tokenizer(Checkpoint(str(work / arguments.models[0])), 512)
+    tokenizer = load_tokenizer(Checkpoint(str(work / arguments.models[0])))
     with open(work / "input" / "0000.jsonl", encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line, _ in zip(lines, range(5000), strict=False)]
     start = time.process_time()
-    lengths = tokenizer.encode(texts).tokens.lengths
+    lengths = tokenizer.tokens(texts, Limits(None, 512))[0].lengths
     seconds = time.process_time() - start
     print(f"{lengths.mean():.0f} tokens on average, at most {lengths.max()}; one core: {5000 / seconds:,.0f} docs/s")
 
