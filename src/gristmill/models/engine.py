@@ -38,7 +38,7 @@ class InferenceEngine:
         return rows
 
     def take_notes(self) -> dict[str, int]:
-        """What there is to report since the last call."""
+        """Return what was noted since the last call."""
         notes, self._notes = dict(self._notes), Counter()
         return notes
 
