@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-CHARACTERS = 4.6
+CHARACTERS = 5.1
 """Of a token, roughly; `prepare` prints what it came to."""
 
 
