@@ -53,12 +53,12 @@ BUGS = [
         "units = [*w.assigned, *w.suspended.values()]",
         "units = [*w.assigned]",
     ),
-    Bug("the budget keeps nothing free for later steps", "credit.py", " + s.budget.headroom[step.index] <=", " <="),
+    Bug("the budget keeps nothing free for later steps", "credit.py", " + budget.headroom[step.index] <=", " <="),
     Bug(
         "what is promised does not count against the budget",
         "credit.py",
-        "s.config.batch_mode or s.budget.used + expected",
-        "s.config.batch_mode or s.budget.held + expected",
+        "config.batch_mode or budget.held + budget.reserved + expected",
+        "config.batch_mode or budget.held + expected",
     ),
     Bug(
         "a reservation is not given back",
@@ -69,8 +69,8 @@ BUGS = [
     Bug(
         "a worker that drains gets new work",
         "dispatch.py",
-        "if w.state == WorkerState.DRAINING or w.has_suspect:",
-        "if w.has_suspect:",
+        "if w.state is WorkerState.DRAINING or (w.suspended and w.has_suspect):",
+        "if w.suspended and w.has_suspect:",
     ),
     Bug(
         "a worker that is being killed gets new work",

@@ -20,6 +20,10 @@ class PlanError(PipelineError):
     """The pipeline cannot run as it is written. Nothing was started."""
 
 
+class ModelError(PlanError):
+    """A model cannot be used: it is missing, damaged, gated, or not of the kind that a stage needs."""
+
+
 def not_writable(url: str, error: OSError) -> PlanError:
     """Return the error for a folder that cannot be written to."""
     if isinstance(error, OutOfSpace):

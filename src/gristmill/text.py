@@ -1,16 +1,17 @@
-"""Everything for text: readers, writers, filters, modifiers, recipes and tools.
+"""Everything for text: readers, writers, filters, modifiers, classifiers, recipes and tools.
 
 ```python
 from gristmill.text import JsonlReader, ScoreFilter, WordCountFilter
 ```
 """
 
-# The five packages list their names in `__all__`.
-from gristmill.stages.text import filters, io, modifiers, recipes, tools
+# The packages list their names in `__all__`.
+from gristmill.stages.text import classifiers, filters, io, modifiers, recipes, tools
+from gristmill.stages.text.classifiers import *  # noqa: F403
 from gristmill.stages.text.filters import *  # noqa: F403
 from gristmill.stages.text.io import *  # noqa: F403
 from gristmill.stages.text.modifiers import *  # noqa: F403
 from gristmill.stages.text.recipes import *  # noqa: F403
 from gristmill.stages.text.tools import *  # noqa: F403
 
-__all__ = [*filters.__all__, *io.__all__, *modifiers.__all__, *recipes.__all__, *tools.__all__]
+__all__ = [*classifiers.__all__, *filters.__all__, *io.__all__, *modifiers.__all__, *recipes.__all__, *tools.__all__]

@@ -9,7 +9,7 @@ from gristmill.metrics.format import ASCII, UNICODE
 from gristmill.metrics.rates import RateWindow
 from gristmill.metrics.table import draw
 from gristmill.metrics.view_state import ViewState, foremost
-from gristmill.scheduling.snapshot import Decision
+from gristmill.scheduling.snapshot import Decision, GpuSnapshot, GpuWorker
 
 
 def state(*moments, memory=12 * (1 << 30) // 10, limit=8 << 30, ending=""):
@@ -144,3 +144,13 @@ def test_the_end(balance):
     assert "finished in 20.1 s" in lines[0]
     assert "left" not in lines[0]
     assert "▶" not in "\n".join(lines)
+
+
+def test_it_shows_each_gpu_and_who_holds_it(balance):
+    workers = (GpuWorker(7, 1, 3 << 30), GpuWorker(8, 1, 4 << 30), GpuWorker(9, -1, 1 << 30))
+    gpus = (GpuSnapshot(0, 98, 9 << 30, 80 << 30, 412.4, workers), GpuSnapshot(1, 0, 0, 80 << 30, 60.0, ()))
+    lines = text(draw(replace(balance, snapshot=replace(balance.snapshot, gpus=gpus)), 120, 40))
+    first, second = (" ".join(line.split()) for line in lines if line.startswith("gpu "))
+    assert first == "gpu 0 98 % busy, 9.0 GB of 80 GB, 412 W slow 2 x 4.0 GB, other 1 x 1.0 GB"
+    assert second == "gpu 1 0 % busy, 0 B of 80 GB, 60 W"
+    assert not any(line.startswith("gpu") for line in text(draw(balance, 120, 40)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.backends.engine.executor_config import ExecutorConfig
@@ -48,6 +48,13 @@ class Step:
     def num_workers(self) -> int | None:
         return worker_count(self.stages[0])
 
+    def without_gpu(self) -> Step:
+        """Return the step as it runs where there is no GPU. Stages that need one stay as they are."""
+        first = self.stages[0]
+        if not first.resources.requires_gpu or first.resources_without_gpu is None:
+            return self
+        return Step((first.with_(resources=first.resources_without_gpu), *self.stages[1:]))
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -59,6 +66,16 @@ class Plan:
     """Where documents are accounted for; None for tasks that do not come from a reader."""
     output: Sink[Any, Any] | None = None
     """The stage that writes the documents, if there is one."""
+
+    @property
+    def asks_for_gpus(self) -> bool:
+        return any(step.resources.requires_gpu for step in self.steps)
+
+    def on_gpus(self, count: int) -> Plan:
+        """Return the plan for workers that have ``count`` GPUs: without any, stages that can do so run on CPUs."""
+        if count:
+            return self
+        return replace(self, steps=tuple(step.without_gpu() for step in self.steps))
 
     def documents(self) -> list[Documents | None]:
         """What each step must know to account for documents."""

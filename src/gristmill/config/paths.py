@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 from gristmill.config import signatures
 
 NAMES = frozenset({"path", "paths", "file", "files", "folder", "folders", "dir", "directory"})
+MODELS = ("model", "model_identifier", "adapter")
 ENDS = tuple(f"_{name}" for name in sorted(NAMES))
 
 
@@ -24,8 +25,8 @@ def names_path(made: Callable[..., Any], parameter: inspect.Parameter) -> bool:
 
 
 def may_name_path(name: str) -> bool:
-    """Whether a parameter of this name takes a folder or a published name, as those of tokenizers do."""
-    return "tokenizer" in name
+    """Whether a parameter of this name takes a folder or a published name, as those of tokenizers and models do."""
+    return "tokenizer" in name or name in MODELS
 
 
 def _is_path(hint: Any) -> bool:

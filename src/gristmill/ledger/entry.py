@@ -13,6 +13,8 @@ from gristmill.tasks import Written
 
 MOST_REASONS = 1000
 """Different reasons that are counted one by one: this bounds the size of an account."""
+MOST_VALUES = 100
+"""Different values of a setting that are noted."""
 OTHER = "other reasons"
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<!UTF-)(?<!\d)\d+")
 UNSPECIFIED = "unspecified"
@@ -36,6 +38,8 @@ class Entry:
     """By stage and reason."""
     counters: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Counters of stages: by stage and name."""
+    notes: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """Settings that stages have found out and used: by stage and name, the different values in ascending order."""
     failed: int = 0
     """Errored documents on which a stage failed: another attempt may succeed."""
     files: list[tuple[str, int, int, str]] = field(default_factory=list)
@@ -45,12 +49,18 @@ class Entry:
         """Count documents that could not be read or processed. Numbers in the reason are replaced, to group reasons."""
         self.errored[_NUMBER.sub("N", reason)] += documents
 
+    def note(self, stage: str, name: str, *values: int) -> None:
+        """Add values of a setting that a stage used."""
+        self.notes[stage, name] = sorted({*self.notes.get((stage, name), ()), *values})[:MOST_VALUES]
+
     def add(self, other: Entry) -> None:
         # `update`, not `+`, keeps files without documents
         self.read.update(other.read)
         self.errored.update(other.errored)
         self.dropped.update(other.dropped)
         self.counters.update(other.counters)
+        for (stage, name), values in other.notes.items():
+            self.note(stage, name, *values)
         _cap(self.errored, MOST_REASONS, OTHER)
         _cap(self.dropped, MOST_REASONS, ("", OTHER))
         self.bytes += other.bytes
@@ -115,6 +125,7 @@ class Entry:
             "dropped": [[stage, reason, n] for (stage, reason), n in sorted(self.dropped.items())],
             "counters": [[stage, name, n] for (stage, name), n in sorted(self.counters.items())],
             "files": [list(file) for file in sorted(self.files)],
+            **({"notes": [[*key, values] for key, values in sorted(self.notes.items())]} if self.notes else {}),
         }
 
     @classmethod
@@ -129,6 +140,7 @@ class Entry:
             errored=Counter(plain["errored"]),
             dropped=_counter(plain["dropped"]),
             counters=_counter(plain["counters"]),
+            notes={(stage, name): values for stage, name, values in plain.get("notes", ())},
             files=[(name, rows, size, checksum) for name, rows, size, checksum in plain["files"]],
         )
 

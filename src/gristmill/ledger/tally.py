@@ -122,6 +122,8 @@ class StageTally:
             entry.failed += record.is_failure
         for key, n in account.counters.items():
             entry.counters[name, key] += n
+        for key, value in account.notes.items():
+            entry.note(name, key, value)
         for file in account.written:
             entry.add_file(file)
         for dropped in account.dropped:

@@ -70,7 +70,7 @@ def draw(state: ViewState, columns: int, rows: int, glyphs: Glyphs = UNICODE) ->
     """Return the table, at most ``columns`` wide and ``rows`` high."""
     snapshot = state.snapshot
     columns = max(columns, 20)
-    top = [_header(state, glyphs), *_documents(state, glyphs), *_memory(state, columns, glyphs)]
+    top = [_header(state, glyphs), *_documents(state, glyphs), *_memory(state, columns, glyphs), *_gpus(state)]
     if any(not step.dedicated for step in snapshot.steps):
         top.append(
             [
@@ -141,6 +141,23 @@ def _memory(state: ViewState, columns: int, glyphs: Glyphs) -> list[Line]:
         gap = max(3, columns // 2 - _width(flight))
         return [[*flight, Span(" " * gap), *memory]]
     return [flight, memory]
+
+
+def _gpus(state: ViewState) -> list[Line]:
+    """Return a line for each GPU that could be measured: how busy it is, its memory, its power, and who holds it."""
+    steps = state.snapshot.steps
+    lines: list[Line] = []
+    for gpu in state.snapshot.gpus:
+        by_step: dict[str, list[int]] = {}
+        for worker in gpu.workers:
+            name = fmt.clean(steps[worker.step].name) if 0 <= worker.step < len(steps) else "other"
+            by_step.setdefault(name, []).append(worker.memory_bytes)
+        held = [f"{name} {len(sizes)} x {fmt.size(max(sizes))}" for name, sizes in by_step.items()]
+        style = "green" if gpu.busy_percent >= 90 else ""
+        line = [Span(f"gpu {gpu.index}".ljust(11), "dim"), Span(f"{gpu.busy_percent} % busy", style)]
+        line.append(Span(f", {_of(gpu.memory_bytes, gpu.memory_total)}, {gpu.watts:.0f} W"))
+        lines.append([*line, Span(f"  {', '.join(held)}", "dim")] if held else line)
+    return lines
 
 
 def _of(used: int, limit: int) -> str:

@@ -22,6 +22,8 @@ class Trunk(ABC):
     device: torch.device
     max_tokens: int
     """The longest sequence that it takes."""
+    batch_tokens: int = 65_536
+    """How many tokens it computes at a time unless the user says otherwise: enough to fill a large GPU."""
 
     @abstractmethod
     def hidden(self, tokens: TokenLists, reads: Reads) -> torch.Tensor:

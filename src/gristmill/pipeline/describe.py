@@ -53,6 +53,8 @@ def _columns(number: int, stage: ProcessingStage[Any, Any], side: str) -> list[s
 
 def _settings(stage: ProcessingStage[Any, Any]) -> Iterator[str]:
     yield str(stage.resources)
+    if stage.resources.requires_gpu and stage.resources_without_gpu is not None:
+        yield f"without a GPU {stage.resources_without_gpu}"
     yield f"batch_size={stage.batch_size}"
     workers = worker_count(stage)
     if workers is not None:

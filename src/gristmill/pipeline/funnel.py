@@ -44,6 +44,9 @@ def funnel(ledger: RunLedger, stages: Sequence[str], columns: int | None = None)
         yield from wrapped(f"{ledger.resumed:,} of {blocks:,} blocks by earlier runs", columns, 2)
     for (stage, name), n in sorted(whole.counters.items()):
         yield from wrapped(f"{stage}: {name} {n:,}", columns, 2)
+    for (stage, name), values in sorted(whole.notes.items()):
+        shown = ", ".join(f"{value:,}" for value in values)
+        yield from wrapped(f"{stage}: {name.replace('_', ' ')} {shown}", columns, 2)
 
 
 def _shown(reasons: Counter[str]) -> Iterator[tuple[str, int]]:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from gristmill.backends.base import Plan, Step
 from gristmill.backends.step_runner import overrides
-from gristmill.errors import PlanError
+from gristmill.errors import ModelError, PlanError
 from gristmill.pipeline.columns import Columns
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import CompositeStage, ProcessingStage, accounts_for_all, check_settings, worker_count
@@ -49,6 +49,8 @@ def linked_stages(name: str, stages: Sequence[Stage], source: PipelineInput) -> 
         _check_settings(number, stage)
     _check_types(flat, source)
     _check_columns(flat, source)
+    for number, stage in enumerate(flat, 1):
+        _check_needs(number, stage)
     return [
         stage.linked(flat[:i], flat[i + 1 :]) if isinstance(stage, Linked) else stage for i, stage in enumerate(flat)
     ]
@@ -118,6 +120,13 @@ def _check_settings(number: int, stage: Stage) -> None:
         check_settings(stage)
     except ValueError as error:
         raise PlanError(f"stage {number}: {error}") from None
+
+
+def _check_needs(number: int, stage: Stage) -> None:
+    try:
+        stage.check_needs()
+    except ModelError as error:
+        raise ModelError(f"{label(number, stage)}: {error}") from error
 
 
 def _check_types(stages: list[Stage], source: PipelineInput) -> None:

@@ -91,8 +91,7 @@ class Cancel:
     unit: int
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """The data with these ids is no longer needed. Each id is released once, lost or not.
 
     Data that can be lost (`Output.losable`) may be made again under a new id: the old id is released once the new one

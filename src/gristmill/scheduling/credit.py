@@ -61,7 +61,8 @@ def may_resume(s: State, step: StepRec, unit: Unit) -> bool:
 
 
 def _fits(s: State, step: StepRec, expected: int) -> bool:
-    return s.config.batch_mode or s.budget.used + expected + s.budget.headroom[step.index] <= s.config.budget
+    config, budget = s.config, s.budget
+    return config.batch_mode or budget.held + budget.reserved + expected + budget.headroom[step.index] <= config.budget
 
 
 def _must_run(s: State, step: StepRec) -> bool:

@@ -106,15 +106,14 @@ def _choose_from(s: State, w: WorkerRec, only_suspects: bool = False) -> Unit | 
     for step in reversed(s.steps):
         if step.dedicated or not (step.queue.size or step.suspended) or waiting >= step.depth:
             continue
-        if not w.hosts.get(step.index, True):
-            continue
         if only_suspects and not step.queue.suspects:
             continue
         if not may_run(s, step) or not _cpu_free(s, w, step):
             continue
-        if not only_suspects and not _worth_hosting(s, step, w):
+        spec = step.spec
+        if spec.has_setup and not (w.hosts.get(step.index, True) and (only_suspects or _worth_hosting(s, step, w))):
             continue
-        if not is_set_up(s.nodes[w.node], step):
+        if spec.node_setup and not is_set_up(s.nodes[w.node], step):
             continue
         unit = _take(s, step, w)
         if unit is not None:
@@ -138,12 +137,12 @@ def can_host(node: NodeRec, step: StepRec) -> bool:
 
 
 def _worth_hosting(s: State, step: StepRec, w: WorkerRec) -> bool:
-    """Whether a shared worker should set this step up, if it has not yet.
+    """Whether a shared worker should set up this step, which has a setup, if it has not yet.
 
     One worker finds out what the setup costs; others follow only if the work that waits takes longer than that, or
     if nothing runs anywhere.
     """
-    if not step.spec.has_setup or step.index in w.hosts or step.hosts == 0 or s.running == 0:
+    if step.index in w.hosts or step.hosts == 0 or s.running == 0:
         return True
     if step.setup.mean_us < 0:
         return False
@@ -183,7 +182,7 @@ def _cpu_free(s: State, w: WorkerRec, step: StepRec) -> bool:
 
 def _take(s: State, step: StepRec, w: WorkerRec) -> Unit | None:
     """Take the next unit of a step for this worker and reserve memory for its outputs. Return None if there is none."""
-    if w.state == WorkerState.DRAINING or w.has_suspect:
+    if w.state is WorkerState.DRAINING or (w.suspended and w.has_suspect):
         return _take_suspended(s, step, w)
     if step.queue.suspects and w.is_fresh:
         unit = next((u for u in step.queue.suspects if u.rebuild is not None), step.queue.suspects[0])
@@ -270,13 +269,7 @@ def _reserve(s: State, step: StepRec, unit: Unit) -> bool:
 
 def assign(s: State, w: WorkerRec, unit: Unit) -> None:
     """Put a unit into a worker."""
-    spec = s.steps[unit.step].spec
-    s.count_assigned(unit)
-    w.assign(unit, s.now)
-    cpu = max(spec.cpu, w.cpu_held)
-    memory = max(spec.memory, w.memory_held) if w.step is None else 0
-    if cpu != w.cpu_held or memory != w.memory_held:
-        w.hold(s.nodes[w.node], cpu, memory)
+    s.assign(w, unit)
     if unit.tasks[0].state == TaskState.SUSPENDED:
         _resume(s, w, unit)
     else:
@@ -297,10 +290,9 @@ def _start_unit(s: State, w: WorkerRec, unit: Unit) -> None:
     special = False
     for t in tasks:
         t.dispatch()
-        step.times.add_wait(s.now - t.queued_at)
         if t.emitted or t.stop or t.data != t.id:
             special = True
-    step.queue.count_out(tasks)
+    step.start_unit(unit, s.now)
     wanted = unit.begin()
     if w.step is None:
         if step.spec.lifetime_us is not None:
@@ -327,23 +319,24 @@ def update_accepting(s: State, w: WorkerRec) -> None:
         else:
             step.accepting.pop(w.id, None)
         return
+    idle, partly_busy = s.shared.idle, s.shared.partly_busy
     if not _takes_work(w) or n >= s.config.max_prefetch:
-        s.shared.idle.pop(w.id, None)
-        s.shared.partly_busy.pop(w.id, None)
+        idle.pop(w.id, None)
+        partly_busy.pop(w.id, None)
     elif n == 0:
-        s.shared.idle[w.id] = w
-        s.shared.partly_busy.pop(w.id, None)
+        idle[w.id] = w
+        partly_busy.pop(w.id, None)
     else:
-        s.shared.partly_busy[w.id] = w
-        s.shared.idle.pop(w.id, None)
+        partly_busy[w.id] = w
+        idle.pop(w.id, None)
 
 
 def _takes_work(w: WorkerRec) -> bool:
     if w.kill_cause is not None:
         return False
-    if w.state == WorkerState.DRAINING:
+    if w.state is WorkerState.DRAINING:
         return bool(w.suspended)
-    return w.state == WorkerState.READY and not (w.assigned and w.assigned[0].isolated)
+    return w.state is WorkerState.READY and not (w.assigned and w.assigned[0].isolated)
 
 
 def update_depth(s: State, step: StepRec) -> None:

@@ -58,30 +58,17 @@ def take_head(s: State, w: WorkerRec, key: int, busy_us: int = 0) -> Unit:
         raise IllegalTransition(f"worker {w.id} dealt with unit {key}, which it does not have")
     unit = w.assigned.popleft()
     s.balance.learn()
-    unassign(s, w, unit)
+    s.unassign(w, unit)
     s.steps[unit.step].times.add_head(s.now - w.head_since, busy_us)
     w.head_since = s.now
     return unit
-
-
-def unassign(s: State, w: WorkerRec, unit: Unit) -> None:
-    """A unit no longer occupies its worker. The caller moves its tasks on."""
-    s.count_unassigned(unit)
-    node = s.nodes.get(w.node)
-    if node is None or (w.assigned and s.shared.uniform):
-        return
-    specs = [s.steps[u.step].spec for u in w.assigned]
-    cpu = max((spec.cpu for spec in specs), default=0)
-    memory = max((spec.memory for spec in specs), default=0) if w.memory_held else 0
-    if cpu != w.cpu_held or memory != w.memory_held:
-        w.hold(node, cpu, memory)
 
 
 def remove_units(s: State, w: WorkerRec) -> list[Unit]:
     """Take all units from a worker, assigned ones first. The caller moves their tasks on."""
     units = [*w.assigned, *w.suspended.values()]
     while w.assigned:
-        unassign(s, w, w.assigned.popleft())
+        s.unassign(w, w.assigned.popleft())
     for unit in list(w.suspended.values()):
         s.unsuspend(w, unit)
     return units
@@ -135,9 +122,12 @@ def _learn(s: State, step: StepRec, outputs: tuple[Output, ...], busy_us: int, t
     else:
         step.service.add_part(busy_us, len(outputs))
     is_last = step.index == len(s.steps) - 1
-    size = 0 if is_last else sum([o.bytes for o in outputs])
+    size = 0
+    if not is_last:
+        for o in outputs:
+            size += o.bytes
     step.counts.add_outputs(len(outputs), size, is_chunk=not tasks)
-    if not is_last and step.size.add((size + s.config.task_overhead * len(outputs)) // max(tasks, 1)):
+    if not is_last and step.size.add((size + s.config.task_overhead * len(outputs)) // (tasks or 1)):
         update_headroom(s)
 
 
@@ -160,7 +150,6 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
         s.budget.release(t.bytes)
     else:
         note_held(s, record, t.bytes)
-    step.count_live(-1)
     del s.tasks[t.id]
     state = t.state
     cancelled = state is TaskState.CANCELLED
@@ -168,11 +157,12 @@ def retire(s: State, step: StepRec, t: TaskRec) -> None:
         whole = s.slices[t.data]
         whole.retire(state)
         if whole.live:
+            step.count_live(-1)
             return
         del s.slices[t.data]
         cancelled = whole.cancelled > 0
         state = whole.outcome
-    step.counts.retire(state)
+    step.retire(state)
     if record is None:
         s.out.append(Release((t.data,), cancelled))
     else:

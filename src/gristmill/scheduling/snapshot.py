@@ -38,6 +38,29 @@ class StepSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuWorker:
+    """What a worker holds of a GPU."""
+
+    worker: int
+    step: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSnapshot:
+    """One GPU, as its driver measures it."""
+
+    index: int
+    busy_percent: int
+    """The share of the last second in which something ran on it."""
+    memory_bytes: int
+    """Of all processes, those of others too."""
+    memory_total: int
+    watts: float
+    workers: tuple[GpuWorker, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The whole run. ``source_total`` is None while the number of source tasks is unknown."""
 
@@ -57,3 +80,5 @@ class Snapshot:
     shared_starting: int
     decisions: tuple[Decision, ...]
     """The latest ones, oldest first."""
+    gpus: tuple[GpuSnapshot, ...] = ()
+    """Those of this machine that the run uses, if their driver can be asked. The backend adds them."""

@@ -229,20 +229,34 @@ class State:
         self.next_slice -= 1
         return self.next_slice + 1
 
-    def count_assigned(self, unit: Unit) -> None:
-        """A unit occupies a worker."""
+    def assign(self, w: WorkerRec, unit: Unit) -> None:
+        """A unit occupies a worker. The caller moves its tasks on."""
+        step = self.steps[unit.step]
         self.running += 1
-        self.steps[unit.step].running += 1
+        step.running += 1
         self.suspects.solo_running += unit.solo
         self.budget.reserved += unit.reserved
+        w.assign(unit, self.now)
+        spec = step.spec
+        if spec.cpu > w.cpu_held or (w.step is None and spec.memory > w.memory_held):
+            memory = max(spec.memory, w.memory_held) if w.step is None else 0
+            w.hold(self.nodes[w.node], max(spec.cpu, w.cpu_held), memory)
 
-    def count_unassigned(self, unit: Unit) -> None:
-        """A unit no longer occupies its worker."""
+    def unassign(self, w: WorkerRec, unit: Unit) -> None:
+        """A unit, which was removed from its worker, no longer occupies it. The caller moves its tasks on."""
         self.running -= 1
         self.steps[unit.step].running -= 1
         self.suspects.solo_running -= unit.solo
         self.budget.reserved -= unit.reserved
         unit.reserved, unit.worker = 0, -1
+        node = self.nodes.get(w.node)
+        if node is None or (w.assigned and self.shared.uniform):
+            return
+        specs = [self.steps[u.step].spec for u in w.assigned]
+        cpu = max((spec.cpu for spec in specs), default=0)
+        memory = max((spec.memory for spec in specs), default=0) if w.memory_held else 0
+        if cpu != w.cpu_held or memory != w.memory_held:
+            w.hold(node, cpu, memory)
 
     def group_of(self, w: WorkerRec) -> WorkerGroup:
         """The workers that a worker belongs to."""

@@ -9,7 +9,7 @@ from gristmill.scheduling.failure_policy import is_setup_hopeless
 from gristmill.scheduling.failures import units_lost
 from gristmill.scheduling.lost_data.recovery import requeue_uncounted
 from gristmill.scheduling.placement import Placement
-from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, remove_units, unassign
+from gristmill.scheduling.progress import cancel, cancel_queued, pull_answered, remove_units
 from gristmill.scheduling.records import NodeRec, StepRec, WorkerMove, WorkerRec, WorkerState
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import State
@@ -111,7 +111,7 @@ def give_back(s: State, w: WorkerRec, index: int) -> None:
     """A shared worker could not set a step up: its units of that step go elsewhere and this attempt does not count."""
     step = s.steps[index]
     for unit in reversed(w.take_assigned(index)):
-        unassign(s, w, unit)
+        s.unassign(w, unit)
         unit.avoid = w.id
         requeue_uncounted(s, step, unit)
     if w.hosts.pop(index, None) is not None and w.state <= WorkerState.READY:

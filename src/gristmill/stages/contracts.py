@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from gristmill.stages import hints
 from gristmill.stages.hints import TaskType
+from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
 
 
@@ -44,6 +45,12 @@ class Component:
     def made_of(self) -> Sequence[object]:
         """The objects that it was given to do its work with, filters for example. They may be the user's."""
         return ()
+
+    def check_needs(self) -> None:
+        """Raise `PlanError` if what it needs is missing: a model, for example. Called at planning; nothing is started.
+
+        It must be cheap, since `Pipeline.describe` and a run with nothing left to do call it too.
+        """
 
     def preload(self) -> None:
         """Import and load what all workers can share: models, tables. Called once, in the process that forks workers.
@@ -155,6 +162,9 @@ class WorkerSettings:
     """A task that runs longer is given up and its worker is replaced. For a generator this is the time per chunk."""
     max_attempts: int | None = None
     """How often a failing task is tried; None leaves it to the executor."""
+    resources_without_gpu: Resources | None = None
+    """What a worker needs where there is no GPU, for a stage that asks for one in ``resources`` and runs without one
+    as well. None: it needs a GPU."""
 
     def num_workers(self) -> int | None:
         """How many workers the stage has; None leaves it to the balancer.

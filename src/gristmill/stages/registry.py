@@ -22,6 +22,9 @@ MODULES = tuple(
         "text.filters": "code fasttext fineweb histogram language phrases repetition score_filter shares tokens words",
         "text.modifiers": "modify normalizers pii removers",
         "text.tools": "add_id segments",
+        "text.models": "tokenizer",
+        "text.classifiers": "aegis content_type domain fineweb_edu labels nvidia prompt_task_complexity quality "
+        "sequence",
         "decontamination": "fuzzy ngrams",
         "deduplication": "exact.pieces exact.stage fuzzy.stage identified",
         "deduplication.semantic": "cluster embeddings identify pairwise_stage removal",

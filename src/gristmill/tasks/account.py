@@ -77,4 +77,6 @@ class Account:
     """Documents that went into others: a joiner's parts but the first."""
     counters: Counter[str] = field(default_factory=Counter)
     """Other things worth counting, by name: "redacted e-mail", say."""
+    notes: dict[str, int] = field(default_factory=dict)
+    """Settings that the stage found out for itself and used, by name: "token_budget", say."""
     written: list[Written] = field(default_factory=list)

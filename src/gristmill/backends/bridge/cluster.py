@@ -50,6 +50,11 @@ def running_collector(ray: ModuleType, stages: bytes, attempts: list[int]) -> It
 # Resources ------------------------------------------------------------------------------------------------------
 
 
+def gpus_in(ray: ModuleType) -> int:
+    """Return the number of GPUs of the cluster."""
+    return int(sum(node["Resources"].get("GPU", 0) for node in ray.nodes() if node["Alive"]))
+
+
 def gpus_of(resources: Resources, gpu_bytes: int) -> float:
     """Return the GPUs of a worker: its request, or the share of a GPU that has the requested memory."""
     if not resources.gpu_memory_gb:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from gristmill.backends.base import Executor, Plan, RunRecord, Step
 from gristmill.backends.bridge.accounts import ProgressLines, RunAccounts, following, wait_for_teardowns
-from gristmill.backends.bridge.cluster import running_collector, smallest_gpu
+from gristmill.backends.bridge.cluster import gpus_in, running_collector, smallest_gpu
 from gristmill.backends.bridge.collector import PackedTask
 from gristmill.backends.bridge.process import RemoteCollector, StepWork
 from gristmill.backends.capabilities import can, check
@@ -57,8 +57,9 @@ class BridgeExecutor(Executor):
         with ExitStack() as stack:
             local = LocalNames()
             stack.callback(local.close)
-            stages = pickle_steps(plan, local)
             stack.enter_context(self.session(ray))
+            plan = plan.on_gpus(gpus_in(ray))
+            stages = pickle_steps(plan, local)
             stack.callback(accounts.close)
             attempts = [self.attempts(step) for step in plan.steps]
             gpu_bytes = smallest_gpu(ray, plan, self.config.gpu_memory_gb)

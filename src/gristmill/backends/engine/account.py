@@ -17,6 +17,7 @@ from gristmill.tasks import Task
 
 _KEPT_FAILURES = 1000
 _ADDED_AT_ONCE = 500
+_COUNTS = len(StageCounts().as_tuple())
 
 
 class RunAccount:
@@ -29,8 +30,8 @@ class RunAccount:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._stages = [[StageStats(stage.name) for stage in step.stages] for step in plan.steps]
-        self._reported: list[list[Counts]] = [[] for _ in plan.steps]
-        """Counts by step that are not added up yet: many at a time cost less."""
+        self._reported: list[list[int]] = [[] for _ in plan.steps]
+        """Counts by step that are not added up yet, one after the other: many at a time cost less."""
         self._open: dict[int, tuple[int, list[int]]] = {}
         """Of units that delivered part of their outputs: the step and, by stage, tasks that began and are not done."""
         self.failures: list[Failure] = []
@@ -46,21 +47,23 @@ class RunAccount:
 
     def _add_up(self, step: int) -> None:
         reported, self._reported[step] = self._reported[step], []
-        if reported:
-            for stage, of_stage in zip(self._stages[step], zip(*reported, strict=True), strict=True):
-                counts = StageCounts(*map(sum, zip(*of_stage, strict=True)))
-                stage.tasks_in += counts.tasks_in
-                stage.items_in += counts.items_in
-                stage.tasks_done += counts.tasks_done
-                stage.tasks_out += counts.tasks_out
-                stage.items_out += counts.items_out
-                stage.tasks_dropped += counts.dropped
-                stage.busy_s += counts.busy_ns / 1e9
+        period = _COUNTS * len(self._stages[step])
+        for i, stage in enumerate(self._stages[step]):
+            first = i * _COUNTS
+            counts = StageCounts(*[sum(reported[k::period]) for k in range(first, first + _COUNTS)])
+            stage.tasks_in += counts.tasks_in
+            stage.items_in += counts.items_in
+            stage.tasks_done += counts.tasks_done
+            stage.tasks_out += counts.tasks_out
+            stage.items_out += counts.items_out
+            stage.tasks_dropped += counts.dropped
+            stage.busy_s += counts.busy_ns / 1e9
 
     def add(self, step: int, counts: Counts) -> None:
         reported = self._reported[step]
-        reported.append(counts)
-        if len(reported) >= _ADDED_AT_ONCE:
+        for of_stage in counts:
+            reported += of_stage
+        if len(reported) >= _ADDED_AT_ONCE * _COUNTS:
             self._add_up(step)
 
     def add_part(self, step: int, unit: int, counts: Counts) -> None:

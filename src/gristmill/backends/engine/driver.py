@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.planning import solve
 from gristmill.scheduling.profile import Profile
+from gristmill.scheduling.snapshot import GpuSnapshot
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
@@ -160,7 +162,15 @@ class Driver(ABC):
             self.plan.ledger.log.flush(now=now)
 
     def _show(self) -> None:
-        self.view.update(self.scheduler.snapshot(), self.memory.now, self.memory.limit, self._input())
+        snapshot = self.scheduler.snapshot()
+        gpus = self.gpus()
+        if gpus:
+            snapshot = replace(snapshot, gpus=gpus)
+        self.view.update(snapshot, self.memory.now, self.memory.limit, self._input())
+
+    def gpus(self) -> tuple[GpuSnapshot, ...]:
+        """The GPUs of the run as they are now, for views; empty if the backend cannot measure them."""
+        return ()
 
     def _input(self) -> InputProgress | None:
         ledger = self.plan.ledger
@@ -175,8 +185,7 @@ class Driver(ABC):
         reports = self.reports
         reports.events += self.planning.take()
         while self._take_from_source() or reports.events:
-            events, reports.events = reports.events, []
-            for command in self.scheduler.handle(events, reports.now()):
+            for command in self.scheduler.handle(reports.take_events(), reports.now()):
                 self._do[type(command)](command)
         reports.send()
 
@@ -195,7 +204,7 @@ class Driver(ABC):
         else:
             inputs = [input_for(w, task) for task in x.tasks]
         self.reports.running[x.worker, x.tasks[0]] = x.step
-        w.outbox.append(RunUnit(x.step, x.tasks[0], inputs))
+        w.outbox.append(RunUnit(x.step, x.tasks[0], tuple(inputs)))
 
     def _resume(self, x: c.Resume) -> None:
         w = self.find_worker(x.worker)

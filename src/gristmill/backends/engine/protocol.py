@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
@@ -51,40 +51,47 @@ class TaskOutput(NamedTuple):
 
 
 M = TypeVar("M", bound=tuple[Any, ...])
-Plain = tuple[int, tuple[Any, ...], list[tuple[Any, ...]] | None]
-"""The number of a message's class, its fields, and the entries of its last field if that is a list of them."""
+Plain = list[Any]
+"""Encoded messages: for each one the number of its class, and then its fields as a tuple."""
 
 
 class Codec(Generic[M]):
     """Encodes messages, which are `NamedTuple`s, and decodes them in another process with the same ``classes``.
 
-    ``entries`` names the classes of messages whose last field is a list of `NamedTuple`s, with the class of these.
+    ``entries`` names the classes of messages whose last field is a tuple of `NamedTuple`s, with the class of these.
+    Few objects of a frame of messages live at one time, or the garbage collector would run more often: messages are
+    decoded as they are taken, and what lives on is plain tuples, whose memory Python reuses. It does not if a tuple is
+    made from an iterator of unknown length, such as `map`.
     """
 
     def __init__(self, classes: Sequence[type[Any]], entries: Mapping[type[Any], type[Any]]) -> None:
         self._numbers = {cls: (number, cls in entries) for number, cls in enumerate(classes)}
-        self._classes = list(classes)
         # `tuple.__new__` makes a `NamedTuple` of its values faster than a call of the class.
-        self._make_entry = [partial(tuple.__new__, entries.get(cls, tuple)) for cls in classes]
+        self._make = [
+            (partial(tuple.__new__, cls), partial(tuple.__new__, entries[cls]) if cls in entries else None)
+            for cls in classes
+        ]
 
-    def encode(self, messages: Iterable[M]) -> list[Plain]:
-        plain: list[Plain] = []
+    def encode(self, messages: Iterable[M]) -> Plain:
+        plain: Plain = []
+        numbers = self._numbers
         for message in messages:
-            number, has_entries = self._numbers[type(message)]
+            number, has_entries = numbers[type(message)]
+            plain.append(number)
             if has_entries:
-                plain.append((number, message[:-1], [entry[:] for entry in message[-1]]))
+                plain.append((*message[:-1], tuple([entry[:] for entry in message[-1]])))
             else:
-                plain.append((number, message[:], None))
+                plain.append(message[:])
         return plain
 
-    def decode(self, plain: Iterable[Plain]) -> list[M]:
-        messages: list[M] = []
-        new = tuple.__new__
-        for number, fields, entries in plain:
-            if entries is not None:
-                fields = (*fields, list(map(self._make_entry[number], entries)))
-            messages.append(new(self._classes[number], fields))
-        return messages
+    def decode(self, plain: Plain) -> Iterator[M]:
+        """Decode each message as it is taken."""
+        parts = iter(plain)
+        for number, fields in zip(parts, parts, strict=True):
+            make, make_entry = self._make[number]
+            if make_entry is not None:
+                fields = (*fields[:-1], tuple([make_entry(entry) for entry in fields[-1]]))
+            yield make(fields)
 
 
 # To a worker --------------------------------------------------------------------------------------------------------
@@ -93,7 +100,7 @@ class Codec(Generic[M]):
 class RunUnit(NamedTuple):
     step: int
     unit: int
-    inputs: list[TaskInput]
+    inputs: tuple[TaskInput, ...]
 
 
 class ResumeUnit(NamedTuple):
@@ -134,7 +141,7 @@ class Finished(NamedTuple):
     busy_us: int
     counts: Counts
     entries: BlockEntries
-    outputs: list[TaskOutput]
+    outputs: tuple[TaskOutput, ...]
 
 
 class Emitted(NamedTuple):
@@ -144,7 +151,7 @@ class Emitted(NamedTuple):
     busy_us: int
     counts: Counts
     entries: BlockEntries
-    outputs: list[TaskOutput]
+    outputs: tuple[TaskOutput, ...]
 
 
 class Failed(NamedTuple):

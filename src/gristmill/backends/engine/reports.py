@@ -133,6 +133,11 @@ class Reports(ABC):
         """Microseconds since the run began."""
         return (time.perf_counter_ns() - self.begun) // 1000
 
+    def take_events(self) -> list[e.Event]:
+        """Return the events that the scheduler has not received yet. They are not kept."""
+        events, self.events = self.events, []
+        return events
+
     def new_task(self) -> int:
         self.next_task += 1
         return self.next_task - 1
@@ -179,13 +184,14 @@ class Reports(ABC):
         if self.ledger is not None:
             self.ledger.under_way.pop(w.id, None)
             self.ledger.add(entries)
-        step = self.running[w.id, unit]
-        made = self._take_outputs(w, step, outputs)
         if type(x) is wp.Finished:
-            del self.running[w.id, unit]
+            step = self.running.pop((w.id, unit))
+            made = self._take_outputs(w, step, outputs)
             self.account.add_last(step, unit, counts)
             self.events.append(e.UnitFinished(w.id, unit, made, busy_us))
         else:
+            step = self.running[w.id, unit]
+            made = self._take_outputs(w, step, outputs)
             self.account.add_part(step, unit, counts)
             self.events.append(e.UnitEmitted(w.id, unit, made, busy_us))
 
@@ -207,7 +213,7 @@ class Reports(ABC):
             del of_data[split]
         of_data[unit] = (stage, detail, counts)
 
-    def _take_outputs(self, w: wp.WorkerHandle, step: int, outputs: list[wp.TaskOutput]) -> tuple[e.Output, ...]:
+    def _take_outputs(self, w: wp.WorkerHandle, step: int, outputs: tuple[wp.TaskOutput, ...]) -> tuple[e.Output, ...]:
         made = []
         last = step == len(self.plan.steps) - 1
         if last and outputs:

@@ -120,6 +120,12 @@ class EngineRun:
         stack.callback(self._names.close)
         return pickle_steps(self.plan, self._names)
 
+    def use_gpus(self, count: int) -> bytes:
+        """Adapt the plan to the number of GPUs that there are. Return the pickled stages."""
+        self.plan = self.plan.on_gpus(count)
+        self.specs = specs_of(self.plan, self.config)
+        return pickle_steps(self.plan, self._names)
+
     def parts(self, stack: ExitStack, budget: int, prefetch_us: int = 20_000) -> RunParts:
         """Return the parts of the run, whose tasks in flight may take ``budget`` bytes."""
         config = self.config

@@ -62,7 +62,7 @@ class Running:
 
     unit: int
     step: int
-    inputs: list[wp.TaskInput]
+    inputs: tuple[wp.TaskInput, ...]
     outputs: Iterator[tuple[int, Task[Any]]]
     skip: list[int]
     """Outputs of each input that an earlier attempt has delivered."""
@@ -258,7 +258,7 @@ class Worker(ABC):
                     or len(outputs) >= _CHUNK_OUTPUTS
                     or (runner.streams and time.perf_counter_ns() - start > _CHUNK_NS)
                 ):
-                    self.outbox.append(wp.Emitted(r.unit, us_since(start), *self.accounts(r, runner), outputs))
+                    self.outbox.append(wp.Emitted(r.unit, us_since(start), *self.accounts(r, runner), tuple(outputs)))
                     self.suspended[r.unit] = r
                     self.mark(ended=r.unit)
                     self.report()
@@ -272,7 +272,7 @@ class Worker(ABC):
         self.mark(ended=r.unit)
         busy = us_since(start)
         self.fast[r.step] = busy < _FAST_US
-        self.outbox.append(wp.Finished(r.unit, busy, *self.accounts(r, runner), outputs))
+        self.outbox.append(wp.Finished(r.unit, busy, *self.accounts(r, runner), tuple(outputs)))
         if not self.fast[r.step] or time.perf_counter_ns() - self.reported_at > _REPORT_NS:
             self.report()
 

@@ -6,6 +6,7 @@ import os
 import signal
 
 from gristmill.backends.engine.driver import INTERRUPT_GRACE_S, STOP_GRACE_S, Driver
+from gristmill.backends.engine.gpu_usage import GpuUsage, WorkerProcessOnGpu
 from gristmill.backends.engine.memory import MemoryWatch
 from gristmill.backends.engine.run import RunParts
 from gristmill.backends.local.processes import Processes, WorkerProcess
@@ -14,6 +15,7 @@ from gristmill.backends.local.store import LocalStore
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.settings import UNIT
+from gristmill.scheduling.snapshot import GpuSnapshot
 
 _EXIT_S = 10.0
 """How long a worker that has closed its connection may take to exit."""
@@ -36,6 +38,7 @@ class LocalDriver(Driver):
         self.processes = processes
         self.node = node
         self.devices = devices
+        self.gpu_usage = GpuUsage(devices)
         self.arenas = store
         self.talk.watch_source(self.source)
 
@@ -45,6 +48,10 @@ class LocalDriver(Driver):
     def close(self) -> None:
         super().close()
         self.arenas.close()
+
+    def gpus(self) -> tuple[GpuSnapshot, ...]:
+        workers = self.processes.workers.values()
+        return self.gpu_usage.sample(WorkerProcessOnGpu(w.id, w.step, w.pid) for w in workers)
 
     def find_worker(self, worker: int) -> WorkerProcess | None:
         return self.processes.workers.get(worker)

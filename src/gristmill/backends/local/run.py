@@ -37,9 +37,8 @@ def run(
     others_follow: bool = False,
 ) -> RunRecord:
     """Run a plan to its end. ``processes`` are closed then, or cleared if the run ended well and others follow."""
-    this = EngineRun(config, plan, initial_tasks, keep_outputs)
-    needs_gpus = any(spec.uses_gpu for spec in this.specs)
-    devices = machine.devices(config.num_gpus, config.gpu_memory_gb) if needs_gpus else ()
+    devices = machine.devices(config.num_gpus, config.gpu_memory_gb) if plan.asks_for_gpus else ()
+    this = EngineRun(config, plan.on_gpus(len(devices)), initial_tasks, keep_outputs)
     node = NodeJoined(0, int(config.cpus * UNIT), config.memory_limit_bytes, tuple(size for _, size in devices))
     this.check([node])
     budget = config.budget_bytes

@@ -15,7 +15,7 @@ import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from gristmill.backends.engine.protocol import Codec, Plain
@@ -90,23 +90,23 @@ class Channel(Generic[Sent, Received]):
                 self._out[0] = (memoryview(data)[sent:], [])
         return True
 
-    def receive(self) -> list[Received]:
+    def receive(self) -> Iterator[Received]:
         """All messages of the complete frames that have arrived; waits for one on a blocking socket."""
         while True:
             try:
                 self._read()
             except BlockingIOError:
-                return []
-            messages = self._parse()
-            if messages or not self.sock.getblocking():
-                return messages
+                return iter(())
+            plain = self._parse()
+            if plain or not self.sock.getblocking():
+                return self._received.decode(plain)
 
-    def drain(self) -> list[Received]:
+    def drain(self) -> Iterator[Received]:
         """All messages of a process that has ended. For sockets that do not block."""
         with contextlib.suppress(BlockingIOError, Closed):
             while True:
                 self._read()
-        return self._parse()
+        return self._received.decode(self._parse())
 
     def _read(self) -> None:
         view = _buffer.view
@@ -121,8 +121,9 @@ class Channel(Generic[Sent, Received]):
             raise Closed
         self._in += view[:n]
 
-    def _parse(self) -> list[Received]:
-        messages: list[Plain] = []
+    def _parse(self) -> Plain:
+        """Take the complete frames."""
+        plain: Plain = []
         start = 0
         buffer = self._in
         while len(buffer) - start >= _HEADER.size:
@@ -131,11 +132,11 @@ class Channel(Generic[Sent, Received]):
             if len(buffer) < end:
                 break
             with memoryview(buffer) as view:
-                messages.extend(marshal.loads(view[start + _HEADER.size : end]))
+                plain.extend(marshal.loads(view[start + _HEADER.size : end]))
             start = end
         if start:
             del buffer[:start]
-        return self._received.decode(messages)
+        return plain
 
     def _discard(self) -> None:
         while self._out:

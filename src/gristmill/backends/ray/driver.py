@@ -303,7 +303,7 @@ class RayDriver(Driver):
         if error is not None:
             self.talk.ask_cause(w, error)
         elif w.id in self.talk.workers:
-            self.talk.process_reply(w, FROM_WORKER.decode(messages), None)
+            self.talk.process_reply(w, list(FROM_WORKER.decode(messages)), None)
 
     def kill_worker(self, x: c.KillWorker) -> None:
         w = self.talk.workers.get(x.worker)

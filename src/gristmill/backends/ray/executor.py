@@ -52,12 +52,13 @@ class RayExecutor(Executor):
         config = self.config
         this = EngineRun(config, plan, initial_tasks, keep_outputs)
         with ExitStack() as stack:
-            steps = this.open(stack)
+            this.open(stack)
             ray = import_ray("RayExecutor", "ray")
             # If a call fails, only one of its two results is read: Ray need not report the other.
             stack.enter_context(environment({"RAY_IGNORE_UNHANDLED_ERRORS": "1"}))
             stack.enter_context(self._connected(ray))
             nodes = nodes_of(ray)
+            steps = this.use_gpus(sum(node.gpus for node in nodes))
             this.check([_at_best(node, config) for node in nodes])
             budget = config.budget_of(sum(node.object_store for node in nodes))
             limits = this.limits(budget, INLINE_BYTES)

@@ -82,7 +82,7 @@ class RayReports(Reports):
             return x._replace(source=position)
 
         sent = [
-            m._replace(inputs=[with_position(x) for x in m.inputs]) if isinstance(m, wp.RunUnit) else m
+            m._replace(inputs=tuple([with_position(x) for x in m.inputs])) if isinstance(m, wp.RunUnit) else m
             for m in messages
         ]
         call = Call(messages)
@@ -90,11 +90,9 @@ class RayReports(Reports):
         reply, call.bulk = w.take.remote(wp.TO_WORKER.encode(sent), *refs)
         self.mailbox.when(reply, lambda messages, error: self._answered(w, call, messages, error))
 
-    def _answered(
-        self, w: RayWorkerHandle, call: Call, messages: list[wp.Plain] | None, error: BaseException | None
-    ) -> None:
+    def _answered(self, w: RayWorkerHandle, call: Call, messages: wp.Plain | None, error: BaseException | None) -> None:
         """Process answers in the order of the calls: a call whose arguments are lost fails before its turn."""
-        call.reply, call.error = None if messages is None else wp.FROM_WORKER.decode(messages), error
+        call.reply, call.error = None if messages is None else list(wp.FROM_WORKER.decode(messages)), error
         while w.calls and w.calls[0].is_answered and w.id in self.workers and not w.dead:
             call = w.calls.popleft()
             if call.reply is None:

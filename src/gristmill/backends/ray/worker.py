@@ -8,7 +8,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -27,7 +27,7 @@ CRASH_BYTES = 4096
 """The space for a worker's exit message, after the slots of all workers."""
 NOTES_BYTES = SLOTS * (wp.SLOT_BYTES + CRASH_BYTES)
 
-Reply = tuple[list[wp.Plain], list[list[Any]] | None]
+Reply = tuple[wp.Plain, list[list[Any]] | None]
 """Encoded messages of a worker, and the payloads that do not fit into messages."""
 
 
@@ -69,7 +69,7 @@ class RayWorker(Worker):
         """It may be interrupted now."""
         self.mark()
 
-    def serve(self, messages: Sequence[wp.ToWorker], given: Sequence[Any]) -> None:
+    def serve(self, messages: Iterable[wp.ToWorker], given: Sequence[Any]) -> None:
         """Process the messages of a call. Each call comes after the reply to the one before."""
         self.given = given
         self.mark()
@@ -132,7 +132,7 @@ class WorkerActor:
         """Return the pid of this process."""
         return os.getpid()
 
-    def begin(self, pickled: bytes, path: list[str], limits: Limits) -> tuple[list[wp.Plain], str]:
+    def begin(self, pickled: bytes, path: list[str], limits: Limits) -> tuple[wp.Plain, str]:
         """Load the stages and set up. Return the messages, and why the stages could not be loaded."""
         import ray
 
@@ -160,7 +160,7 @@ class WorkerActor:
             worker.leave()
         return worker.reply()[0], ""
 
-    def take(self, messages: list[wp.Plain], *given: Any) -> Reply:
+    def take(self, messages: wp.Plain, *given: Any) -> Reply:
         worker = self.worker
         assert worker is not None
         was_stopping = worker.stopping
@@ -169,7 +169,7 @@ class WorkerActor:
             worker.leave()
         return worker.reply()
 
-    def leave(self) -> list[wp.Plain]:
+    def leave(self) -> wp.Plain:
         """Tear down. Nothing is done after that."""
         worker = self.worker
         if worker is None:

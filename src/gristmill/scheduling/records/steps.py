@@ -50,7 +50,7 @@ class StepQueue:
         taken = [t for t in self.tasks if is_taken(t)]
         if taken:
             self.tasks = deque(t for t in self.tasks if not is_taken(t))
-            self.count_out(taken)
+            self.count_out(len(taken), sum(t.bytes for t in taken))
         return taken
 
     def take_units(self, is_taken: Callable[[Unit], bool]) -> list[Unit]:
@@ -59,14 +59,14 @@ class StepQueue:
         for queue in (self.retries, self.suspects):
             for unit in [unit for unit in queue if is_taken(unit)]:
                 queue.remove(unit)
-                self.count_out(unit.tasks)
+                self.count_out(len(unit.tasks), unit.bytes)
                 taken.append(unit)
         return taken
 
-    def count_out(self, tasks: list[TaskRec]) -> None:
-        """Tasks were taken out of the three queues."""
-        self.size -= len(tasks)
-        self.bytes -= sum([t.bytes for t in tasks])
+    def count_out(self, tasks: int, size: int) -> None:
+        """So many tasks, of this size together, were taken out of the three queues."""
+        self.size -= tasks
+        self.bytes -= size
 
     def stall(self, unit: Unit) -> None:
         """A unit waits for lost data."""
@@ -103,15 +103,6 @@ class StepCounts:
     def fail_items(self, items: int) -> None:
         self.items_failed += items
 
-    def retire(self, state: TaskState) -> None:
-        """A whole task has ended."""
-        if state is TaskState.DONE:
-            self.tasks_done += 1
-        elif state is TaskState.CANCELLED:
-            self.tasks_cancelled += 1
-        else:
-            self.tasks_failed += 1
-
 
 @dataclass(slots=True)
 class StepTimes:
@@ -130,12 +121,6 @@ class StepTimes:
         """A unit was first in its worker for so long, and busy for a part of that."""
         self.head_us += us
         self.busy_us += busy_us
-
-    def add_wait(self, us: int) -> None:
-        """A task waited for so long until it was dispatched."""
-        self.queue_us += us
-        if us > self.queue_max_us:
-            self.queue_max_us = us
 
 
 @dataclass(slots=True)
@@ -231,15 +216,38 @@ class StepRec(WorkerGroup):
         queue.size += n
         queue.bytes += size
 
+    def start_unit(self, unit: Unit, now: int) -> None:
+        """A unit leaves the queues for a worker."""
+        tasks = unit.tasks
+        self.queue.count_out(len(tasks), unit.bytes)
+        times = self.times
+        for t in tasks:
+            waited = now - t.queued_at
+            times.queue_us += waited
+            if waited > times.queue_max_us:
+                times.queue_max_us = waited
+
     def finish_unit(self, tasks: list[TaskRec], us: int) -> None:
         """A unit has finished after this time in all."""
         n = len(tasks)
-        self.counts.units_done += 1
-        self.counts.items_done += sum([t.items for t in tasks])
-        times = self.times
+        counts, times = self.counts, self.times
+        counts.units_done += 1
+        for t in tasks:
+            counts.items_done += t.items
         times.busy_squares += us * us // n
         if us // n > times.service_max_us:
             times.service_max_us = us // n
+
+    def retire(self, state: TaskState) -> None:
+        """A whole task has ended."""
+        self.live -= 1
+        counts = self.counts
+        if state is TaskState.DONE:
+            counts.tasks_done += 1
+        elif state is TaskState.CANCELLED:
+            counts.tasks_cancelled += 1
+        else:
+            counts.tasks_failed += 1
 
     def count_live(self, change: int) -> None:
         self.live += change

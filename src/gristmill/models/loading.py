@@ -1,0 +1,129 @@
+"""Models from checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from gristmill.errors import ModelError
+from gristmill.models.adapter import adapted, check_adapter
+from gristmill.models.checkpoint import Checkpoint
+from gristmill.models.heads import HeadSpec, SequenceClassification
+from gristmill.models.model import Model
+from gristmill.models.tokens import TokenLists
+from gristmill.models.weights import Weights
+
+if TYPE_CHECKING:
+    import torch
+
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What to load: a plain value, which stages hold and send to their workers."""
+
+    checkpoint: Checkpoint
+    head: HeadSpec = field(default_factory=SequenceClassification)
+    adapter: Checkpoint | None = None
+    """A LoRA adapter, whose changes are added to the weights."""
+    prefix: tuple[int, ...] = ()
+    """Tokens that all texts begin with. Their keys and values are computed once; the tokens of texts are the rest."""
+    precision: Precision = "auto"
+    """Of the computation on a GPU; "auto" is the fastest that keeps scores within the tolerance. CPUs use float32."""
+
+    def check(self) -> None:
+        """Raise a `ModelError` if it cannot be loaded, as far as that is known without reading weights."""
+        self.checkpoint.check()
+        _ = self.checkpoint.architecture
+        self.head.check(self.checkpoint)
+        if self.adapter is not None:
+            check_adapter(self.adapter, self.checkpoint)
+
+    def fetch(self) -> None:
+        """Download what is not on this machine yet."""
+        self.checkpoint.fetch()
+        self.head.fetch()
+        if self.adapter is not None:
+            self.adapter.fetch()
+
+
+@dataclass(frozen=True)
+class TrunkSource:
+    """What a trunk is made of."""
+
+    title: str
+    config: Mapping[str, Any]
+    """The configuration, as in config.json of a base model."""
+    weights: Weights
+    prefix: str
+    """Before the names of the trunk's weights. The rest of a name is that in the ``AutoModel`` of transformers."""
+    first_tokens: TokenLists | None = None
+    """One list of tokens that all texts begin with, and that is not among the tokens of the texts."""
+
+    @property
+    def kind(self) -> str:
+        """The ``model_type``."""
+        return str(self.config["model_type"])
+
+    def tensors(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        """Read the weights of the trunk, on the CPU, by their names without the prefix.
+
+        Matrices are converted to ``dtype`` one by one, so that large models need no more memory than they must.
+        """
+        names = [name for name in self.weights.names if name.startswith(self.prefix)]
+        return {
+            name[len(self.prefix) :]: tensor.to(dtype) if tensor.ndim > 1 else tensor
+            for name, tensor in self.weights.read(names)
+        }
+
+
+def load(spec: ModelSpec, device: torch.device | str = "cpu") -> Model:
+    """Load a model. Its files must be on this machine (`ModelSpec.fetch`)."""
+    _require_torch(spec.checkpoint)
+    import torch
+
+    from gristmill.models.trunks.choice import make_trunk
+
+    place = torch.device(device)
+    weights = spec.checkpoint.weights()
+    if spec.adapter is not None:
+        weights = adapted(weights, spec.adapter)
+    source = trunk_source(spec.checkpoint, weights)
+    if spec.prefix:
+        source = replace(source, first_tokens=TokenLists.from_lists([spec.prefix]))
+    dtype = dtype_of(spec.precision, place, source.kind)
+    head = spec.head.load(spec.checkpoint, weights).to(place, torch.float32)
+    return Model(make_trunk(source, place, dtype), head)
+
+
+def trunk_source(checkpoint: Checkpoint, weights: Weights) -> TrunkSource:
+    """Find the weights of the trunk among those of a checkpoint."""
+    architecture = checkpoint.architecture
+    for prefix in (architecture.prefix, "model.", "backbone.", ""):
+        if prefix + architecture.embedding in weights.names:
+            return TrunkSource(checkpoint.title, checkpoint.trunk_config, weights, prefix)
+    raise ModelError(
+        f"{checkpoint.title} does not have the weights of a {checkpoint.trunk_config['model_type']!r} model: "
+        f"{architecture.embedding} is not among them.\n    get the complete checkpoint."
+    )
+
+
+def dtype_of(precision: Precision, device: torch.device, kind: str) -> torch.dtype:
+    """Return the type in which a trunk computes."""
+    import torch
+
+    if precision == "auto":
+        if device.type == "cpu":
+            return torch.float32
+        return torch.bfloat16 if kind in ("llama", "mistral", "qwen2", "qwen3", "gemma") else torch.float16
+    types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    return torch.float32 if device.type == "cpu" else types[precision]
+
+
+def _require_torch(checkpoint: Checkpoint) -> None:
+    try:
+        import torch  # noqa: F401  # only whether it is installed
+    except ImportError:
+        raise ModelError(f"{checkpoint.title} needs the package torch.\n    pip install 'gristmill[models]'") from None

@@ -1,0 +1,127 @@
+"""Token ids to columns, by a model on a GPU or on CPUs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gristmill.errors import ModelError
+from gristmill.lazy import Array
+from gristmill.models.tokens import TokenLists
+from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
+from gristmill.stages.resources import Resources
+from gristmill.stages.text.filters.columns import column_of, set_column
+from gristmill.stages.text.models.tokenizer import TOKENS
+from gristmill.tasks import DocumentBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gristmill.models.engine import InferenceEngine
+    from gristmill.models.loading import ModelSpec
+
+DEFAULT_BATCH = 256
+
+
+class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
+    """Computes a row of numbers for each document from its tokens, and makes columns of it.
+
+    A subclass names the columns (`result_columns`) and makes them (`results`). The column of tokens is removed, unless
+    ``keep_tokens``. Documents keep their order. What is computed together depends on the documents of a task only.
+    A worker has a GPU; where there is none, it runs on CPUs.
+    """
+
+    accounts_for_documents = True
+    resources = Resources(cpus=1, gpus=1)
+    resources_without_gpu = Resources(cpus=1)
+    indifferent: ClassVar[tuple[str, ...]] = ("model_inference_batch_size",)
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        model_inference_batch_size: int = DEFAULT_BATCH,
+        token_field: str = TOKENS,
+        keep_tokens: bool = False,
+    ) -> None:
+        if isinstance(model_inference_batch_size, bool) or model_inference_batch_size < 1:
+            raise ValueError(
+                f"model_inference_batch_size must be a whole number of at least 1, not {model_inference_batch_size!r}."
+            )
+        self.spec = spec
+        self.model_inference_batch_size = model_inference_batch_size
+        self.token_field = token_field
+        self.keep_tokens = keep_tokens
+        self._engine: InferenceEngine | None = None
+
+    @abstractmethod
+    def result_columns(self) -> list[str]:
+        """The columns that it makes."""
+
+    @abstractmethod
+    def results(self, rows: Array) -> Mapping[str, pa.Array]:
+        """The columns, made of the numbers of each document (float32)."""
+
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.token_field]
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], self.result_columns()
+
+    def removes(self) -> list[str]:
+        return [] if self.keep_tokens else [self.token_field]
+
+    def check_needs(self) -> None:
+        self.spec.check()
+
+    def preload(self) -> None:
+        try:
+            import torch  # noqa: F401  # imported once for all workers
+        except ImportError:
+            raise ImportError(f"stage {self.name!r} needs the package torch: pip install 'gristmill[models]'") from None
+
+    def setup_on_node(self, node_info: NodeInfo | None = None, worker_metadata: WorkerMetadata | None = None) -> None:
+        self.spec.fetch()
+
+    def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:
+        import torch
+
+        from gristmill.models.engine import InferenceEngine
+        from gristmill.models.gpu_memory import limit_memory
+        from gristmill.models.loading import load
+
+        has_gpu = worker_metadata is not None and bool(worker_metadata.gpus) and torch.cuda.is_available()
+        if has_gpu and worker_metadata is not None and 0 < worker_metadata.gpu_share < 1:
+            limit_memory(worker_metadata.gpu_share)
+        model = load(self.loaded_spec(), "cuda" if has_gpu else "cpu")
+        self._engine = InferenceEngine(model, max_batch=self.model_inference_batch_size)
+
+    def loaded_spec(self) -> ModelSpec:
+        """What to load, now that the files are on this machine: tokens can be known that planning does not know."""
+        return self.spec
+
+    def teardown(self) -> None:
+        self._engine = None
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        for name, column in self.compute(self.engine, self._tokens(task)).items():
+            set_column(task, name, column)
+        if not self.keep_tokens:
+            task.data = task.data.drop_columns([self.token_field])
+        task.account.notes.update(self.engine.take_notes())
+        return task
+
+    @property
+    def engine(self) -> InferenceEngine:
+        assert self._engine is not None, "setup() comes first"
+        return self._engine
+
+    def compute(self, engine: InferenceEngine, tokens: TokenLists) -> Mapping[str, pa.Array]:
+        """The columns, from the tokens of each document. Override it where one pass of the model is not enough."""
+        return self.results(engine.run(tokens))
+
+    def _tokens(self, task: DocumentBatch) -> TokenLists:
+        column: Any = column_of(task, self.token_field)
+        if column.null_count:
+            raise ModelError(f"column {self.token_field!r} has missing values, but each document needs its tokens.")
+        return TokenLists.from_arrow(column)
