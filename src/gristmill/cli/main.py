@@ -150,7 +150,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="gristmill", description="Runs data-curation pipelines on this machine.")
+    parser = _Parser(prog="gristmill", description="Run data-curation pipelines, on this machine or on a cluster.")
     parser.add_argument("--version", action="version", version=f"gristmill {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 

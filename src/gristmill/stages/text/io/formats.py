@@ -1,4 +1,8 @@
-"""The formats of files of documents. For another one: write its reader and writer, and add it to `FORMATS`."""
+"""The formats of files of documents.
+
+For another one: write its reader and writer, add it to `FORMATS`, and add the modules of both to
+`gristmill.stages.registry.MODULES`.
+"""
 
 from __future__ import annotations
 
