@@ -18,9 +18,11 @@ def test_boto3_is_bound_to_the_version_that_s3fs_can_use(extra):
     assert any(one.startswith("aiobotocore[boto3]>=") for one in requirements), requirements
 
 
-def test_only_the_extra_for_models_installs_torch():
+def test_only_the_extra_for_models_and_the_tests_install_torch():
     for extra, requirements in PROJECT["optional-dependencies"].items():
-        assert extra == "models" or not any(one.startswith(("torch", "transformers")) for one in requirements), extra
+        assert extra in ("models", "dev") or not any(
+            one.startswith(("torch", "transformers")) for one in requirements
+        ), extra
 
 
 def test_no_large_file_is_tracked():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -27,4 +27,15 @@ def names_of(module: str) -> Callable[[str], Any]:
     return lambda name: getattr(import_module(module), name)
 
 
-__all__ = ["Array", "names_of", "np"]
+def names_in(modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a module whose names are in other modules, each imported when its name is used."""
+
+    def found(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"there is no {name!r} here")
+        return getattr(import_module(modules[name]), name)
+
+    return found
+
+
+__all__ = ["Array", "names_in", "names_of", "np"]

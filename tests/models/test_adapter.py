@@ -16,7 +16,7 @@ from gristmill.models.engine import InferenceEngine
 from gristmill.models.loading import ModelSpec, load
 from gristmill.models.nvidia import NextToken
 from gristmill.models.prompt import Prompt, PromptTokenizer
-from gristmill.models.tokenizer import Limits, load_tokenizer
+from gristmill.models.tokenizer import ReadLimits, load_tokenizer
 
 TOLERANCE = 2e-5
 ADAPTERS: dict[str, dict[str, Any]] = {
@@ -39,7 +39,7 @@ def test_an_adapter_changes_logits_as_peft_does(which: str, tmp_path: Path) -> N
     expected = llama.next_logits(adapted, base, documents).log_softmax(dim=1).numpy()
     spec = ModelSpec(Checkpoint(str(base)), NextToken((5, 7)), Checkpoint(str(adapter)))
     spec.check()
-    tokens, _ = load_tokenizer(spec.checkpoint).tokens(documents, Limits())
+    tokens, _ = load_tokenizer(spec.checkpoint).tokens(documents, ReadLimits())
 
     found = InferenceEngine(load(spec), max_batch=5).run(tokens)
 
@@ -57,7 +57,7 @@ def test_a_common_beginning_that_is_computed_once_changes_nothing(tmp_path: Path
     documents = [*small.texts(rng, 12), "", " spaces ", "\n\nlines\n\n"]
     expected = llama.next_logits(model, tmp_path, [prompt.around(text) for text in documents]).log_softmax(dim=1)
     checkpoint = Checkpoint(str(tmp_path))
-    prompts = PromptTokenizer(load_tokenizer(checkpoint), prompt, Limits())
+    prompts = PromptTokenizer(load_tokenizer(checkpoint), prompt, ReadLimits())
     tokens, cut = prompts.tokens(documents)
     spec = ModelSpec(checkpoint, NextToken((9,)), prefix=prompts.prefix)
 
@@ -73,8 +73,8 @@ def test_the_text_of_a_prompt_is_cut_and_not_its_end(tmp_path: Path) -> None:
     small.tokenizer_of("bytes", tmp_path)
     tokenizer = load_tokenizer(Checkpoint(str(tmp_path)))
     prompt = Prompt(*llama.prompt().split("{text}"))
-    whole, _ = PromptTokenizer(tokenizer, prompt, Limits()).tokens(["fox " * 500])
-    short = PromptTokenizer(tokenizer, prompt, Limits(tokens=400))
+    whole, _ = PromptTokenizer(tokenizer, prompt, ReadLimits()).tokens(["fox " * 500])
+    short = PromptTokenizer(tokenizer, prompt, ReadLimits(tokens=400))
 
     tokens, cut = short.tokens(["fox " * 500, "fox"])
 
@@ -85,7 +85,7 @@ def test_the_text_of_a_prompt_is_cut_and_not_its_end(tmp_path: Path) -> None:
         "tokens not read by the model": int(whole.lengths[0] - tokens.lengths[0]),
     }
     with pytest.raises(ModelError, match="the prompt itself has"):
-        PromptTokenizer(tokenizer, prompt, Limits(tokens=100))
+        PromptTokenizer(tokenizer, prompt, ReadLimits(tokens=100))
 
 
 def test_an_adapter_of_another_model_is_an_error(tmp_path: Path) -> None:

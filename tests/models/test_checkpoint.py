@@ -1,4 +1,4 @@
-"""Where checkpoints are found, and what is said of those that cannot be used."""
+"""Where checkpoints are found, and the errors for those that cannot be used."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.models import small
 from gristmill.models.checkpoint import Checkpoint
 from gristmill.models.engine import InferenceEngine
 from gristmill.models.loading import ModelSpec, load
-from gristmill.models.tokenizer import Limits, load_tokenizer, token_limit
+from gristmill.models.tokenizer import ReadLimits, load_tokenizer, token_limit
 
 TOLERANCE = 1e-5
 """Of a logit in float32 on the CPU. Logits of these models are of the order of 1."""
@@ -29,7 +29,7 @@ def test_logits_are_those_of_transformers_for_any_batching(kind: str, tmp_path: 
     checkpoint = Checkpoint(str(tmp_path))
     spec = ModelSpec(checkpoint)
     spec.check()
-    tokens, _ = load_tokenizer(checkpoint).tokens(documents, Limits(tokens=token_limit(checkpoint, None)))
+    tokens, _ = load_tokenizer(checkpoint).tokens(documents, ReadLimits(tokens=token_limit(checkpoint, None)))
     engine = InferenceEngine(load(spec), max_batch=rng.randint(1, 9), token_budget=rng.choice((64, 200, 4096)))
 
     found = engine.run(tokens)

@@ -10,7 +10,7 @@ from tests.models import small
 
 from gristmill.errors import ModelError
 from gristmill.models.checkpoint import Checkpoint
-from gristmill.models.tokenizer import Limits, TransformersTokenizer, load_tokenizer, token_limit
+from gristmill.models.tokenizer import ReadLimits, TransformersTokenizer, load_tokenizer, token_limit
 
 ODD = [
     "",
@@ -36,7 +36,7 @@ def test_tokens_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     longest = random.Random(seed).randint(3, 64)
     expected = AutoTokenizer.from_pretrained(str(tmp_path))(documents, truncation=True, max_length=longest)["input_ids"]
 
-    tokens, _ = load_tokenizer(Checkpoint(str(tmp_path))).tokens(documents, Limits(tokens=longest))
+    tokens, _ = load_tokenizer(Checkpoint(str(tmp_path))).tokens(documents, ReadLimits(tokens=longest))
 
     assert tokens.to_arrow().to_pylist() == expected
 
@@ -46,11 +46,11 @@ def test_what_is_cut_is_counted(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(Checkpoint(str(tmp_path)))
     documents = ["fox", "the quick brown fox", "the quick brown fox jumps", None]
 
-    tokens, cut = tokenizer.tokens(documents, Limits(chars=19, tokens=5))
+    tokens, cut = tokenizer.tokens(documents, ReadLimits(chars=19, tokens=5))
 
     assert tokens.lengths.tolist() == [3, 5, 5, 2]
     assert (cut.documents, cut.chars, cut.tokens) == (2, len(" jumps"), 2)
-    _, nothing = tokenizer.tokens(documents, Limits())
+    _, nothing = tokenizer.tokens(documents, ReadLimits())
     assert nothing.counters() == {}
 
 
@@ -59,7 +59,7 @@ def test_a_text_without_tokens_has_a_filler(tmp_path: Path) -> None:
     backend = tokenizer.backend_tokenizer
     backend.post_processor = __import__("tokenizers").processors.ByteLevel()
     backend.save(str(tmp_path / "tokenizer.json"))
-    tokens, _ = load_tokenizer(Checkpoint(str(tmp_path))).tokens(["", None, "fox"], Limits())
+    tokens, _ = load_tokenizer(Checkpoint(str(tmp_path))).tokens(["", None, "fox"], ReadLimits())
     assert tokens.to_arrow().to_pylist()[:2] == [[tokenizer.pad_token_id]] * 2
 
 
@@ -71,7 +71,7 @@ def test_a_checkpoint_without_tokenizer_json_is_read_by_transformers(tmp_path: P
     checkpoint.check_tokenizer()
 
     tokenizer = load_tokenizer(checkpoint)
-    tokens, _ = tokenizer.tokens(["the fox", ""], Limits())
+    tokens, _ = tokenizer.tokens(["the fox", ""], ReadLimits())
 
     assert isinstance(tokenizer, TransformersTokenizer)
     found = [words[token] for token in tokens.ids.tolist()]

@@ -11,7 +11,7 @@ from types import ModuleType
 from gristmill.config.nodes import Node, Problems
 from gristmill.near_names import did_you_mean
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.registry import REGISTERED, known
+from gristmill.stages.registry import REGISTERED, import_usual, known
 
 
 class ClassNames:
@@ -19,13 +19,14 @@ class ClassNames:
 
     def __init__(self, imported: Iterable[str] = ()) -> None:
         self.imported = tuple(imported)
-        known()
+        import_usual()
 
     def known(self) -> dict[str, type]:
         return {name: cls for name, cls in REGISTERED.items() if self._may_name(cls.__module__)}
 
     def find(self, name: str, where: str, problems: Problems, what: str = "stage") -> type | None:
         """Return the class of a registered name."""
+        import_usual(name)
         names = self.known()
         if name in names:
             return names[name]
@@ -36,7 +37,8 @@ class ClassNames:
         if there is not None:
             problems.add(where, f"{what} {name!r} is not gristmill's: add 'imports: [{there.__module__}]' to the file")
             return None
-        hint = did_you_mean(name, names, "'gristmill stages' lists them all.")
+        known()
+        hint = did_you_mean(name, self.known(), "'gristmill stages' lists them all.")
         problems.add(where, f"{what} {name!r} is not known.{hint}")
         return None
 
@@ -48,9 +50,10 @@ class ClassNames:
             return None
         place, _, name = path.rpartition(".")
         if path.startswith("nemo_curator."):
-            known = self.known()
-            instead = f"write '{name}: {{...}}'" if name in known else f"there is no {name!r} here."
-            hint = "" if name in known else did_you_mean(name, known)
+            known()
+            names = self.known()
+            instead = f"write '{name}: {{...}}'" if name in names else f"there is no {name!r} here."
+            hint = "" if name in names else did_you_mean(name, names)
             problems.add(target.where, f"_target_ {path!r} is not gristmill's: {instead}{hint}")
             return None
         if not self._may_name(place):

@@ -27,7 +27,7 @@ def serve(folder: str, options: dict[str, Any], start_timeout_s: float) -> int:
     from ray._private.node import Node
     from ray._private.parameter import RayParams
 
-    class Head(Node):
+    class LocalHead(Node):
         """A node that starts no API server without a dashboard: it would do nothing but count usage."""
 
         def start_api_server(self, *args: Any, **kwargs: Any) -> None:
@@ -47,7 +47,7 @@ def serve(folder: str, options: dict[str, Any], start_timeout_s: float) -> int:
 
     params = RayParams(temp_dir=folder, min_worker_port=0, max_worker_port=0, **options)
     params.dashboard_agent_listen_port = None  # a free port
-    node = Head(params, head=True, shutdown_at_exit=False, spawn_reaper=True)
+    node = LocalHead(params, head=True, shutdown_at_exit=False, spawn_reaper=True)
     terminated = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: terminated.set())
     address = os.path.join(folder, ADDRESS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gristmill.errors import ModelError
-from gristmill.models.tokenizer import Cut, Limits, Tokenizer
+from gristmill.models.tokenizer import Cut, ModelTokenizer, ReadLimits
 from gristmill.models.tokens import TokenLists
 
 PLACE = "{text}"
@@ -44,11 +44,11 @@ class Prompt:
 class PromptTokenizer:
     """Tokenizes prompts. Tokens that all prompts begin with are left out: a model computes them once."""
 
-    def __init__(self, tokenizer: Tokenizer, prompt: Prompt, limits: Limits) -> None:
+    def __init__(self, tokenizer: ModelTokenizer, prompt: Prompt, limits: ReadLimits) -> None:
         self._tokenizer = tokenizer
         self._prompt = prompt
         self._limits = limits
-        probes, _ = tokenizer.tokens([prompt.around(text) for text in _PROBES], Limits())
+        probes, _ = tokenizer.tokens([prompt.around(text) for text in _PROBES], ReadLimits())
         rows = [probes.ids[start:stop].tolist() for start, stop in _pairs(probes)]
         self.prefix: tuple[int, ...] = tuple(_common(rows))
         end = _common([row[::-1] for row in rows])[::-1]
@@ -65,7 +65,7 @@ class PromptTokenizer:
         cut = Cut()
         shown = [text or "" for text in texts]
         read = [text[: self._limits.chars] for text in shown]
-        whole, _ = self._tokenizer.tokens([self._prompt.around(text) for text in read], Limits())
+        whole, _ = self._tokenizer.tokens([self._prompt.around(text) for text in read], ReadLimits())
         rows = []
         for (start, stop), text, part in zip(_pairs(whole), shown, read, strict=True):
             row = whole.ids[start:stop].tolist()

@@ -23,7 +23,7 @@ PORTION = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReadLimits:
     """How much of a text a model reads."""
 
     chars: int | None = None
@@ -52,7 +52,7 @@ class Cut:
         return {name: count for name, count in counts.items() if count}
 
 
-class Tokenizer(ABC):
+class ModelTokenizer(ABC):
     """The tokenizer of a checkpoint, with the special tokens that it adds to a single text."""
 
     prefix: Sequence[int]
@@ -69,7 +69,7 @@ class Tokenizer(ABC):
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, special ones left out."""
 
-    def tokens(self, texts: Sequence[str | None], limits: Limits) -> tuple[TokenLists, Cut]:
+    def tokens(self, texts: Sequence[str | None], limits: ReadLimits) -> tuple[TokenLists, Cut]:
         """The tokens of each text within limits, with special tokens. None is an empty text."""
         cut = Cut()
         most = None if limits.tokens is None else max(0, limits.tokens - len(self.prefix) - len(self.suffix))
@@ -89,7 +89,7 @@ class Tokenizer(ABC):
         return [*self.prefix, *ids, *self.suffix] or [self.filler]
 
 
-class FastTokenizer(Tokenizer):
+class FastTokenizer(ModelTokenizer):
     """The tokenizer of a tokenizer.json, by the package tokenizers alone."""
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ class FastTokenizer(Tokenizer):
         return 0
 
 
-class TransformersTokenizer(Tokenizer):
+class TransformersTokenizer(ModelTokenizer):
     """The tokenizer of a checkpoint without tokenizer.json, by the package transformers."""
 
     def __init__(self, folder: Path) -> None:
@@ -167,7 +167,7 @@ class TransformersTokenizer(Tokenizer):
         return found
 
 
-def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+def load_tokenizer(checkpoint: Checkpoint) -> ModelTokenizer:
     """Load the tokenizer of a checkpoint whose files are on this machine."""
     folder = checkpoint.folder()
     if (folder / TOKENIZER).is_file():

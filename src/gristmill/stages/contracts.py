@@ -47,10 +47,7 @@ class Component:
         return ()
 
     def check_needs(self) -> None:
-        """Raise `PlanError` if what it needs is missing: a model, for example. Called at planning; nothing is started.
-
-        It must be cheap, since `Pipeline.describe` and a run with nothing left to do call it too.
-        """
+        """Raise `PlanError` if what it needs is missing: a model, for example. Called at each planning: be quick."""
 
     def preload(self) -> None:
         """Import and load what all workers can share: models, tables. Called once, in the process that forks workers.

@@ -22,9 +22,6 @@ MODULES = tuple(
         "text.filters": "code fasttext fineweb histogram language phrases repetition score_filter shares tokens words",
         "text.modifiers": "modify normalizers pii removers",
         "text.tools": "add_id segments",
-        "text.models": "tokenizer",
-        "text.classifiers": "aegis content_type domain fineweb_edu labels nvidia prompt_task_complexity quality "
-        "sequence",
         "decontamination": "fuzzy ngrams",
         "deduplication": "exact.pieces exact.stage fuzzy.stage identified",
         "deduplication.semantic": "cluster embeddings identify pairwise_stage removal",
@@ -32,6 +29,8 @@ MODULES = tuple(
     for module in modules.split()
 )
 """The modules that register gristmill's own classes. They are imported to look up a name that is not known yet."""
+PACKAGES_OF_MODELS = ("gristmill.stages.text.classifiers",)
+"""Packages whose ``MODULES`` name the module of each class. Few pipelines have models, so these are imported last."""
 
 
 def register(cls: C) -> C:
@@ -81,7 +80,17 @@ def builtin_internal(cls: C) -> C:
 
 def registered(name: str) -> type:
     """The class of this name; `KeyError` if there is none."""
+    if name not in REGISTERED:
+        import_usual(name)
     return REGISTERED[name] if name in REGISTERED else known()[name]
+
+
+def import_usual(*names: str) -> None:
+    """Import the modules that register classes without models, and those of these names."""
+    _import_usual()
+    for name in names:
+        if module := _modules_of_models().get(name):
+            importlib.import_module(module)
 
 
 def known() -> dict[str, type]:
@@ -103,8 +112,19 @@ def _is_the_same(before: type, cls: type) -> bool:
 
 @functools.cache
 def _import_all() -> None:
+    import_usual(*_modules_of_models())
+
+
+@functools.cache
+def _import_usual() -> None:
     for module in MODULES:
         importlib.import_module(module)
+
+
+@functools.cache
+def _modules_of_models() -> dict[str, str]:
+    """The module of each class with a model, by the name of the class."""
+    return {name: module for one in PACKAGES_OF_MODELS for name, module in importlib.import_module(one).MODULES.items()}
 
 
 def arguments_of(made: Any) -> dict[str, Any] | None:

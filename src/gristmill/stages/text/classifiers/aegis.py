@@ -12,7 +12,7 @@ from gristmill.models.checkpoint import Checkpoint
 from gristmill.models.loading import ModelSpec
 from gristmill.models.nvidia import GuardNet, NextToken
 from gristmill.models.prompt import Prompt, PromptTokenizer
-from gristmill.models.tokenizer import Cut, Limits, Tokenizer, load_tokenizer, token_limit
+from gristmill.models.tokenizer import Cut, ModelTokenizer, ReadLimits, load_tokenizer, token_limit
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.registry import builtin, builtin_internal
@@ -59,7 +59,7 @@ class PromptTokenizerStage(TokenizerStage):
         return self._prompts.tokens(texts)
 
 
-def prompts_of(checkpoint: Checkpoint, prompt_path: str, limits: Limits) -> PromptTokenizer:
+def prompts_of(checkpoint: Checkpoint, prompt_path: str, limits: ReadLimits) -> PromptTokenizer:
     """Return the tokenizer of prompts, the same in the stages that tokenize and compute."""
     return PromptTokenizer(load_tokenizer(checkpoint), Prompt.read(prompt_path), limits)
 
@@ -88,12 +88,12 @@ class AegisModelStage(ModelStage):
         adapter = Checkpoint(self.adapter, self.cache_dir, self.hf_token)
         spec = ModelSpec(base, NextToken(), adapter, precision=precision(self.autocast))
         super().__init__(spec, self.model_inference_batch_size, self.token_field)
-        self._tokenizer: Tokenizer | None = None
+        self._tokenizer: ModelTokenizer | None = None
 
     def loaded_spec(self) -> ModelSpec:
         base = self.spec.checkpoint
         self._tokenizer = load_tokenizer(base)
-        prefix = prompts_of(base, self.prompt_path, Limits(tokens=token_limit(base, None))).prefix
+        prefix = prompts_of(base, self.prompt_path, ReadLimits(tokens=token_limit(base, None))).prefix
         return replace(self.spec, head=NextToken((_first_token(self._tokenizer, SAFE),)), prefix=prefix)
 
     def result_columns(self) -> list[str]:
@@ -141,7 +141,7 @@ class AegisModelStage(ModelStage):
         return self._tokenizer.decode(answer)
 
 
-def _first_token(tokenizer: Tokenizer, word: str) -> int:
+def _first_token(tokenizer: ModelTokenizer, word: str) -> int:
     return tokenizer.encode([word])[0][0]
 
 

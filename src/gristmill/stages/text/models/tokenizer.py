@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.models.checkpoint import Checkpoint
-from gristmill.models.tokenizer import Cut, Limits, Tokenizer, load_tokenizer, token_limit
+from gristmill.models.tokenizer import Cut, ModelTokenizer, ReadLimits, load_tokenizer, token_limit
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
-from gristmill.stages.registry import builtin
+from gristmill.stages.registry import builtin_internal
 from gristmill.stages.text.filters.columns import column_of, set_column
 from gristmill.tasks import DocumentBatch
 
@@ -18,7 +18,7 @@ TOKENS = "_gristmill_tokens"
 """The column of token ids between a tokenizer and a model, which removes it."""
 
 
-@builtin
+@builtin_internal
 @dataclass(eq=False, repr=False)
 class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Adds a column of the token ids of each text, as the tokenizer of a model makes them. The text stays as it is.
@@ -45,7 +45,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             if value is not None and value < 1:
                 raise ValueError(f"TokenizerStage: {name} must be at least 1, not {value!r}.")
         self.checkpoint = Checkpoint(str(self.model_identifier), self.cache_dir, self.hf_token)
-        self._tokenizer: Tokenizer | None = None
+        self._tokenizer: ModelTokenizer | None = None
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.text_field]
@@ -65,7 +65,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:
         self._tokenizer = load_tokenizer(self.checkpoint)
-        self._limits = Limits(self.max_chars, token_limit(self.checkpoint, self.max_seq_length))
+        self._limits = ReadLimits(self.max_chars, token_limit(self.checkpoint, self.max_seq_length))
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         tokens, cut = self.tokens_of(_texts(task, self.text_field))
