@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gristmill.errors import ModelError
 from gristmill.lazy import np
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     import torch
 
     from gristmill.models.tokens import Ints
+
+
+BatchSize = int | Literal["auto"]
+"""The most texts in a batch; "auto" leaves batches to the measured memory and speed."""
 
 
 class InferenceEngine:
@@ -40,6 +44,13 @@ class InferenceEngine:
         self._search = search
         self._least_used = self.token_budget
         self._out_of_memory = 0
+
+    @classmethod
+    def of(cls, model: Model, size: BatchSize) -> InferenceEngine:
+        """The engine for a stage's ``model_inference_batch_size``."""
+        if size != "auto":
+            return cls(model, max_batch=size)
+        return cls(model, search=BudgetSearch() if model.device.type == "cuda" else None)
 
     def run(self, tokens: TokenLists) -> npt.NDArray[Any]:
         """One row per text, float32, in the order of the texts."""

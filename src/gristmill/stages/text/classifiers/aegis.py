@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.errors import ModelError
 from gristmill.lazy import Array, np
 from gristmill.models.checkpoint import Checkpoint
+from gristmill.models.engine import BatchSize
 from gristmill.models.loading import ModelSpec
 from gristmill.models.nvidia import GuardNet, NextToken
 from gristmill.models.prompt import Prompt, PromptTokenizer
@@ -80,7 +81,7 @@ class AegisModelStage(ModelStage):
     score_field: str | None = None
     raw_output_field: str | None = None
     autocast: bool = True
-    model_inference_batch_size: int = 64
+    model_inference_batch_size: BatchSize = 64
     token_field: str = TOKENS
 
     def __post_init__(self) -> None:
@@ -170,7 +171,7 @@ class AegisClassifier(TextClassifier):
     raw_output_field: str = "_aegis_raw_pred"
     keep_raw_output: bool = False
     max_chars: int | None = 6000
-    model_inference_batch_size: int = 64
+    model_inference_batch_size: BatchSize = 64
 
     def __post_init__(self) -> None:
         if self.keep_tokens or self.use_existing_tokens:
@@ -238,7 +239,7 @@ class GuardModelStage(ModelStage):
     label_field: str = "is_poisoned"
     score_field: str = "instruction_data_guard_poisoning_score"
     autocast: bool = True
-    model_inference_batch_size: int = 64
+    model_inference_batch_size: BatchSize = 64
     token_field: str = TOKENS
     keep_tokens: bool = False
 
@@ -279,7 +280,7 @@ class InstructionDataGuardClassifier(TextClassifier):
     base_model: str = BASE_MODEL
     label_field: str = "is_poisoned"
     score_field: str = "instruction_data_guard_poisoning_score"
-    model_inference_batch_size: int = 64
+    model_inference_batch_size: BatchSize = 64
 
     @property
     def model_name(self) -> str:

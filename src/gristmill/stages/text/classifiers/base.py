@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.lazy import Array, np
+from gristmill.models.engine import BatchSize
 from gristmill.models.loading import Precision
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.text.classifiers.labels import LabelFilter
@@ -26,7 +27,8 @@ class TextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
     - ``model``: another checkpoint of the same kind: a folder, or a repository on the Hugging Face hub.
     - ``text_field``: the column of the text. The model reads its first ``max_chars`` characters.
     - ``filter_by``: keep documents with these labels only. Others are dropped, with their label as the reason.
-    - ``model_inference_batch_size``: the most documents that the model computes together.
+    - ``model_inference_batch_size``: the most documents that the model computes together. "auto" finds out during the
+      run how many tokens at a time are fastest on the GPU.
     - ``autocast``: compute in 16 bits on a GPU. False computes in 32 bits, which is slower. CPUs always use 32.
     - ``keep_tokens``: keep the token ids, in the column ``input_ids``.
     - ``use_existing_tokens``: take token ids from the column ``input_ids``, and tokenize nothing.
@@ -41,7 +43,7 @@ class TextClassifier(CompositeStage[DocumentBatch, DocumentBatch]):
     text_field: str = "text"
     filter_by: Sequence[str | bool] | None = None
     max_chars: int | None = None
-    model_inference_batch_size: int = 256
+    model_inference_batch_size: BatchSize = 256
     autocast: bool = True
     keep_tokens: bool = False
     use_existing_tokens: bool = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gristmill.errors import ModelError
 from gristmill.lazy import Array, np
 from gristmill.models.checkpoint import Checkpoint
+from gristmill.models.engine import BatchSize
 from gristmill.models.loading import ModelSpec
 from gristmill.stages.registry import builtin, builtin_internal
 from gristmill.stages.text.classifiers.base import TextClassifier, precision
@@ -39,7 +40,7 @@ class EducationModelStage(ModelStage):
     float_score_field: str = "float_score"
     int_score_field: str = "int_score"
     autocast: bool = True
-    model_inference_batch_size: int = DEFAULT_BATCH
+    model_inference_batch_size: BatchSize = DEFAULT_BATCH
     token_field: str = TOKENS
     keep_tokens: bool = False
 
@@ -135,7 +136,7 @@ class FineWebMixtralEduClassifier(EducationClassifier):
     label_field: str = "fineweb-mixtral-edu-score-label"
     float_score_field: str = "fineweb-mixtral-edu-score-float"
     int_score_field: str = "fineweb-mixtral-edu-score-int"
-    model_inference_batch_size: int = 1024
+    model_inference_batch_size: BatchSize = 1024
 
 
 @builtin
@@ -148,4 +149,4 @@ class FineWebNemotronEduClassifier(EducationClassifier):
     label_field: str = "fineweb-nemotron-edu-score-label"
     float_score_field: str = "fineweb-nemotron-edu-score-float"
     int_score_field: str = "fineweb-nemotron-edu-score-int"
-    model_inference_batch_size: int = 1024
+    model_inference_batch_size: BatchSize = 1024

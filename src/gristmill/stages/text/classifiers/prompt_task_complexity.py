@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.errors import ModelError
 from gristmill.lazy import Array, np
 from gristmill.models.checkpoint import Checkpoint
+from gristmill.models.engine import BatchSize
 from gristmill.models.loading import ModelSpec
 from gristmill.models.nvidia import SeveralHeads, target_sizes
 from gristmill.stages.registry import builtin, builtin_internal
@@ -60,7 +61,7 @@ class PromptModelStage(ModelStage):
     cache_dir: str | None = None
     hf_token: str | bool | None = None
     autocast: bool = True
-    model_inference_batch_size: int = DEFAULT_BATCH
+    model_inference_batch_size: BatchSize = DEFAULT_BATCH
     token_field: str = TOKENS
     keep_tokens: bool = False
 

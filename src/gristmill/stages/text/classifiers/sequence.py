@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.errors import ModelError
 from gristmill.lazy import Array, np
 from gristmill.models.checkpoint import Checkpoint
+from gristmill.models.engine import BatchSize
 from gristmill.models.heads import HeadSpec, SequenceClassification
 from gristmill.models.loading import ModelSpec
 from gristmill.stages.registry import builtin, builtin_internal
@@ -36,7 +37,7 @@ class ClassifierModelStage(ModelStage):
     label_field: str = "label"
     score_field: str | None = None
     autocast: bool = True
-    model_inference_batch_size: int = DEFAULT_BATCH
+    model_inference_batch_size: BatchSize = DEFAULT_BATCH
     token_field: str = TOKENS
     keep_tokens: bool = False
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.errors import ModelError
 from gristmill.lazy import Array
+from gristmill.models.engine import BatchSize, InferenceEngine
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.stages.resources import Resources
@@ -18,7 +19,6 @@ from gristmill.tasks import DocumentBatch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gristmill.models.engine import InferenceEngine
     from gristmill.models.loading import ModelSpec
 
 DEFAULT_BATCH = 256
@@ -40,13 +40,14 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
     def __init__(
         self,
         spec: ModelSpec,
-        model_inference_batch_size: int = DEFAULT_BATCH,
+        model_inference_batch_size: BatchSize = DEFAULT_BATCH,
         token_field: str = TOKENS,
         keep_tokens: bool = False,
     ) -> None:
-        if isinstance(model_inference_batch_size, bool) or model_inference_batch_size < 1:
+        size = model_inference_batch_size
+        if isinstance(size, bool) or not (size == "auto" or (isinstance(size, int) and size >= 1)):
             raise ValueError(
-                f"model_inference_batch_size must be a whole number of at least 1, not {model_inference_batch_size!r}."
+                f"model_inference_batch_size must be 'auto' or a whole number of at least 1, not {size!r}."
             )
         self.spec = spec
         self.model_inference_batch_size = model_inference_batch_size
@@ -86,7 +87,6 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
     def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:
         import torch
 
-        from gristmill.models.engine import InferenceEngine
         from gristmill.models.gpu_memory import limit_memory
         from gristmill.models.loading import load
 
@@ -94,7 +94,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
         if has_gpu and worker_metadata is not None and 0 < worker_metadata.gpu_share < 1:
             limit_memory(worker_metadata.gpu_share)
         model = load(self.loaded_spec(), "cuda" if has_gpu else "cpu")
-        self._engine = InferenceEngine(model, max_batch=self.model_inference_batch_size)
+        self._engine = InferenceEngine.of(model, self.model_inference_batch_size)
 
     def loaded_spec(self) -> ModelSpec:
         """What to load, now that the files are on this machine: tokens can be known that planning does not know."""
