@@ -16,7 +16,7 @@ ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _BertLayer:
     qkv: Linear
     attended: Linear
     attended_norm: Norm
@@ -45,8 +45,8 @@ class BertTrunk(Trunk):
         self.words_norm = weights.norm("embeddings.LayerNorm", self.eps)
         self.layers = [self._layer(weights.under(f"encoder.layer.{i}.")) for i in range(config["num_hidden_layers"])]
 
-    def _layer(self, weights: DeviceWeights) -> _Layer:
-        return _Layer(
+    def _layer(self, weights: DeviceWeights) -> _BertLayer:
+        return _BertLayer(
             qkv=weights.under("attention.self.").linear("query", "key", "value"),
             attended=weights.linear("attention.output.dense"),
             attended_norm=weights.norm("attention.output.LayerNorm", self.eps),
@@ -63,7 +63,7 @@ class BertTrunk(Trunk):
         return self._through(self.layers[-1], x, batch.read_tiles, batch, is_last=True)
 
     def _through(
-        self, layer: _Layer, x: torch.Tensor, tiles: torch.Tensor, batch: PackedBatch, is_last: bool = False
+        self, layer: _BertLayer, x: torch.Tensor, tiles: torch.Tensor, batch: PackedBatch, is_last: bool = False
     ) -> torch.Tensor:
         """One layer. The last one computes only what is read."""
         attended = attention(layer.qkv(x).view(len(x), 3, self.heads, -1), tiles)

@@ -14,7 +14,7 @@ from gristmill.models.trunks.packed import Config, DeviceWeights, Linear, Packed
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _DebertaLayer:
     qkv: Linear
     position_keys: torch.Tensor
     position_queries: torch.Tensor
@@ -47,9 +47,9 @@ class DebertaTrunk(Trunk):
             self._layer(encoder.under(f"layer.{i}."), positions.to(dtype)) for i in range(config["num_hidden_layers"])
         ]
 
-    def _layer(self, weights: DeviceWeights, positions: torch.Tensor) -> _Layer:
+    def _layer(self, weights: DeviceWeights, positions: torch.Tensor) -> _DebertaLayer:
         attention = weights.under("attention.self.")
-        return _Layer(
+        return _DebertaLayer(
             qkv=attention.linear("query_proj", "key_proj", "value_proj"),
             position_keys=self._by_head(attention.linear("key_proj")(positions)),
             position_queries=self._by_head(attention.linear("query_proj")(positions)),
@@ -73,7 +73,7 @@ class DebertaTrunk(Trunk):
 
     def _through(
         self,
-        layer: _Layer,
+        layer: _DebertaLayer,
         x: torch.Tensor,
         tiles: torch.Tensor,
         batch: PackedBatch,

@@ -19,7 +19,7 @@ CAUSAL = (-1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _LlamaLayer:
     norm: torch.Tensor
     qkv: Linear
     attended: Linear
@@ -70,8 +70,8 @@ class LlamaTrunk(Trunk):
             self.prefix = self._compute_prefix(prefix)
             self.max_tokens -= self.prefix.length
 
-    def _layer(self, weights: DeviceWeights) -> _Layer:
-        return _Layer(
+    def _layer(self, weights: DeviceWeights) -> _LlamaLayer:
+        return _LlamaLayer(
             norm=weights.get("input_layernorm.weight", torch.float32),
             qkv=weights.under("self_attn.").linear("q_proj", "k_proj", "v_proj"),
             attended=weights.linear("self_attn.o_proj"),
