@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import time
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 
 from gristmill.backends.local import LocalExecutor
 from gristmill.errors import PipelineError
-from gristmill.scheduling.profile import Profile
+from gristmill.pipeline import Pipeline
+from gristmill.scheduling.profile import Profile, ProfileError
 from gristmill.scheduling.simulator import read_load, simulate
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.protocols import Tuned
 from gristmill.stages.resources import Resources
-from gristmill.tasks import Task
+from gristmill.tasks import DocumentBatch, Task
+from gristmill.text import JsonlReader, JsonlWriter
 
 
 @dataclass
@@ -124,3 +130,47 @@ def test_a_run_in_which_a_step_did_nothing_is_no_load(run):
     with pytest.raises(PipelineError, match="cannot be simulated"):
         result.load()
     assert list(result.profile().stages) == ["drop"]
+
+
+class Tuning(ProcessingStage[DocumentBatch, DocumentBatch], Tuned):
+    """Finds the pace 7, and adds a column with the pace that it began with."""
+
+    name = "tuning"
+    accounts_for_documents = True
+    pace = 1
+
+    def process(self, task):
+        task.data = task.data.append_column("pace", pa.array([self.pace] * task.num_items))
+        task.account.notes["found pace"] = 7
+        return task
+
+    def with_found(self, settings):
+        changed = copy.copy(self)
+        changed.pace = settings["pace"]
+        return changed
+
+    def num_workers(self):  # a step of its own
+        return 1
+
+
+def test_a_stage_begins_with_the_setting_that_it_found(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n')
+
+    def paces(output, **config):
+        stages = [JsonlReader(str(tmp_path / "in.jsonl")), tuning, JsonlWriter(str(tmp_path / output))]
+        result = Pipeline("tuning", stages=stages).run(LocalExecutor(config=config))
+        lines = (tmp_path / output).glob("part-*.jsonl")
+        return result, [json.loads(line)["pace"] for file in lines for line in file.read_text().splitlines()]
+
+    tuning = Tuning()
+    first, begun = paces("first")
+    assert begun == [1]
+    first.profile().write(tmp_path / "profile.json")
+    assert paces("second", profile=tmp_path / "profile.json")[1] == [7]
+    assert paces("third")[1] == [1], "the user's stage was changed"
+
+
+def test_settings_that_are_no_numbers_are_an_error():
+    entry = {"service_s": 1.0, "settings": {"pace": "fast"}}
+    with pytest.raises(ProfileError, match="'settings' must be an object of whole numbers"):
+        Profile.read({"stages": {"tuning": entry}})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import torch
 
 from gristmill.errors import ModelError
-from gristmill.models.engine import BudgetSearch, InferenceEngine, cut
+from gristmill.models.engine import OUT_OF_MEMORY, BudgetSearch, InferenceEngine, cut, without_waiting
 from gristmill.models.model import Head, Model, Reads, Trunk
 from gristmill.models.tokens import TokenLists
 
@@ -84,14 +86,73 @@ def test_out_of_memory_halves_the_budget_and_keeps_it(rng: np.random.Generator) 
     tokens = texts(rng)
     trunk = Embedding(limit=300)
     engine = InferenceEngine(Model(trunk, Sum()), token_budget=2000)
-    np.testing.assert_allclose(engine.run(tokens), expected(trunk, tokens), atol=1e-5)
-    notes = engine.take_notes()
-    assert notes["out_of_memory"] >= 1
-    assert notes["token_budget"] == engine.token_budget <= 1000
+    task = engine.begin()
+    np.testing.assert_allclose(without_waiting(task.run(tokens)), expected(trunk, tokens), atol=1e-5)
+    assert task.counters[OUT_OF_MEMORY] >= 1
+    assert task.notes["token_budget"] == engine.token_budget <= 1000
     tried = len(trunk.batches)
     engine.run(tokens)
     assert all(sum(batch) <= 300 for batch in trunk.batches[tried:]), "the smaller budget was forgotten"
-    assert "out_of_memory" not in engine.take_notes()
+    assert not engine.begin().counters
+
+
+def test_tasks_at_the_same_time_give_the_rows_that_they_give_alone(rng: np.random.Generator) -> None:
+    """Also while memory runs out, which makes batches smaller in the middle of other tasks."""
+    tasks = [texts(rng, count) for count in rng.integers(1, 200, 12).tolist()]
+    trunk = Embedding(limit=300)
+    engine = InferenceEngine(Model(trunk, Sum()), token_budget=2000)
+
+    async def all_at_once() -> list[np.ndarray]:
+        return await asyncio.gather(*(engine.begin_async().run(tokens) for tokens in tasks))
+
+    for tokens, rows in zip(tasks, asyncio.run(all_at_once()), strict=True):
+        np.testing.assert_allclose(rows, expected(trunk, tokens), atol=1e-5)
+    engine.close()
+
+
+def test_the_event_loop_is_free_while_batches_are_launched(rng: np.random.Generator) -> None:
+    class Slow(Embedding):
+        def hidden(self, tokens: TokenLists, reads: Reads) -> torch.Tensor:
+            assert not computed.is_set()
+            assert others_ran.wait(10), "nothing else ran in the meantime"
+            return super().hidden(tokens, reads)
+
+    others_ran, computed = threading.Event(), asyncio.Event()
+
+    async def other() -> None:
+        others_ran.set()
+
+    async def both() -> None:
+        work = asyncio.create_task(engine.begin_async().run(texts(rng, 3)))
+        await asyncio.sleep(0)
+        await other()
+        await work
+        computed.set()
+
+    engine = InferenceEngine(Model(Slow(), Sum()))
+    asyncio.run(both())
+    engine.close()
+
+
+def test_a_task_is_alone_while_its_speed_is_measured(rng: np.random.Generator) -> None:
+    class Alone(BudgetSearch):
+        def after(self, budget: int, tokens: int, seconds: float, device: torch.device) -> int:
+            measured.append(tokens)
+            assert tokens == sum(sum(batch) for batch in trunk.batches), "other tasks ran at the same time"
+            trunk.batches.clear()
+            return budget
+
+    measured: list[int] = []
+    trunk = Embedding()
+    engine = InferenceEngine(Model(trunk, Sum()), token_budget=100, search=Alone())
+    tasks = [texts(rng) for _ in range(6)]
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(engine.begin_async().run(tokens) for tokens in tasks))
+
+    asyncio.run(all_at_once())
+    assert measured == [len(tokens.ids) for tokens in tasks]
+    engine.close()
 
 
 def test_a_text_that_does_not_fit_alone_is_an_error_that_tells_its_length() -> None:

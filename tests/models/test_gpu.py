@@ -156,7 +156,7 @@ SMALL_MEMORY = """
 import torch, numpy as np
 from gristmill.models.gpu_memory import limit_memory
 from tests.models.test_gpu import DEVICE, First, deberta, texts
-from gristmill.models.engine import InferenceEngine
+from gristmill.models.engine import OUT_OF_MEMORY, InferenceEngine, without_waiting
 from gristmill.models.model import Model
 from gristmill.models.trunks.deberta import DebertaTrunk
 total = torch.cuda.get_device_properties(0).total_memory
@@ -167,10 +167,10 @@ free = InferenceEngine(Model(trunk, First(768)), token_budget=1 << 20).run(token
 torch.cuda.empty_cache()
 limit_memory(2.0 * 2**30 / total)
 engine = InferenceEngine(Model(trunk, First(768)), token_budget=1 << 20)
-tight = engine.run(tokens)
-notes = engine.take_notes()
-print(notes, np.abs(free - tight).max(), flush=True)
-assert notes["out_of_memory"] >= 1, notes
+task = engine.begin()
+tight = without_waiting(task.run(tokens))
+print(task.notes, task.counters, np.abs(free - tight).max(), flush=True)
+assert task.counters[OUT_OF_MEMORY] >= 1
 assert np.abs(free - tight).max() < 0.02
 assert torch.cuda.max_memory_reserved() > 0
 import pynvml, os

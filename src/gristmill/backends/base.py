@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gristmill.backends.engine.executor_config import ExecutorConfig
 from gristmill.backends.step_runner import Documents
 from gristmill.stages.core import ProcessingStage, worker_count
-from gristmill.stages.protocols import Sink
+from gristmill.stages.protocols import Sink, Tuned
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
 
@@ -77,12 +77,23 @@ class Plan:
             return self
         return replace(self, steps=tuple(step.without_gpu() for step in self.steps))
 
+    def with_found(self, profile: Profile) -> Plan:
+        """Return the plan with the settings that stages found out in an earlier run."""
+        return replace(self, steps=tuple(_with_found(step, profile) for step in self.steps))
+
     def documents(self) -> list[Documents | None]:
         """What each step must know to account for documents."""
         if self.ledger is None:
             return [None] * len(self.steps)
         last = len(self.steps) - 1
         return [Documents(i, i == last, self.output) for i in range(len(self.steps))]
+
+
+def _with_found(step: Step, profile: Profile) -> Step:
+    known = profile.stages.get(step.name)
+    if known is None or not known.settings:
+        return step
+    return Step(tuple(stage.with_found(known.settings) if isinstance(stage, Tuned) else stage for stage in step.stages))
 
 
 @dataclass

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from gristmill.errors import ModelError
 from gristmill.lazy import np
@@ -18,6 +22,11 @@ if TYPE_CHECKING:
     from gristmill.models.tokens import Ints
 
 
+R = TypeVar("R")
+TOKEN_BUDGET = "token_budget"
+"""A setting of stages, and a note in the account of a block."""
+OUT_OF_MEMORY = "times out of GPU memory, then smaller batches"
+"""A counter of runs."""
 BatchSize = int | Literal["auto"]
 """The most texts in a batch; "auto" leaves batches to the measured memory and speed."""
 
@@ -42,57 +51,63 @@ class InferenceEngine:
         self.max_batch = max_batch
         self.token_budget = token_budget or model.trunk.batch_tokens
         self._search = search
-        self._least_used = self.token_budget
-        self._out_of_memory = 0
+        self._measuring = asyncio.Lock()
+        """Held by a task while its speed is measured: it must be alone then."""
+        self._launcher: ThreadPoolExecutor | None = None
 
     @classmethod
-    def of(cls, model: Model, size: BatchSize) -> InferenceEngine:
-        """The engine for a stage's ``model_inference_batch_size``."""
+    def of(cls, model: Model, size: BatchSize, known_budget: int | None = None) -> InferenceEngine:
+        """The engine for a stage's ``model_inference_batch_size``. A budget that is known is not searched for."""
         if size != "auto":
             return cls(model, max_batch=size)
-        return cls(model, search=BudgetSearch() if model.device.type == "cuda" else None)
+        is_search = model.device.type == "cuda" and known_budget is None
+        return cls(model, token_budget=known_budget, search=BudgetSearch() if is_search else None)
 
     def run(self, tokens: TokenLists) -> npt.NDArray[Any]:
         """One row per text, float32, in the order of the texts."""
-        order = np.argsort(-tokens.lengths, kind="stable")
-        rows = np.empty((len(tokens), self.model.head.width), dtype=np.float32)
-        self._least_used = self.token_budget
-        start = time.perf_counter()
-        done = 0
-        while done < len(order):
-            first = done
-            launched, done = self._launch(tokens, order, first)
-            if launched:
-                rows[order[first:done]] = self.model.collect(launched)
-        if self._search is not None and not self._out_of_memory:
-            self.token_budget = self._search.after(
-                self.token_budget, int(tokens.offsets[-1]), time.perf_counter() - start, self.model.device
-            )
-        return rows
+        return without_waiting(self.begin().run(tokens))
 
-    def _launch(self, tokens: TokenLists, order: Ints, done: int) -> tuple[list[torch.Tensor], int]:
-        """Launch batches until all texts are, or memory ran out. Return what was launched, and how many texts are."""
-        import torch
+    def begin(self) -> TaskInference:
+        """Begin the computation of a task."""
+        return TaskInference(self, None)
 
-        launched: list[torch.Tensor] = []
-        lengths = tokens.lengths[order]
-        for start, stop in cut(lengths, done, self.token_budget, self.max_batch):
-            try:
-                launched.append(self.model.launch(tokens.take(order[start:stop])))
-            except torch.OutOfMemoryError as error:
-                short = str(error).split(". ")[0]
-            else:
-                done = stop
-                continue
-            self._halve(lengths[start:stop], short)  # here the traceback no longer holds the tensors of the batch
-            return launched, start
-        return launched, done
+    def begin_async(self) -> TaskInference:
+        """Begin the computation of a task beside others.
 
-    def _halve(self, lengths: Ints, error: str) -> None:
+        A thread launches the batches of all tasks one after another, so that the GPU has the next ones when it ends
+        those of one task, and the event loop is free.
+        """
+        if self._launcher is None:
+            self._launcher = ThreadPoolExecutor(1, "launch")
+        return TaskInference(self, self._launcher)
+
+    def close(self) -> None:
+        if self._launcher is not None:
+            self._launcher.shutdown()
+            self._launcher = None
+
+    @property
+    def found_budget(self) -> int | None:
+        """The budget that a search has ended with."""
+        return self.token_budget if self._search is not None and self._search.is_over else None
+
+    @asynccontextmanager
+    async def measured(self, tokens: TokenLists) -> AsyncIterator[None]:
+        """While a budget is searched for, measure how long it takes to compute these tokens."""
+        if self._search is None or self._search.is_over:
+            yield
+            return
+        async with self._measuring:
+            start, budget = time.perf_counter(), self.token_budget
+            yield
+            if self._search is not None and budget == self.token_budget:
+                seconds = time.perf_counter() - start
+                self.token_budget = self._search.after(budget, int(tokens.offsets[-1]), seconds, self.model.device)
+
+    def halve(self, lengths: Ints, error: str) -> int:
         """A batch of texts of these lengths ran out of memory: keep half its tokens as the budget from now on."""
         import torch
 
-        self._out_of_memory += 1
         self._search = None
         longest = int(lengths[0])
         if len(lengths) == 1:
@@ -100,16 +115,120 @@ class InferenceEngine:
                 f"a text of {longest:,} tokens does not fit into the memory of the GPU ({error}).\n"
                 "    limit the text with max_chars or max_seq_length, or give the worker a larger share of the GPU."
             )
-        self.token_budget = self._least_used = max(int(lengths.sum()) // 2, longest)
+        self.token_budget = min(self.token_budget, max(int(lengths.sum()) // 2, longest))
         torch.cuda.empty_cache()
+        return self.token_budget
 
-    def take_notes(self) -> dict[str, int]:
-        """What the account of a block says about how it was computed, since this was last called."""
-        notes = {"token_budget": self._least_used}
-        if self._out_of_memory:
-            notes["out_of_memory"] = self._out_of_memory
+
+class TaskInference:
+    """The computation of one task, in one or several passes of the model."""
+
+    def __init__(self, engine: InferenceEngine, launcher: ThreadPoolExecutor | None) -> None:
+        """Without a ``launcher``, nothing is waited for asynchronously."""
+        self._engine = engine
+        self._launcher = launcher
+        self._least_budget = engine.token_budget
         self._out_of_memory = 0
-        return notes
+
+    async def run(self, tokens: TokenLists) -> npt.NDArray[Any]:
+        """One row per text, float32, in the order of the texts."""
+        texts = SortedTexts.of(tokens)
+        rows = np.empty((len(tokens), self._engine.model.head.width), dtype=np.float32)
+        done = 0
+        async with self._engine.measured(tokens):
+            while done < len(texts.order):
+                first = done
+                pending, done = await self._launched(texts, first)
+                if pending is not None:
+                    rows[texts.order[first:done]] = await self._arrived(pending)
+        return rows
+
+    async def _launched(self, texts: SortedTexts, done: int) -> tuple[Pending | None, int]:
+        if self._launcher is None:
+            return self._launch(texts, done)
+        return await asyncio.get_running_loop().run_in_executor(self._launcher, self._launch, texts, done)
+
+    async def _arrived(self, pending: Pending) -> npt.NDArray[Any]:
+        return pending.wait() if self._launcher is None else await asyncio.to_thread(pending.wait)
+
+    def _launch(self, texts: SortedTexts, done: int) -> tuple[Pending | None, int]:
+        """Launch batches until all texts are, or memory ran out. Return what was launched, and how many texts are."""
+        import torch
+
+        engine, launched = self._engine, []
+        self._least_budget = min(self._least_budget, engine.token_budget)
+        for start, stop in cut(texts.lengths, done, engine.token_budget, engine.max_batch):
+            try:
+                launched.append(engine.model.launch(texts.tokens.take(texts.order[start:stop])))
+            except torch.OutOfMemoryError as error:
+                short = str(error).split(". ")[0]
+            else:
+                done = stop
+                continue
+            # here the traceback no longer holds the tensors of the batch
+            self._out_of_memory += 1
+            self._least_budget = engine.halve(texts.lengths[start:stop], short)
+            break
+        return (Pending(launched) if launched else None), done
+
+    @property
+    def notes(self) -> dict[str, int]:
+        """What the account of a block says about how it was computed."""
+        return {TOKEN_BUDGET: self._least_budget}
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return {OUT_OF_MEMORY: self._out_of_memory} if self._out_of_memory else {}
+
+
+@dataclass(frozen=True, slots=True)
+class SortedTexts:
+    """The texts of a task, and their order by length, the longest first."""
+
+    tokens: TokenLists
+    order: Ints
+    lengths: Ints
+    """In that order."""
+
+    @classmethod
+    def of(cls, tokens: TokenLists) -> SortedTexts:
+        lengths = tokens.lengths
+        order = np.argsort(-lengths, kind="stable")
+        return cls(tokens, order, lengths[order])
+
+
+class Pending:
+    """Rows that were launched, on their way to the memory of the CPU."""
+
+    def __init__(self, launched: list[torch.Tensor]) -> None:
+        import torch
+
+        rows = torch.cat(launched)
+        self._event: torch.cuda.Event | None = None
+        if rows.device.type == "cuda":
+            pinned = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
+            pinned.copy_(rows, non_blocking=True)
+            self._event = torch.cuda.Event(blocking=True)
+            self._event.record()
+            rows = pinned
+        self._rows = rows
+
+    def wait(self) -> npt.NDArray[Any]:
+        """Wait until they have arrived."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._rows.numpy()
+
+
+def without_waiting(work: Coroutine[Any, Any, R]) -> R:
+    """Return the result of a coroutine that awaits nothing that is not done."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    work.close()
+    raise RuntimeError("the coroutine waits for something, so it needs an event loop")
 
 
 class BudgetSearch:
@@ -128,22 +247,22 @@ class BudgetSearch:
     def __init__(self) -> None:
         self._best = (0.0, 0)
         self._is_warm = False
-        self._is_over = False
+        self.is_over = False
 
     def after(self, budget: int, tokens: int, seconds: float, device: torch.device) -> int:
         """Return the budget for the next task, after one of so many tokens took so long with ``budget``."""
-        if self._is_over or tokens < self.FILLED * budget:
+        if self.is_over or tokens < self.FILLED * budget:
             return budget
         if not self._is_warm:  # the first task also loads kernels
             self._is_warm = True
             return budget
         speed = tokens / seconds
         if speed < self._best[0] * self.GAIN:
-            self._is_over = True
+            self.is_over = True
             return self._best[1]
         self._best = (speed, budget)
         if _share_of_memory(device) > self.MEMORY:
-            self._is_over = True
+            self.is_over = True
             return budget
         return 2 * budget
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import torch
 
     from gristmill.models.tokens import TokenLists
@@ -61,16 +60,12 @@ class Model:
         return self.trunk.device
 
     def launch(self, tokens: TokenLists) -> torch.Tensor:
-        """Begin to compute the rows of these texts. On a GPU the tensor is filled later."""
+        """Begin to compute the rows of these texts. On a GPU the tensor is filled later. Any thread may call this."""
         import torch
 
         with torch.inference_mode():
             hidden = self.trunk.hidden(tokens, self.head.reads)
-            offsets = torch.from_numpy(tokens.offsets).to(hidden.device, non_blocking=True)
-            return self.head.rows(hidden, offsets)
-
-    def collect(self, launched: list[torch.Tensor]) -> npt.NDArray[Any]:
-        """Wait for launched batches and return all their rows."""
-        import torch
-
-        return torch.cat(launched).cpu().numpy()
+            offsets = torch.from_numpy(tokens.offsets)
+            if hidden.is_cuda:
+                offsets = offsets.pin_memory()  # or else the copy would wait for all that was launched before
+            return self.head.rows(hidden, offsets.to(hidden.device, non_blocking=True))

@@ -1,7 +1,8 @@
 """Profiles: service times, setups and fan-out that one run measures and the next one starts from.
 
 A profile is plain JSON: ``{"stages": {"embed": {"service_s": 1.2, "setup_s": 45, "outputs_per_input": 1.0}}}``.
-It need not be exact; a few measured tasks outweigh it.
+It need not be exact; a few measured tasks outweigh it. A stage may have ``settings``, which it found out for itself,
+such as ``{"token_budget": 131072}``; it begins with them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ class StageProfile:
     """Worker time per task."""
     setup_s: float = 0.0
     outputs_per_input: float = 1.0
+    settings: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = asdict(self)
+        return plain if self.settings else {key: plain[key] for key in plain if key != "settings"}
 
     def prior(self) -> Prior:
         return Prior(
@@ -60,14 +66,16 @@ class Profile:
         return cls({str(name): _stage(entry, f"{where}: stage '{name}'") for name, entry in stages.items()})
 
     @classmethod
-    def measured(cls, steps: Iterable[StepRec]) -> Profile:
-        """What a run has measured of its steps."""
+    def measured(cls, steps: Iterable[StepRec], found: Mapping[str, Mapping[str, int]] | None = None) -> Profile:
+        """What a run has measured of its steps, with the settings that stages found out, by the name of the step."""
+        found = found or {}
         return cls(
             {
                 step.spec.name: StageProfile(
                     step.service.service_us() / UNIT,
                     max(0, step.setup.mean_us) / UNIT,
                     step.counts.outputs / step.counts.tasks_done,
+                    found.get(step.spec.name, {}),
                 )
                 for step in steps
                 if step.counts.tasks_done and step.service.samples
@@ -82,7 +90,7 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {"stages": {name: asdict(stage) for name, stage in self.stages.items()}}
+        return {"stages": {name: stage.to_dict() for name, stage in self.stages.items()}}
 
     def write(self, path: str | Path) -> None:
         Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
@@ -91,7 +99,7 @@ class Profile:
 def _stage(entry: Any, where: str) -> StageProfile:
     if not isinstance(entry, Mapping):
         raise ProfileError(f"{where} must be an object")
-    values = {}
+    values: dict[str, Any] = {"settings": _settings(entry.get("settings", {}), where)}
     for key, low in (("service_s", None), ("setup_s", 0.0), ("outputs_per_input", 1.0)):
         value = entry.get(key, low)
         if value is None:
@@ -100,3 +108,9 @@ def _stage(entry: Any, where: str) -> StageProfile:
             raise ProfileError(f"{where}: '{key}' must be a number of 0 or more, not {value!r}")
         values[key] = float(value)
     return StageProfile(**values)
+
+
+def _settings(entry: Any, where: str) -> dict[str, int]:
+    if not isinstance(entry, Mapping) or not all(type(value) is int for value in entry.values()):
+        raise ProfileError(f"{where}: 'settings' must be an object of whole numbers, not {entry!r}")
+    return {str(name): value for name, value in entry.items()}

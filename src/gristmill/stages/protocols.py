@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from gristmill.stages.contracts import In, Out
@@ -65,6 +65,14 @@ class Linked(ABC):
     @abstractmethod
     def linked(self, before: Stages, after: Stages) -> Self:
         """Return this stage, or a changed copy of it, for a pipeline with these stages before and after it."""
+
+
+class Tuned(ABC):
+    """A stage that finds out a setting while it runs. It reports the value in a note whose name begins with `FOUND`."""
+
+    @abstractmethod
+    def with_found(self, settings: Mapping[str, int]) -> Self:
+        """Return this stage, or a copy of it that begins with the values that an earlier run found."""
 
 
 class Sink(ProcessingStage[In, Out]):

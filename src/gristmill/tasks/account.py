@@ -58,6 +58,10 @@ class Written:
     """`gristmill.storage.checksum` of its content; empty if the stage did not compute it."""
 
 
+FOUND = "found "
+"""Begins the name of a note on the value of a setting that the next run should begin with: "found token_budget"."""
+
+
 @dataclass
 class Account:
     """What happened to documents in one stage, for one task. The engine takes it from what `process` returns.

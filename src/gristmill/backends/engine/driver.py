@@ -28,6 +28,7 @@ from gristmill.scheduling.planning import solve
 from gristmill.scheduling.profile import Profile
 from gristmill.scheduling.snapshot import GpuSnapshot
 from gristmill.tasks import Task
+from gristmill.tasks.account import FOUND
 
 if TYPE_CHECKING:
     from gristmill.scheduling.simulator.loads import Load
@@ -321,9 +322,19 @@ class Driver(ABC):
             loaded_s=reports.loaded_s,
             last_output_s=reports.last_output_s,
             ledger=self.plan.ledger,
-            profile=Profile.measured(s.steps),
+            profile=Profile.measured(s.steps, self._found()),
             measured_load=partial(_measured_load, s, self.nodes(), self.plan.name, starts, leaves, self.check_every_s),
         )
+
+    def _found(self) -> dict[str, dict[str, int]]:
+        """The settings that stages found out, by the name of their step: the largest of those that workers found."""
+        found: dict[str, dict[str, int]] = {}
+        notes = self.plan.ledger.total().notes if self.plan.ledger is not None else {}
+        for step in self.plan.steps:
+            for (stage, name), values in notes.items():
+                if name.startswith(FOUND) and stage in (x.name for x in step.stages):
+                    found.setdefault(step.name, {})[name.removeprefix(FOUND)] = max(values)
+        return found
 
 
 def _measured_load(state: State, nodes: Sequence[e.NodeJoined], name: str, *times_s: float) -> Load | None:

@@ -101,8 +101,8 @@ class EngineRun:
         if plan.ledger is not None:
             plan.ledger.ignore_failures = config.ignore_failures
         self.config = config
-        self.plan = plan
-        self.specs = specs_of(plan, config)
+        self.plan = plan.with_found(config.profile) if isinstance(config.profile, Profile) else plan
+        self.specs = specs_of(self.plan, config)
         self.outputs = KeptOutputs(keep_outputs, initial_tasks is not None)
         self.interrupts = Interrupts()
         self._tasks = initial_tasks

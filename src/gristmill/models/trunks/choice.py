@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from gristmill.models.model import Trunk
@@ -31,11 +32,16 @@ def make_trunk(source: TrunkSource, device: torch.device, dtype: torch.dtype) ->
         from gristmill.models.trunks.deberta import DebertaTrunk
 
         return DebertaTrunk(config, source.tensors(dtype), device, dtype)
-    if _is_llama(config):
+    if _is_llama(config) and _has_varlen():
         from gristmill.models.trunks.llama import LlamaTrunk
 
         return LlamaTrunk(config, source.tensors(dtype), device, dtype, source.first_tokens)
     return PaddedTrunk(source, device, dtype)
+
+
+def _has_varlen() -> bool:
+    """Whether this PyTorch has attention over texts of various lengths (since 2.10)."""
+    return importlib.util.find_spec("torch.nn.attention.varlen") is not None
 
 
 def _is_bert(config: Mapping[str, Any]) -> bool:

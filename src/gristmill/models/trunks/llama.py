@@ -12,7 +12,7 @@ from torch.nn.attention.varlen import AuxRequest, varlen_attn
 from gristmill.models.gpu_kernels import rms_norm, rotate, silu_product
 from gristmill.models.model import Reads, Trunk
 from gristmill.models.tokens import TokenLists
-from gristmill.models.trunks.packed import Config, DeviceWeights, Linear, PackedBatch
+from gristmill.models.trunks.packed import Config, DeviceWeights, Linear, PackedBatch, to_device
 
 CAUSAL = (-1, 0)
 """The window of a token: all before it, none after it."""
@@ -122,8 +122,8 @@ class LlamaTrunk(Trunk):
             q, keys, values, ends, ends, longest, longest, window_size=CAUSAL, return_aux=with_sums
         )
         keys, values = self._for_all(self.prefix.keys[index]), self._for_all(self.prefix.values[index])
-        all_queries, count = torch.tensor([0, len(q)], dtype=torch.int32, device=self.device), self.prefix.length
-        prefix_ends = torch.tensor([0, count], dtype=torch.int32, device=self.device)
+        count = self.prefix.length
+        all_queries, prefix_ends = to_device([0, len(q)], self.device), to_device([0, count], self.device)
         before, before_sums = varlen_attn(
             q, keys, values, all_queries, prefix_ends, len(q), count, return_aux=with_sums
         )

@@ -95,13 +95,13 @@ class PackedBatch:
         elif reads == "last":
             read, read_tiles = offsets[1:] - 1, tiles[tiles[:, 2] == (tiles[:, 1] - 1) // BLOCK * BLOCK]
         return cls(
-            ids=_to(tokens.ids, device),
-            offsets=_to(offsets, device),
-            positions=_to(positions, device),
-            tiles=_to(tiles, device),
+            ids=to_device(tokens.ids, device),
+            offsets=to_device(offsets, device),
+            positions=to_device(positions, device),
+            tiles=to_device(tiles, device),
             longest=int(lengths.max(initial=0)),
-            read=None if read is None else _to(read, device),
-            read_tiles=_to(read_tiles, device),
+            read=None if read is None else to_device(read, device),
+            read_tiles=to_device(read_tiles, device),
         )
 
     def rows(self, x: torch.Tensor) -> torch.Tensor:
@@ -109,8 +109,8 @@ class PackedBatch:
         return x if self.read is None else x[self.read]
 
 
-def _to(array: Any, device: torch.device) -> torch.Tensor:
-    """Copy to the device without waiting for it."""
+def to_device(array: Any, device: torch.device) -> torch.Tensor:
+    """Copy to the device as int32, without waiting for it."""
     tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int32))
     if device.type == "cuda":
         tensor = tensor.pin_memory()

@@ -25,7 +25,7 @@ from gristmill.stages.text.models.tokenizer import TOKENS, TokenizerStage
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from gristmill.models.engine import InferenceEngine
+    from gristmill.models.engine import TaskInference
 
 BASE_MODEL = "meta-llama/LlamaGuard-7b"
 DEFENSIVE = "nvidia/Aegis-AI-Content-Safety-LlamaGuard-Defensive-1.0"
@@ -100,12 +100,12 @@ class AegisModelStage(ModelStage):
     def result_columns(self) -> list[str]:
         return [name for name in (self.label_field, self.score_field, self.raw_output_field) if name is not None]
 
-    def compute(self, engine: InferenceEngine, tokens: TokenLists) -> Mapping[str, pa.Array]:
+    async def compute(self, inference: TaskInference, tokens: TokenLists) -> Mapping[str, pa.Array]:
         from gristmill.tasks.arrow import number_array, string_array
 
-        rows = engine.run(tokens)
+        rows = await inference.run(tokens)
         answers = [[token] for token in rows[:, 0].astype(np.int64).tolist()]
-        labels = self._labels(engine, tokens, answers)
+        labels = await self._labels(inference, tokens, answers)
         columns: dict[str, pa.Array] = {self.label_field: string_array(labels)}
         if self.score_field is not None:
             columns[self.score_field] = number_array(1 - np.exp(rows[:, 1]))
@@ -116,7 +116,7 @@ class AegisModelStage(ModelStage):
     def results(self, rows: Array) -> Mapping[str, pa.Array]:
         raise TypeError("an answer may need several passes of the model: see compute()")
 
-    def _labels(self, engine: InferenceEngine, tokens: TokenLists, answers: list[list[int]]) -> list[str]:
+    async def _labels(self, inference: TaskInference, tokens: TokenLists, answers: list[list[int]]) -> list[str]:
         """The label of each answer. Answers that are not complete get more tokens, the most probable ones."""
         labels = [self._label(answer) for answer in answers]
         while open_ones := [place for place, label in enumerate(labels) if label is None]:
@@ -125,7 +125,7 @@ class AegisModelStage(ModelStage):
                 [*texts.ids[start:stop].tolist(), *answers[place]]
                 for place, start, stop in zip(open_ones, texts.offsets[:-1], texts.offsets[1:], strict=True)
             ]
-            rows = engine.run(TokenLists.from_lists(longer))
+            rows = await inference.run(TokenLists.from_lists(longer))
             for place, token in zip(open_ones, rows[:, 0].astype(np.int64).tolist(), strict=True):
                 answers[place].append(token)
                 labels[place] = self._label(answers[place])

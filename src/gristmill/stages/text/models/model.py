@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gristmill.errors import ModelError
 from gristmill.lazy import Array
-from gristmill.models.engine import BatchSize, InferenceEngine
+from gristmill.models.engine import TOKEN_BUDGET, BatchSize, InferenceEngine, TaskInference, without_waiting
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
+from gristmill.stages.protocols import Tuned
 from gristmill.stages.resources import Resources
 from gristmill.stages.text.filters.columns import column_of, set_column
 from gristmill.stages.text.models.tokenizer import TOKENS
 from gristmill.tasks import DocumentBatch
+from gristmill.tasks.account import FOUND
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_BATCH = 256
 
 
-class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
+class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=True):
     """Computes a row of numbers for each document from its tokens, and makes columns of it.
 
     A subclass names the columns (`result_columns`) and makes them (`results`). The column of tokens is removed, unless
@@ -54,6 +57,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
         self.token_field = token_field
         self.keep_tokens = keep_tokens
         self._engine: InferenceEngine | None = None
+        self._known_budget: int | None = None
 
     @abstractmethod
     def result_columns(self) -> list[str]:
@@ -94,21 +98,34 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
         if has_gpu and worker_metadata is not None and 0 < worker_metadata.gpu_share < 1:
             limit_memory(worker_metadata.gpu_share)
         model = load(self.loaded_spec(), "cuda" if has_gpu else "cpu")
-        self._engine = InferenceEngine.of(model, self.model_inference_batch_size)
+        self._engine = InferenceEngine.of(model, self.model_inference_batch_size, self._known_budget)
 
     def loaded_spec(self) -> ModelSpec:
         """What to load, now that the files are on this machine: tokens can be known that planning does not know."""
         return self.spec
 
+    def with_found(self, settings: Mapping[str, int]) -> Self:
+        changed = copy.copy(self)
+        changed._known_budget = settings.get(TOKEN_BUDGET)
+        return changed
+
     def teardown(self) -> None:
-        self._engine = None
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        for name, column in self.compute(self.engine, self._tokens(task)).items():
+        return without_waiting(self._process(task, self.engine.begin()))
+
+    async def _process(self, task: DocumentBatch, inference: TaskInference) -> DocumentBatch:
+        for name, column in (await self.compute(inference, self._tokens(task))).items():
             set_column(task, name, column)
         if not self.keep_tokens:
             task.data = task.data.drop_columns([self.token_field])
-        task.account.notes.update(self.engine.take_notes())
+        task.account.notes.update(inference.notes)
+        if (budget := self.engine.found_budget) is not None:
+            task.account.notes[FOUND + TOKEN_BUDGET] = budget
+        task.account.counters.update(inference.counters)
         return task
 
     @property
@@ -116,9 +133,9 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
         assert self._engine is not None, "setup() comes first"
         return self._engine
 
-    def compute(self, engine: InferenceEngine, tokens: TokenLists) -> Mapping[str, pa.Array]:
+    async def compute(self, inference: TaskInference, tokens: TokenLists) -> Mapping[str, pa.Array]:
         """The columns, from the tokens of each document. Override it where one pass of the model is not enough."""
-        return self.results(engine.run(tokens))
+        return self.results(await inference.run(tokens))
 
     def _tokens(self, task: DocumentBatch) -> TokenLists:
         column: Any = column_of(task, self.token_field)
