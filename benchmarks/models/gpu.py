@@ -2,6 +2,7 @@
 
     python benchmarks/models/gpu.py deberta minilm llama
     python benchmarks/models/gpu.py deberta --disentangled-flash FOLDER     # where that package lies, if not installed
+    python benchmarks/models/gpu.py deberta minilm --compiled               # also what torch.compile makes of them
 
 All rows of a table are measured in one run on the same documents. Times are the best of three passes after one to warm
 up, with the copies of tokens and results. Errors are the largest ones of any logit, or the smallest cosine, against the
@@ -190,6 +191,9 @@ def deberta_table(arguments: argparse.Namespace) -> None:
     )
     half = deberta(DEVICE).to(torch.bfloat16)
     bench.row("transformers, bf16, token budget 65,536", hugging_face(half, 65_536, None, logits))
+    if arguments.compiled:
+        compiled = torch.compile(half, dynamic=True)
+        bench.row("the same, compiled", hugging_face(compiled, 65_536, None, logits))
     if arguments.disentangled_flash is not None:
         sys.path.insert(0, arguments.disentangled_flash)
         for dtype in (torch.bfloat16, torch.float16):
@@ -244,12 +248,55 @@ def minilm_table(arguments: argparse.Namespace) -> None:
     bench.row("transformers, fp32, batches of 256 as they come", hugging_face(model, None, None, mean, True))
     half = minilm(DEVICE).to(torch.bfloat16)
     bench.row("transformers, bf16, token budget 262,144", hugging_face(half, 262_144, None, mean))
+    if arguments.compiled:
+        bench.row("varlen_attn, packed, bf16, compiled, 262,144", _varlen(half))
     config, tensors = model.config.to_dict(), model.state_dict()
     for dtype in (torch.bfloat16, torch.float16):
         trunk = BertTrunk(config, tensors, DEVICE, dtype)
         for budget in (65_536, 262_144):
             engine = InferenceEngine(Model(trunk, NormalizedMean(384)), token_budget=budget)
             bench.row(f"gristmill, {dtype}, {budget:,}", engine.run)
+
+
+def _varlen(model: Any) -> Callable[[TokenLists], Rows]:
+    """BERT of plain PyTorch operations on packed texts, compiled."""
+    from torch.nn.attention.varlen import varlen_attn
+    from torch.nn.functional import gelu, normalize
+
+    heads = model.config.num_attention_heads
+
+    def states(ids: torch.Tensor, positions: torch.Tensor, ends: torch.Tensor, longest: int) -> torch.Tensor:
+        table = model.embeddings
+        x = table.word_embeddings(ids) + table.position_embeddings(positions) + table.token_type_embeddings.weight[0]
+        x = table.LayerNorm(x)
+        for layer in model.encoder.layer:
+            own = layer.attention.self
+            q, k, v = (one(x).view(len(x), heads, -1) for one in (own.query, own.key, own.value))
+            attended = varlen_attn(q, k, v, ends, ends, longest, longest).reshape(len(x), -1)
+            x = layer.attention.output.LayerNorm(layer.attention.output.dense(attended) + x)
+            x = layer.output.LayerNorm(layer.output.dense(gelu(layer.intermediate.dense(x))) + x)
+        return x
+
+    compiled = torch.compile(states, dynamic=True)
+
+    def run(docs: TokenLists) -> Rows:
+        order = np.argsort(-docs.lengths, kind="stable")
+        parts = []
+        with torch.inference_mode():
+            for start, stop in cut(docs.lengths[order], 0, 262_144, None):
+                part = docs.take(order[start:stop])
+                at = np.arange(len(part.ids)) - np.repeat(part.offsets[:-1], part.lengths)
+                ids, positions, ends = (
+                    torch.from_numpy(x).pin_memory().cuda(non_blocking=True) for x in (part.ids, at, part.offsets)
+                )
+                found = compiled(ids, positions, ends.int(), 512)
+                parts.append(normalize(segment_mean(found, ends)))
+        rows = torch.cat(parts).cpu().numpy()
+        out = np.empty_like(rows)
+        out[order] = rows
+        return out
+
+    return run
 
 
 def llama_table(arguments: argparse.Namespace) -> None:
@@ -288,6 +335,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="+", choices=tables)
     parser.add_argument("--disentangled-flash", metavar="FOLDER", help="the folder of an unpacked wheel")
+    parser.add_argument("--compiled", action="store_true", help="compile, which takes minutes")
     arguments = parser.parse_args()
     print(torch.cuda.get_device_name(), f"torch {torch.__version__}")
     for name in arguments.tables:
