@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from gristmill.errors import ModelError
-from gristmill.models.engine import BudgetSearch, InferenceEngine, cut
+from gristmill.models.engine import BudgetSearch, InferenceEngine
 from gristmill.models.model import Head, Model, Reads, Trunk
-from gristmill.models.tokens import TokenLists
+from gristmill.models.tokens import TokenLists, cut
 
 
 class Embedding(Trunk):

@@ -67,16 +67,27 @@ class TrunkSource:
         """The ``model_type``."""
         return str(self.config["model_type"])
 
-    def tensors(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    def tensors(self, dtype: torch.dtype) -> Tensors:
         """Read the weights of the trunk, on the CPU, by their names without the prefix.
 
         Matrices are converted to ``dtype`` one by one, so that large models need no more memory than they must.
         """
-        names = [name for name in self.weights.names if name.startswith(self.prefix)]
-        return {
-            name[len(self.prefix) :]: tensor.to(dtype) if tensor.ndim > 1 else tensor
-            for name, tensor in self.weights.read(names)
-        }
+        tensors = Tensors(self.title)
+        for name, tensor in self.weights.read([name for name in self.weights.names if name.startswith(self.prefix)]):
+            tensors[name[len(self.prefix) :]] = tensor.to(dtype) if tensor.ndim > 1 else tensor
+        return tensors
+
+
+class Tensors(dict[str, "torch.Tensor"]):
+    """Weights by name. To ask for one that is not there is a `ModelError`."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        raise ModelError(
+            f"{self._title} lacks weights of its layers, {name} among them.\n    get the complete checkpoint."
+        )
 
 
 def load(spec: ModelSpec, device: torch.device | str = "cpu") -> Model:
