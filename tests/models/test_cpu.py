@@ -15,7 +15,7 @@ import transformers
 from gristmill.models.checkpoint import Checkpoint
 from gristmill.models.engine import InferenceEngine
 from gristmill.models.heads import Pooling
-from gristmill.models.loading import ModelSpec, load
+from gristmill.models.loading import ModelSpec, dtype_of, load
 from gristmill.models.model import Reads
 from gristmill.models.tokenizer import ReadLimits, load_tokenizer
 from gristmill.models.tokens import TokenLists
@@ -88,6 +88,26 @@ def test_without_onednn_states_are_the_same(reads: Reads, seed: int, monkeypatch
     monkeypatch.setattr(cpu_linear, "has_onednn", lambda: False)
     model, tokens = model_of("bert"), texts(seed)
     assert error(trunk_of(model).hidden(tokens, reads), expected(model, tokens, reads)) < TOLERANCE
+
+
+@pytest.mark.skipif(not cpu_linear.has_bfloat16(), reason="needs a CPU with instructions for bfloat16")
+@pytest.mark.parametrize("reads", ["all", "first", "last"])
+def test_bfloat16_is_used_when_asked_for_and_near(reads: Reads, seed: int) -> None:
+    model, tokens = model_of("bert", heads=12, dim=32), texts(seed)
+    exact = expected(model, tokens, reads)
+    found = trunk_of(model, torch.bfloat16, threads=2).hidden(tokens, reads)
+    assert found.dtype == torch.float32
+    assert error(found, exact) > TOLERANCE
+    assert torch.nn.functional.cosine_similarity(found, exact).min().item() > 0.999
+
+
+def test_cpus_compute_in_float32_unless_bfloat16_is_asked_for_and_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    for there, asked in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr(cpu_linear, "has_bfloat16", lambda there=there: there)
+        assert dtype_of("bfloat16", cpu, "bert") == asked
+        for other in ("auto", "float16", "float32"):
+            assert dtype_of(other, cpu, "bert") == torch.float32
 
 
 def test_this_torch_has_onednn() -> None:

@@ -94,3 +94,9 @@ def has_onednn() -> bool:
         and torch.backends.mkldnn.is_available()
         and torch._C._dispatch_has_kernel_for_dispatch_key("mkldnn::_linear_pointwise", "CPU")
     )
+
+
+def has_bfloat16() -> bool:
+    """Whether products in bfloat16 are faster here: the CPU has instructions for them."""
+    known = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return has_onednn() and known
