@@ -110,6 +110,14 @@ def test_cpus_compute_in_float32_unless_bfloat16_is_asked_for_and_there(monkeypa
             assert dtype_of(other, cpu, "bert") == torch.float32
 
 
+def test_the_dense_layers_of_transformers_are_replaced(seed: int) -> None:
+    model, tokens = model_of("bert"), texts(seed)
+    before = expected(model, tokens, "all")
+    cpu_linear.use_onednn(model)
+    assert not any(isinstance(layer, torch.nn.Linear) for layer in model.modules())
+    assert error(expected(model, tokens, "all"), before) < TOLERANCE
+
+
 def test_this_torch_has_onednn() -> None:
     """It is not a public function: if this fails with a new torch, models on CPUs are right, but slower."""
     assert cpu_linear.has_onednn()

@@ -41,8 +41,10 @@ class OneDnnLinear(CpuLinear):
 
     def __init__(self, linear: Linear, dtype: torch.dtype) -> None:
         self.dtype = dtype
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.to(dtype).contiguous(), USUAL_ROWS)
-        self._bias = None if linear.bias is None else linear.bias.to(dtype)
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(
+            linear.weight.detach().to(dtype).contiguous(), USUAL_ROWS
+        )
+        self._bias = None if linear.bias is None else linear.bias.detach().to(dtype)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self._product(x, "none", "")
@@ -80,6 +82,30 @@ class PlainLinear(CpuLinear):
 
     def plus(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         return self._linear(x).add_(residual)
+
+
+class OneDnnModule(torch.nn.Module):
+    """A dense layer of transformers, float32."""
+
+    def __init__(self, layer: torch.nn.Linear) -> None:
+        super().__init__()
+        self._linear = OneDnnLinear(Linear(layer.weight, layer.bias), torch.float32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._linear(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], -1)
+
+
+def use_onednn(model: torch.nn.Module) -> None:
+    """Replace the dense layers of a float32 model on a CPU, if oneDNN is there. Their weights are no longer parameters.
+
+    So the model must call its layers, and not read their weights.
+    """
+    if not has_onednn():
+        return
+    for module in list(model.modules()):
+        for name, layer in list(module.named_children()):
+            if type(layer) is torch.nn.Linear:
+                setattr(module, name, OneDnnModule(layer))
 
 
 def cpu_linear(linear: Linear, dtype: torch.dtype) -> CpuLinear:
