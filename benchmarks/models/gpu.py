@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from models.documents import deberta, documents, llama, minilm
 
-from gristmill.models.engine import InferenceEngine, cut
+from gristmill.models.engine import InferenceEngine
 from gristmill.models.model import Head, Model
-from gristmill.models.tokens import TokenLists
+from gristmill.models.tokens import TokenLists, cut
 from gristmill.models.trunks.bert import BertTrunk
 from gristmill.models.trunks.deberta import DebertaTrunk
 from gristmill.models.trunks.llama import LlamaTrunk

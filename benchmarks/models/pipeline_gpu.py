@@ -12,11 +12,9 @@ tenth of the documents, what NVML says of the GPU in that time, and the workers 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import multiprocessing
 import os
-import re
 import shutil
 import sys
 import threading
@@ -25,9 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-CHARACTERS = 5.1
-"""Of a token, roughly; `prepare` prints what it came to."""
+from models.texts import slices
 
 
 def prepare(arguments: argparse.Namespace) -> None:
@@ -42,27 +38,21 @@ def prepare(arguments: argparse.Namespace) -> None:
     for name in arguments.models:
         _checkpoint(work / name, name, arguments.tokenizer)
     from gristmill.models.checkpoint import Checkpoint
-    from gristmill.models.tokenizer import Limits, load_tokenizer
+    from gristmill.models.tokenizer import ReadLimits, load_tokenizer
 
     tokenizer = load_tokenizer(Checkpoint(str(work / arguments.models[0])))
     with open(work / "input" / "0000.jsonl", encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line, _ in zip(lines, range(5000), strict=False)]
     start = time.process_time()
-    lengths = tokenizer.tokens(texts, Limits(None, 512))[0].lengths
+    lengths = tokenizer.tokens(texts, ReadLimits(None, 512))[0].lengths
     seconds = time.process_time() - start
     print(f"{lengths.mean():.0f} tokens on average, at most {lengths.max()}; one core: {5000 / seconds:,.0f} docs/s")
 
 
 def _write(source: str, target: Path, count: int, seed: int) -> int:
-    with gzip.open(source, "rt", encoding="utf-8") as packed:
-        text = re.sub(r"\s+", " ", packed.read())
-    rng = np.random.default_rng(seed)
-    lengths = (np.clip(rng.lognormal(5.6, 0.8, count), 16, 512) * CHARACTERS).astype(int)
-    starts = rng.integers(0, len(text) - 4000, count)
     with open(target, "w", encoding="utf-8") as out:
-        for number, (at, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
-            begin = text.find(" ", at) + 1
-            out.write(json.dumps({"id": f"{seed}-{number}", "text": text[begin : begin + length]}) + "\n")
+        for number, text in enumerate(slices(Path(source), count, seed)):
+            out.write(json.dumps({"id": f"{seed}-{number}", "text": text}) + "\n")
     return target.stat().st_size
 
 

@@ -130,7 +130,7 @@ def test_a_model_without_a_head_or_with_missing_layers_is_an_error(copy: Path) -
     save_file({name: one for name, one in weights.items() if "classifier" not in name}, copy / "model.safetensors")
     assert "there is no weight classifier.weight" in problem(Checkpoint(str(copy)))
     save_file({name: one for name, one in weights.items() if "layer.1." not in name}, copy / "model.safetensors")
-    with pytest.raises(ModelError, match="lacks 16 weights of its layers"):
+    with pytest.raises(ModelError, match=r"lacks weights of its layers, encoder\.layer\.1\."):
         load(ModelSpec(Checkpoint(str(copy))))
 
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from gristmill.errors import ModelError
-from gristmill.models.engine import OUT_OF_MEMORY, BudgetSearch, InferenceEngine, cut, without_waiting
+from gristmill.models.engine import OUT_OF_MEMORY, BudgetSearch, InferenceEngine, without_waiting
 from gristmill.models.model import Head, Model, Reads, Trunk
-from gristmill.models.tokens import TokenLists
+from gristmill.models.tokens import TokenLists, cut
 
 
 class Embedding(Trunk):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from gristmill.errors import ModelError
 from gristmill.lazy import np
 from gristmill.models.model import Model
-from gristmill.models.tokens import TokenLists
+from gristmill.models.tokens import TokenLists, cut
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -275,16 +275,3 @@ def _share_of_memory(device: torch.device) -> float:
         return 0.0
     limit = torch.cuda.get_device_properties(device).total_memory * torch.cuda.get_per_process_memory_fraction(device)
     return torch.cuda.max_memory_allocated(device) / limit
-
-
-def cut(lengths: Ints, first: int, budget: int, most: int | None) -> Iterator[tuple[int, int]]:
-    """Batches of neighbours from ``first`` on, as positions: at most ``budget`` tokens and ``most`` texts."""
-    ends = np.cumsum(lengths)
-    start = first
-    while start < len(lengths):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(int(np.searchsorted(ends, before + budget, side="right")), start + 1)
-        if most is not None:
-            stop = min(stop, start + most)
-        yield start, stop
-        start = stop

@@ -13,6 +13,7 @@ from gristmill.lazy import np
 
 if TYPE_CHECKING:
     from gristmill.models.tokens import Ints
+    from gristmill.models.trunks.tensors import Norm
 
 BLOCK = 64
 """Tokens in a tile of queries and in a tile of keys. A tile of queries belongs to one text."""
@@ -323,11 +324,3 @@ def silu_product(x: torch.Tensor) -> torch.Tensor:
     out = x.new_empty(rows, width)
     _silu_product[(rows, triton.cdiv(width, 4096))](x, out, width, BLOCK=4096, num_warps=8)
     return out
-
-
-class Norm(NamedTuple):
-    """The weights of a layer norm."""
-
-    weight: torch.Tensor
-    bias: torch.Tensor
-    eps: float

@@ -31,7 +31,7 @@ class ModelSpec:
     prefix: tuple[int, ...] = ()
     """Tokens that all texts begin with. Their keys and values are computed once; the tokens of texts are the rest."""
     precision: Precision = "auto"
-    """Of the computation on a GPU; "auto" is the fastest that keeps scores within the tolerance. CPUs use float32."""
+    """Of the matrix products; "auto" is the fastest that keeps scores within the tolerance. See `dtype_of` for CPUs."""
 
     def check(self) -> None:
         """Raise a `ModelError` if it cannot be loaded, as far as that is known without reading weights."""
@@ -67,16 +67,27 @@ class TrunkSource:
         """The ``model_type``."""
         return str(self.config["model_type"])
 
-    def tensors(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    def tensors(self, dtype: torch.dtype) -> Tensors:
         """Read the weights of the trunk, on the CPU, by their names without the prefix.
 
         Matrices are converted to ``dtype`` one by one, so that large models need no more memory than they must.
         """
-        names = [name for name in self.weights.names if name.startswith(self.prefix)]
-        return {
-            name[len(self.prefix) :]: tensor.to(dtype) if tensor.ndim > 1 else tensor
-            for name, tensor in self.weights.read(names)
-        }
+        tensors = Tensors(self.title)
+        for name, tensor in self.weights.read([name for name in self.weights.names if name.startswith(self.prefix)]):
+            tensors[name[len(self.prefix) :]] = tensor.to(dtype) if tensor.ndim > 1 else tensor
+        return tensors
+
+
+class Tensors(dict[str, "torch.Tensor"]):
+    """Weights by name. To ask for one that is not there is a `ModelError`."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        raise ModelError(
+            f"{self._title} lacks weights of its layers, {name} among them.\n    get the complete checkpoint."
+        )
 
 
 def load(spec: ModelSpec, device: torch.device | str = "cpu") -> Model:
@@ -111,15 +122,20 @@ def trunk_source(checkpoint: Checkpoint, weights: Weights) -> TrunkSource:
 
 
 def dtype_of(precision: Precision, device: torch.device, kind: str) -> torch.dtype:
-    """Return the type in which a trunk computes."""
+    """Return the type in which a trunk computes.
+
+    CPUs compute in float32, unless "bfloat16" is asked for and the CPU has instructions for it (AVX-512 BF16 or AMX).
+    """
     import torch
 
+    if device.type == "cpu":
+        from gristmill.models.trunks.cpu_linear import has_bfloat16
+
+        return torch.bfloat16 if precision == "bfloat16" and has_bfloat16() else torch.float32
     if precision == "auto":
-        if device.type == "cpu":
-            return torch.float32
         return torch.bfloat16 if kind in ("llama", "mistral", "qwen2", "qwen3", "gemma") else torch.float16
     types = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-    return torch.float32 if device.type == "cpu" else types[precision]
+    return types[precision]
 
 
 def _require_torch(checkpoint: Checkpoint) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,3 +67,16 @@ class TokenLists:
         np.cumsum([len(each) for each in lists], out=offsets[1:])
         ids = np.fromiter((token for each in lists for token in each), dtype=np.int32, count=int(offsets[-1]))
         return cls(ids, offsets)
+
+
+def cut(lengths: Ints, first: int, budget: int, most: int | None) -> Iterator[tuple[int, int]]:
+    """Batches of neighbours from ``first`` on, as positions: at most ``budget`` tokens and ``most`` texts."""
+    ends = np.cumsum(lengths)
+    start = first
+    while start < len(lengths):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(ends, before + budget, side="right")), start + 1)
+        if most is not None:
+            stop = min(stop, start + most)
+        yield start, stop
+        start = stop

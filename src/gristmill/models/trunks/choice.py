@@ -21,10 +21,12 @@ HEAD_DIMS = (16, 32, 64, 128)
 
 def make_trunk(source: TrunkSource, device: torch.device, dtype: torch.dtype) -> Trunk:
     """Make the fastest trunk that there is."""
+    if device.type == "cpu":
+        return _cpu_trunk(source, device, dtype)
+    config = source.config
     if device.type != "cuda" or dtype.itemsize != 2:  # the kernels compute products in half precision
         return PaddedTrunk(source, device, dtype)
-    config = source.config
-    if _is_bert(config):
+    if _is_bert(config) and _head_dim(config) in HEAD_DIMS:
         from gristmill.models.trunks.bert import BertTrunk
 
         return BertTrunk(config, source.tensors(dtype), device, dtype)
@@ -44,11 +46,21 @@ def _has_varlen() -> bool:
     return importlib.util.find_spec("torch.nn.attention.varlen") is not None
 
 
+def _cpu_trunk(source: TrunkSource, device: torch.device, dtype: torch.dtype) -> Trunk:
+    import torch
+
+    if _is_bert(source.config):
+        from gristmill.models.trunks.cpu import CpuTrunk
+
+        return CpuTrunk(source.config, source.tensors(torch.float32), dtype)
+    return PaddedTrunk(source, device, torch.float32)
+
+
 def _is_bert(config: Mapping[str, Any]) -> bool:
     return (
         config["model_type"] in ("bert", "roberta", "xlm-roberta", "camembert")
         and config.get("position_embedding_type", "absolute") == "absolute"
-        and _has_gelu(config)
+        and config.get("hidden_act", "gelu") == "gelu"
         and not config.get("is_decoder")
     )
 
@@ -67,7 +79,8 @@ def _is_deberta(config: Mapping[str, Any]) -> bool:
         and not config.get("type_vocab_size")
         and not config.get("conv_kernel_size")
         and config.get("embedding_size", config["hidden_size"]) == config["hidden_size"]
-        and _has_gelu(config)
+        and config.get("hidden_act", "gelu") == "gelu"
+        and _head_dim(config) in HEAD_DIMS
     )
 
 
@@ -81,10 +94,6 @@ def _is_llama(config: Mapping[str, Any]) -> bool:
         and not config.get("mlp_bias")
         and _head_dim(config) in HEAD_DIMS
     )
-
-
-def _has_gelu(config: Mapping[str, Any]) -> bool:
-    return config.get("hidden_act", "gelu") == "gelu" and _head_dim(config) in HEAD_DIMS
 
 
 def _head_dim(config: Mapping[str, Any]) -> int:

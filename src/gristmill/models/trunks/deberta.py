@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from gristmill.models.gpu_kernels import Norm, PositionTables, PositionWindow, add_norm, disentangled_attention, embed
+from gristmill.models.gpu_kernels import PositionTables, PositionWindow, add_norm, disentangled_attention, embed
 from gristmill.models.model import Reads, Trunk
 from gristmill.models.tokens import TokenLists
-from gristmill.models.trunks.packed import Config, DeviceWeights, Linear, PackedBatch
+from gristmill.models.trunks.packed import PackedBatch
+from gristmill.models.trunks.tensors import Config, DeviceWeights, Linear, Norm
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from torch.nn.attention.varlen import AuxRequest, varlen_attn
 from gristmill.models.gpu_kernels import rms_norm, rotate, silu_product
 from gristmill.models.model import Reads, Trunk
 from gristmill.models.tokens import TokenLists
-from gristmill.models.trunks.packed import Config, DeviceWeights, Linear, PackedBatch, to_device
+from gristmill.models.trunks.packed import PackedBatch, to_device
+from gristmill.models.trunks.tensors import Config, DeviceWeights, Linear
 
 CAUSAL = (-1, 0)
 """The window of a token: all before it, none after it."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gristmill.models.tokens import TokenLists
 
 _ENDLESS = 1 << 30
+READS_WEIGHTS = ("deberta",)
+"""Architectures that read the weights of their dense layers, and do not only call them."""
 
 
 class PaddedTrunk(Trunk):
@@ -28,6 +30,10 @@ class PaddedTrunk(Trunk):
         self.device = device
         self.max_tokens = most_tokens(source.config) or _ENDLESS
         self._model = _model_of(source, dtype).to(device)
+        if device.type == "cpu" and source.kind not in READS_WEIGHTS:
+            from gristmill.models.trunks.cpu_linear import use_onednn
+
+            use_onednn(self._model)
         self._padding = int(source.config.get("pad_token_id") or 0)
         self._first: Any = None
         """Keys and values of the tokens that all texts begin with."""
