@@ -29,7 +29,7 @@ MODULES = tuple(
     for module in modules.split()
 )
 """The modules that register gristmill's own classes. They are imported to look up a name that is not known yet."""
-PACKAGES_OF_MODELS = ("gristmill.stages.text.classifiers",)
+PACKAGES_OF_MODELS = ("gristmill.stages.text.classifiers", "gristmill.stages.text.embedders")
 """Packages whose ``MODULES`` name the module of each class. Few pipelines have models, so these are imported last."""
 
 
