@@ -10,6 +10,7 @@ from gristmill.stages.deduplication.exact import ExactDeduplication, LineDedupli
 from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from gristmill.stages.deduplication.semantic.stage import SemanticDeduplication
 from gristmill.stages.deduplication.semantic.workflow import SemanticDeduplicationWorkflow
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "LineDeduplication",
     "NgramDecontamination",
     "ParagraphDeduplication",
+    "SemanticDeduplication",
     "SemanticDeduplicationWorkflow",
 ]

@@ -14,8 +14,8 @@ from gristmill.models.tokens import TokenLists
 class ChunkTokenizer:
     """Tokenizes texts after a prompt.
 
-    A text that has more tokens than the limit is cut, or, with ``in_chunks``, goes on in further chunks. Each chunk has
-    the special tokens and those of the prompt, and all but the last have as many tokens as the limit: `chunks_of` finds
+    A text that has more tokens than the limit is cut or, with ``in_chunks``, divided into chunks. Each chunk has the
+    special tokens and those of the prompt, and all but the last have as many tokens as the limit: `chunks_of` finds
     them in the tokens of a text.
     """
 

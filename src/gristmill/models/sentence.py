@@ -169,7 +169,7 @@ def _modes(checkpoint: Checkpoint, config: Mapping[str, Any]) -> tuple[Mode, ...
     told = config.get("pooling_mode")
     if told is None:
         return tuple(mode for name, mode in _OLD_MODES.items() if config.get(name)) or ("mean",)
-    modes = [told] if isinstance(told, str) else list(told)
+    modes: list[Any] = [told] if isinstance(told, str) else list(told)
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown or not modes:
         raise ModelError(

@@ -6,16 +6,14 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from gristmill.secrets import public_options, public_url
 from gristmill.sizes import parse_size
+from gristmill.stages.deduplication.semantic.arguments import problems
 from gristmill.stages.deduplication.semantic.arithmetic import DEVICES
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
-from gristmill.stages.deduplication.semantic.fixed_point import MAX_DIM
-from gristmill.stages.deduplication.semantic.kmeans import INITS
-from gristmill.stages.deduplication.semantic.ranking import POLICIES
 from gristmill.stages.protocols import Paths
 from gristmill.stages.resources import Resources
 from gristmill.stages.text.io.formats import FORMATS
@@ -81,6 +79,7 @@ class SemanticDeduplicationWorkflow:
     without them), and ``quarantine/`` (documents without a usable embedding, which are kept). Results depend on the
     input and the arguments above only: not on workers, executors, block sizes or devices.
 
+    ``n_clusters=None`` chooses one cluster for each 1,000 documents, at most the square root of their number.
     ``input_path`` is a file, a folder, a glob or a list. ``id_field=None`` takes ``<file>#<position>`` for an id.
     ``cache_path`` (else the output) must be a folder that all workers see. ``memory_limit`` is for embeddings in
     memory, all processes together: k-means is fitted on a sample if half of it cannot hold all. ``device`` None is a
@@ -89,7 +88,7 @@ class SemanticDeduplicationWorkflow:
 
     input_path: Paths
     output_path: str | os.PathLike[str]
-    n_clusters: int
+    n_clusters: int | None
     cache_path: str | os.PathLike[str] | None = None
     id_field: str | None = "id"
     embedding_field: str = "embeddings"
@@ -130,31 +129,13 @@ class SemanticDeduplicationWorkflow:
             raise ValueError(f"SemanticDeduplicationWorkflow: {problem}.")
 
     def _problems(self) -> Iterator[str]:
-        choices = {
-            "input_filetype": FORMATS,
-            "init": INITS,
-            "distance_metric": ("cosine", "l2"),
-            "which_to_keep": POLICIES,
-            "device": DEVICES,
-        }
-        for name, known in choices.items():
+        for name, known in (("input_filetype", FORMATS), ("device", DEVICES)):
             if getattr(self, name) not in known:
                 words = ", ".join(repr(one) for one in known)
                 yield f"{name} must be one of {words}, not {getattr(self, name)!r}"
-        for name in ("n_clusters", "max_iter", "pairwise_batch_size"):
-            count = getattr(self, name)
-            if type(count) is not int or count < 1:
-                yield f"{name} must be a whole number above 0, not {count!r}"
-        if self.eps is not None and not 0 <= self.eps <= 2:
-            yield f"eps must be between 0 and 2, not {self.eps!r}: documents of similarity 1 - eps are duplicates"
+        yield from problems({field.name: getattr(self, field.name) for field in fields(self)})
         if self.perform_removal and self.eps is None:
             yield "perform_removal needs eps: from which similarity on is a document a duplicate"
-        if self.which_to_keep == "best" and self.score_field is None:
-            yield "which_to_keep='best' needs score_field: the column whose highest value is kept"
-        if self.fit_data_fraction is not None and not 0 < self.fit_data_fraction <= 1:
-            yield f"fit_data_fraction must be above 0 and at most 1, not {self.fit_data_fraction!r}"
-        if self.embedding_dim is not None and not 1 <= self.embedding_dim <= MAX_DIM:
-            yield f"embedding_dim must be between 1 and {MAX_DIM}, not {self.embedding_dim!r}"
         if not set(self.metadata_fields or ()).isdisjoint({"id", SOURCE}):
             yield f"metadata_fields may not hold 'id' and {SOURCE!r}: records have columns of these names"
 

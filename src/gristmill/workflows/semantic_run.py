@@ -21,6 +21,7 @@ from gristmill.pipeline import Pipeline, RunResult
 from gristmill.pipeline.documents import Segment, check_apart, fingerprint_of
 from gristmill.sizes import parse_size
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.semantic.arguments import default_clusters
 from gristmill.stages.deduplication.semantic.arithmetic import has_torch
 from gristmill.stages.deduplication.semantic.cluster import (
     AssignClustersStage,
@@ -143,14 +144,18 @@ class SemanticRun:
                 kept = self._remove(fresh=not is_compared)
             log.add("removal", {"kept": kept}, "deduplicated")
 
+    def _clusters(self, rows: int) -> int:
+        """Return the number of clusters for so many embeddings."""
+        return self.flow.n_clusters or default_clusters(rows)
+
     def _check_clusters(self, rows: int, log: StepLog) -> None:
-        clusters = self.flow.n_clusters
+        clusters = self._clusters(rows)
         if clusters > rows:
             log.clear()
             shutil.rmtree(self.store.path, ignore_errors=True)
             raise PlanError(
                 f"n_clusters is {clusters:,}, but the input has {rows:,} embeddings: documents are compared inside a "
-                f"cluster only. Say n_clusters={max(1, rows // 1000):,} or so: some hundreds to thousands for each."
+                f"cluster only. Say n_clusters={default_clusters(rows):,} or so: some hundreds to thousands for each."
             )
         if clusters > 1 and rows < FEW * clusters:
             self._say(
@@ -167,7 +172,7 @@ class SemanticRun:
         if "assign" not in cache.done:
             with self._timed("assign"):
                 sizes = np.diff(self._assign(parts, cache.done["kmeans"]["centroids"]))
-            clusters, wanted = int((sizes > 0).sum()), self.flow.n_clusters
+            clusters, wanted = int((sizes > 0).sum()), self._clusters(self.store.rows)
             cache.add("assign", {"clusters": clusters, "largest": int(sizes.max(initial=0))})
             if clusters < wanted:
                 fitted_on = cache.done["kmeans"]["fit_rows"]
@@ -238,7 +243,7 @@ class SemanticRun:
         flow = self.flow
         stage = KMeansStage(
             self.store.path,
-            flow.n_clusters,
+            self._clusters(self.store.rows),
             self.fit_memory,
             flow.fit_data_fraction,
             flow.max_iter,
