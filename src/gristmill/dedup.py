@@ -12,6 +12,7 @@ from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
 from gristmill.stages.deduplication.semantic.stage import SemanticDeduplication
 from gristmill.stages.deduplication.semantic.workflow import SemanticDeduplicationWorkflow
+from gristmill.stages.text.deduplication.semantic import TextSemanticDeduplicationWorkflow
 
 __all__ = [
     "ExactDeduplication",
@@ -24,4 +25,5 @@ __all__ = [
     "ParagraphDeduplication",
     "SemanticDeduplication",
     "SemanticDeduplicationWorkflow",
+    "TextSemanticDeduplicationWorkflow",
 ]

@@ -83,7 +83,8 @@ class SemanticDeduplicationWorkflow:
     ``input_path`` is a file, a folder, a glob or a list. ``id_field=None`` takes ``<file>#<position>`` for an id.
     ``cache_path`` (else the output) must be a folder that all workers see. ``memory_limit`` is for embeddings in
     memory, all processes together: k-means is fitted on a sample if half of it cannot hold all. ``device`` None is a
-    GPU if there is one and torch is installed, else the CPUs, for which NumPy is enough.
+    GPU if there is one and torch is installed, else the CPUs, for which NumPy is enough. ``output_filetype`` None is
+    that of the input.
     """
 
     input_path: Paths
@@ -116,6 +117,7 @@ class SemanticDeduplicationWorkflow:
     write_kwargs: dict[str, Any] | None = None
     keep_cache: bool = False
     verbose: bool = True
+    output_filetype: str | None = None
 
     def __post_init__(self) -> None:
         self.memory_limit = None if self.memory_limit is None else parse_size(self.memory_limit)
@@ -129,7 +131,11 @@ class SemanticDeduplicationWorkflow:
             raise ValueError(f"SemanticDeduplicationWorkflow: {problem}.")
 
     def _problems(self) -> Iterator[str]:
-        for name, known in (("input_filetype", FORMATS), ("device", DEVICES)):
+        for name, known in (
+            ("input_filetype", FORMATS),
+            ("output_filetype", (None, *FORMATS)),
+            ("device", DEVICES),
+        ):
             if getattr(self, name) not in known:
                 words = ", ".join(repr(one) for one in known)
                 yield f"{name} must be one of {words}, not {getattr(self, name)!r}"
@@ -145,14 +151,17 @@ class SemanticDeduplicationWorkflow:
         A run that was stopped resumes after its last done step, and a finished run changes nothing; ``fresh`` removes
         its files and starts over. Raise `OutputChanged` if the output is of other arguments or input.
         """
+        from gristmill.workflows.embedding_files import GivenEmbeddings
         from gristmill.workflows.semantic_run import SemanticRun
 
-        return SemanticRun(self, executor).run(fresh)
+        return SemanticRun(self, executor, GivenEmbeddings(self)).run(fresh)
 
     def decisive(self) -> dict[str, Any]:
         """Return the arguments that results depend on, and the output."""
         values = {name: getattr(self, name) for name in DECISIVE}
         output = public_url(self.output.full_path())
+        if self.output_filetype is not None:
+            values["output_filetype"] = self.output_filetype
         return values | {"output_path": output, "write_kwargs": public_options(self.write_kwargs or {})}
 
     def own_files(self) -> Iterator[str]:
@@ -164,13 +173,13 @@ class SemanticDeduplicationWorkflow:
         if self.output.exists("deduplicated/_gristmill"):
             yield "deduplicated/_gristmill"
 
-    def reader(self) -> FileReader:
-        """Return the reader of the input: the same blocks in each call."""
+    def reader(self, text_field: str | None = None) -> FileReader:
+        """Return the reader of the input: the same blocks in each call. It sets records without ``text_field`` aside."""
         kind = FORMATS[self.input_filetype].reader
-        return kind(self.input_path, blocksize=self.blocksize, read_kwargs=self.read_kwargs, text_field=None)
+        return kind(self.input_path, blocksize=self.blocksize, read_kwargs=self.read_kwargs, text_field=text_field)
 
     def writer(self, path: str) -> FileWriter:
-        kind: Any = FORMATS[self.input_filetype].writer
+        kind: Any = FORMATS[self.output_filetype or self.input_filetype].writer
         written: FileWriter = kind(path, write_kwargs=self.write_kwargs)
         return written
 

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from gristmill.stages.deduplication.semantic.cluster import AssignClustersStage as AssignClustersStage
     from gristmill.stages.deduplication.semantic.cluster import KMeansStage as KMeansStage
     from gristmill.stages.deduplication.semantic.cluster import SortByClusterStage as SortByClusterStage
+    from gristmill.stages.deduplication.semantic.embedded import RestoreDocumentIds as RestoreDocumentIds
+    from gristmill.stages.deduplication.semantic.embedded import SelectForDeduplication as SelectForDeduplication
     from gristmill.stages.deduplication.semantic.embeddings import StoreEmbeddingsStage as StoreEmbeddingsStage
     from gristmill.stages.deduplication.semantic.identify import IdentifyDuplicatesStage as IdentifyDuplicatesStage
     from gristmill.stages.deduplication.semantic.pairwise_stage import PairwiseStage as PairwiseStage
@@ -20,6 +22,8 @@ _FILES = {
     "KMeansStage": "cluster",
     "PairwiseStage": "pairwise_stage",
     "RemoveSemanticDuplicates": "removal",
+    "RestoreDocumentIds": "embedded",
+    "SelectForDeduplication": "embedded",
     "SemanticDeduplication": "stage",
     "SortByClusterStage": "cluster",
     "StoreEmbeddingsStage": "embeddings",

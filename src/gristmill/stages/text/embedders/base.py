@@ -33,7 +33,8 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
       Dense and Normalize modules and its ``max_seq_length``. A checkpoint without one is pooled by the mean. False
       does not read the configuration: embeddings are pooled (by default by the mean) and scaled to length one.
     - ``embedding_pooling``: "mean_pooling", "cls" or "last_token" instead of the model's own pooling.
-    - ``text_field``, ``embedding_field``: the column of the text, and that of the embedding.
+    - ``text_field``, ``embedding_field``: the column of the text, and that of the embedding, which is null for a missing
+      text.
     - ``dtype``: the type of the numbers, "float32" or "float16".
     - ``max_chars``: the model reads the first so many characters of a text.
     - ``max_seq_length``: the most tokens that the model reads at a time, special ones included.
@@ -88,12 +89,12 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
             "cache_dir": self.cache_dir,
             "hf_token": self.hf_token,
             "max_seq_length": self.max_seq_length,
+            "text_field": self.text_field,
             "use_sentence_transformer": self.use_sentence_transformer,
             "long_documents": self.long_documents,
         }
         tokenizer = EmbeddingTokenizerStage(
             **common,
-            text_field=self.text_field,
             max_chars=self.max_chars,
             prompt=self.prompt,
             prompt_name=self.prompt_name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import Array, np
 from gristmill.models.checkpoint import Checkpoint
@@ -16,8 +16,10 @@ from gristmill.models.sentence import SentenceEmbedding
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.registry import builtin_internal
 from gristmill.stages.text.embedders.tokenizer import AVERAGE, TRUNCATE
+from gristmill.stages.text.filters.columns import column_of, set_column
 from gristmill.stages.text.models.model import ModelStage
 from gristmill.stages.text.models.tokenizer import TOKENS
+from gristmill.tasks import DocumentBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +38,7 @@ class EmbeddingModelStage(ModelStage):
     model_identifier: str
     cache_dir: str | None = None
     hf_token: str | bool | None = None
+    text_field: str = "text"
     embedding_field: str = "embeddings"
     embedding_pooling: str | None = None
     use_sentence_transformer: bool = True
@@ -55,6 +58,16 @@ class EmbeddingModelStage(ModelStage):
         spec = ModelSpec(checkpoint, self.head, precision=precision)
         super().__init__(spec, self.model_inference_batch_size, self.token_field, self.keep_tokens)
 
+    def inputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.token_field, self.text_field]
+
+    def process(self, task: DocumentBatch) -> DocumentBatch:
+        missing = column_of(task, self.text_field).is_null().to_numpy()
+        done = super().process(task)
+        if missing.any():
+            set_column(done, self.embedding_field, _without(done.data.column(self.embedding_field), missing))
+        return done
+
     def result_columns(self) -> list[str]:
         return [self.embedding_field]
 
@@ -70,6 +83,13 @@ class EmbeddingModelStage(ModelStage):
         chunks, texts = chunks_of(tokens, limit)
         rows = averages(engine.run(chunks), chunks.lengths, texts, len(tokens))
         return self.results(unit_length(rows) if config.normalizes else rows)
+
+
+def _without(column: Any, missing: Array) -> pa.Array:
+    """Return a column with nulls where ``missing``."""
+    from gristmill.tasks.arrow import number_array, one_array
+
+    return one_array(column).take(number_array(np.arange(len(missing)), ~missing))
 
 
 def averages(rows: Array, weights: Array, groups: Array, count: int) -> Array:
