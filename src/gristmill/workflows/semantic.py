@@ -174,7 +174,10 @@ class SemanticDeduplicationWorkflow:
             yield "deduplicated/_gristmill"
 
     def reader(self, text_field: str | None = None) -> FileReader:
-        """Return the reader of the input: the same blocks in each call. It sets records without ``text_field`` aside."""
+        """Return the reader of the input: the same blocks in each call.
+
+        With ``text_field`` it sets records without a text there aside.
+        """
         kind = FORMATS[self.input_filetype].reader
         return kind(self.input_path, blocksize=self.blocksize, read_kwargs=self.read_kwargs, text_field=text_field)
 

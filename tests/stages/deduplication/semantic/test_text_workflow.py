@@ -192,7 +192,7 @@ def test_embeddings_are_made_block_by_block(source, tmp_path):
 
 
 def test_another_threshold_uses_the_embeddings_in_the_cache_again(source, tmp_path):
-    folder, rows = source
+    folder, _ = source
     cache = tmp_path / "cache"
     flow(folder, tmp_path / "one", cache_path=cache).run(InProcess())
     before = {file: file.stat().st_mtime_ns for file in (cache / "embeddings").glob("*.parquet")}

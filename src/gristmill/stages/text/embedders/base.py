@@ -33,8 +33,8 @@ class EmbeddingCreatorStage(CompositeStage[DocumentBatch, DocumentBatch]):
       Dense and Normalize modules and its ``max_seq_length``. A checkpoint without one is pooled by the mean. False
       does not read the configuration: embeddings are pooled (by default by the mean) and scaled to length one.
     - ``embedding_pooling``: "mean_pooling", "cls" or "last_token" instead of the model's own pooling.
-    - ``text_field``, ``embedding_field``: the column of the text, and that of the embedding, which is null for a missing
-      text.
+    - ``text_field``, ``embedding_field``: the column of the text, and that of the embedding. The embedding of a missing
+      text is null.
     - ``dtype``: the type of the numbers, "float32" or "float16".
     - ``max_chars``: the model reads the first so many characters of a text.
     - ``max_seq_length``: the most tokens that the model reads at a time, special ones included.
