@@ -168,6 +168,7 @@ BROKEN = {
     "not a list": (lambda f: (f / "modules.json").write_text("{}"), "must hold a list"),
     "damaged": (lambda f: (f / "modules.json").write_text("[{"), "modules.json is damaged"),
     "pooling mode": (lambda f: _edit(f, "1_Pooling/config.json", pooling_mode="median"), "pooling mode"),
+    "no pooling": (lambda f: (f / "1_Pooling/config.json").unlink(), "no 1_Pooling/config.json"),
     "activation": (lambda f: _edit(f, "2_Dense/config.json", activation_function="os.system"), "'os.system'"),
     "size": (lambda f: _edit(f, "2_Dense/config.json", in_features=7), "takes 7 numbers, but gets 32"),
     "no size": (lambda f: (f / "2_Dense/config.json").write_text("{}"), "does not give in_features"),

@@ -139,6 +139,11 @@ def sentence_config(checkpoint: Checkpoint) -> SentenceConfig:
             "    save it with a newer sentence-transformers, which puts them beside modules.json."
         )
     pooling = _module_json(checkpoint, modules[1])
+    if not pooling:
+        raise ModelError(
+            f"{checkpoint.title} has no {modules[1].get('path')}/config.json, which says how it pools.\n"
+            "    get the complete checkpoint."
+        )
     config = replace(
         _with_texts(checkpoint), modes=_modes(checkpoint, pooling), pools_prompt=pooling.get("include_prompt", True)
     )

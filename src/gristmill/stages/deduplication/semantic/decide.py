@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,10 +132,9 @@ def _unusable(stage: SemanticDeduplication, parts: Parts, lengths: Array, dim: i
 def _store(stage: SemanticDeduplication, context: BarrierContext) -> Iterator[tuple[EmbeddingStore, bool]]:
     """An empty folder for embeddings by cluster, and whether only the driver sees it. It is removed afterwards."""
     if stage.cache_path is not None:
-        place = Folder(stage.cache_path)
-        if not place.is_local:
-            raise ValueError(f"{stage.name}: cache_path must be a folder that all workers see, not {stage.cache_path}.")
-        path = place.path("kmeans_results")
+        # other outputs may use the folder, too
+        own = blake2b(context.folder.url.encode(), digest_size=8).hexdigest()
+        path = Folder(stage.cache_path).path(f"kmeans_results-{own}")
     elif context.folder.is_local:
         path = context.folder.path("kmeans_results")
     else:

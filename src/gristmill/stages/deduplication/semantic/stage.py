@@ -86,6 +86,11 @@ class SemanticDeduplication(BarrierStage):
             raise ValueError(f"SemanticDeduplication: {problem}.")
         if self.eps is None:
             raise ValueError("SemanticDeduplication needs eps: from which similarity on is a document a duplicate.")
+        if self.cache_path is not None and not Folder(self.cache_path).is_local:
+            raise ValueError(
+                "SemanticDeduplication: cache_path must be a folder that all workers see as one of their own, not "
+                f"{os.fspath(self.cache_path)!r}."
+            )
         self.memory_limit = None if self.memory_limit is None else parse_size(self.memory_limit)
         self.ranked_by = {"longest": self.text_field, "best": self.score_field}.get(self.which_to_keep)
         self.key_columns = [self.embedding_field, *(name for name in (self.ranked_by, self.id_field) if name)]
