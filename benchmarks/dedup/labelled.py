@@ -50,6 +50,13 @@ def paragraphs(prose: Path) -> Iterator[str]:
                 yield from json.loads(line)["text"].split("\n\n")
 
 
+def marks_of(text: str) -> set[int]:
+    """Return hashes of the runs of words of a text."""
+    words = text.split()
+    runs = [" ".join(words[i : i + SHINGLE]).lower() for i in range(len(words) - SHINGLE + 1)]
+    return {int.from_bytes(hashlib.blake2b(run.encode(), digest_size=8).digest()) for run in runs}
+
+
 def pool(prose: Path, wanted: int) -> list[str]:
     """So many paragraphs of prose, none of which is nearly another."""
     seen: set[int] = set()
@@ -61,9 +68,9 @@ def pool(prose: Path, wanted: int) -> list[str]:
             continue
         if sum(word.isalpha() or word[:-1].isalpha() for word in words) < 0.8 * len(words):
             continue
-        runs = [" ".join(words[i : i + SHINGLE]).lower() for i in range(len(words) - SHINGLE + 1)]
-        marks = {int.from_bytes(hashlib.blake2b(run.encode(), digest_size=8).digest()) for run in runs}
-        if len(marks & seen) > 0.1 * len(runs) or len(marks) < 0.8 * len(runs):
+        runs = len(words) - SHINGLE + 1
+        marks = marks_of(text)
+        if len(marks & seen) > 0.1 * runs or len(marks) < 0.8 * runs:
             continue
         seen |= marks
         found.append(text)

@@ -23,8 +23,8 @@ from models.texts import slices
 
 from gristmill.models.checkpoint import Checkpoint
 from gristmill.models.engine import InferenceEngine
-from gristmill.models.heads import Pooling
 from gristmill.models.loading import ModelSpec, Precision, load
+from gristmill.models.sentence import SentenceEmbedding
 from gristmill.models.tokenizer import ReadLimits, load_tokenizer
 
 Rows = np.ndarray[Any, Any]
@@ -33,12 +33,11 @@ CLOCKS = {"documents/s": time.perf_counter, "documents per CPU second": time.pro
 
 
 def ours(checkpoint: Checkpoint, precision: Precision, most: int) -> Run:
-    engine = InferenceEngine(load(ModelSpec(checkpoint, Pooling(), precision=precision)))
+    engine = InferenceEngine(load(ModelSpec(checkpoint, SentenceEmbedding(), precision=precision)))
     tokenizer = load_tokenizer(checkpoint)
 
     def run(texts: list[str]) -> Rows:
-        rows = engine.run(tokenizer.tokens(texts, ReadLimits(tokens=most))[0])
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        return engine.run(tokenizer.tokens(texts, ReadLimits(tokens=most))[0])
 
     return run
 

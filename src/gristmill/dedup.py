@@ -10,7 +10,9 @@ from gristmill.stages.deduplication.exact import ExactDeduplication, LineDedupli
 from gristmill.stages.deduplication.exact.workflow import ExactDeduplicationWorkflow
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
 from gristmill.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWorkflow
+from gristmill.stages.deduplication.semantic.stage import SemanticDeduplication
 from gristmill.stages.deduplication.semantic.workflow import SemanticDeduplicationWorkflow
+from gristmill.stages.text.deduplication.semantic import TextSemanticDeduplicationWorkflow
 
 __all__ = [
     "ExactDeduplication",
@@ -21,5 +23,7 @@ __all__ = [
     "LineDeduplication",
     "NgramDecontamination",
     "ParagraphDeduplication",
+    "SemanticDeduplication",
     "SemanticDeduplicationWorkflow",
+    "TextSemanticDeduplicationWorkflow",
 ]

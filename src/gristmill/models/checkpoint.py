@@ -81,16 +81,26 @@ class Checkpoint:
 
     def json(self, name: str) -> dict[str, Any] | None:
         """Return the content of a JSON file; None if there is none."""
+        value = self._parsed(name)
+        if value is not None and not isinstance(value, dict):
+            raise ModelError(f"{self.title}: {name} must hold an object, but holds {type(value).__name__}.")
+        return value
+
+    def json_list(self, name: str) -> list[dict[str, Any]] | None:
+        """Return the content of a JSON file that holds a list of objects; None if there is none."""
+        value = self._parsed(name)
+        if value is not None and not (isinstance(value, list) and all(isinstance(one, dict) for one in value)):
+            raise ModelError(f"{self.title}: {name} must hold a list of objects.")
+        return value
+
+    def _parsed(self, name: str) -> Any:
         path = self.file(name)
         if path is None:
             return None
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
+            return json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, OSError) as error:
             raise ModelError(f"{self.title}: {name} is damaged ({error}).\n    get the checkpoint again.") from None
-        if not isinstance(value, dict):
-            raise ModelError(f"{self.title}: {name} must hold an object, but holds {type(value).__name__}.")
-        return value
 
     @cached_property
     def config(self) -> Mapping[str, Any]:

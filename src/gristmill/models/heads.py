@@ -1,4 +1,4 @@
-"""The ends of models: classification as each architecture does it, and pooling."""
+"""The ends of models: classification as each architecture does it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from gristmill.errors import ModelError
 from gristmill.models.checkpoint import Checkpoint
 from gristmill.models.model import Head, Reads
+from gristmill.models.pooling import mean_of
 
 if TYPE_CHECKING:
     import torch
@@ -74,42 +75,6 @@ class Layers(Head):
         return linear(states, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
 
-def mean_of(hidden: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """The mean of the states of each text, computed in float32."""
-    import torch
-
-    # `unsafe` leaves out checks that would wait for the GPU.
-    return torch.segment_reduce(hidden.float(), "mean", offsets=offsets, axis=0, unsafe=True)
-
-
-class Pooled(Head):
-    """One state for each text: the mean of its tokens, or its first or last one."""
-
-    def __init__(self, reads: Reads, width: int) -> None:
-        self.reads = reads
-        self.width = width
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
-        return self
-
-    def rows(self, hidden: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        return (mean_of(hidden, offsets) if self.reads == "all" else hidden).float()
-
-
-@dataclass(frozen=True)
-class Pooling(HeadSpec):
-    """The hidden state itself: ``reads`` "all" is the mean over the tokens."""
-
-    reads: Reads = "all"
-
-    def check(self, checkpoint: Checkpoint) -> None:
-        _ = checkpoint.architecture
-
-    def load(self, checkpoint: Checkpoint, weights: Weights) -> Pooled:
-        config = checkpoint.trunk_config
-        return Pooled(self.reads, int(config["hidden_size" if "hidden_size" in config else "dim"]))
-
-
 class DenseLayers(Layers):
     """Dense layers as in a sequence-classification model of transformers: (layer, activation after it)."""
 
@@ -119,7 +84,7 @@ class DenseLayers(Layers):
 
     def scores(self, states: torch.Tensor) -> torch.Tensor:
         for name, activation in self._layers:
-            states = _activated(self.linear(states, name), activation)
+            states = activated(self.linear(states, name), activation)
             if name == "head.dense":
                 states = self._normed(states, "head.norm")
         return states
@@ -169,7 +134,8 @@ class SequenceClassification(HeadSpec):
         return [("score", "")]
 
 
-def _activated(states: torch.Tensor, name: str) -> torch.Tensor:
+def activated(states: torch.Tensor, name: str) -> torch.Tensor:
+    """Apply the activation of this name; "" is none."""
     import torch
     from torch.nn import functional
 

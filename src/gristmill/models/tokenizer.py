@@ -74,7 +74,7 @@ class ModelTokenizer(ABC):
         cut = Cut()
         most = None if limits.tokens is None else max(0, limits.tokens - len(self.prefix) - len(self.suffix))
         rows: list[list[int]] = []
-        for part in _portions([text or "" for text in texts]):
+        for part in portions([text or "" for text in texts]):
             read = [text[: limits.chars] for text in part] if limits.chars is not None else part
             for text, shown, ids in zip(part, read, self.encode(read), strict=True):
                 lost = 0 if most is None else max(0, len(ids) - most)
@@ -92,10 +92,11 @@ class ModelTokenizer(ABC):
 class FastTokenizer(ModelTokenizer):
     """The tokenizer of a tokenizer.json, by the package tokenizers alone."""
 
-    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, path: Path, settings: dict[str, Any], lowercase: bool = False) -> None:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # workers are the parallel part, and may be forked
         try:
             from tokenizers import Tokenizer as Loaded
+            from tokenizers import normalizers
         except ImportError:
             raise ModelError(
                 f"the tokenizer {path} needs the package tokenizers.\n    pip install 'gristmill[models]'"
@@ -104,6 +105,10 @@ class FastTokenizer(ModelTokenizer):
             self._tokenizer: Any = Loaded.from_file(str(path))
         except Exception as error:  # the package raises bare Exception for any error in the file
             raise ModelError(f"{path} is not a tokenizer.json that the package tokenizers can read: {error}") from None
+        if lowercase:
+            own = self._tokenizer.normalizer
+            steps = [normalizers.Lowercase(), *([] if own is None else [own])]
+            self._tokenizer.normalizer = normalizers.Sequence(steps)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.prefix, self.suffix = self._special()
@@ -167,12 +172,17 @@ class TransformersTokenizer(ModelTokenizer):
         return found
 
 
-def load_tokenizer(checkpoint: Checkpoint) -> ModelTokenizer:
-    """Load the tokenizer of a checkpoint whose files are on this machine."""
+def load_tokenizer(checkpoint: Checkpoint, lowercase: bool = False) -> ModelTokenizer:
+    """Load the tokenizer of a checkpoint whose files are on this machine; ``lowercase`` texts if asked for."""
     folder = checkpoint.folder()
     if (folder / TOKENIZER).is_file():
-        return FastTokenizer(folder / TOKENIZER, _settings(folder))
+        return FastTokenizer(folder / TOKENIZER, _settings(folder), lowercase)
     checkpoint.check_tokenizer()
+    if lowercase:
+        raise ModelError(
+            f"{checkpoint.title} reads texts in lower case, which needs a {TOKENIZER}.\n"
+            "    save one: AutoTokenizer.from_pretrained(...).save_pretrained(folder)."
+        )
     return TransformersTokenizer(folder)
 
 
@@ -205,7 +215,7 @@ def _settings(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _portions(texts: list[str]) -> list[list[str]]:
+def portions(texts: list[str]) -> list[list[str]]:
     """The texts in portions of about `PORTION` characters."""
     portions: list[list[str]] = [[]]
     size = 0

@@ -20,6 +20,7 @@ from gristmill.stages.deduplication.exact.pieces import NOTHING_LEFT, PieceDedup
 from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.removal import REASON, RemoveSemanticDuplicates
+from gristmill.stages.deduplication.semantic.stage import SemanticDeduplication
 from gristmill.stages.protocols import Sink, own_tasks
 from gristmill.stages.spool import OF_DOCUMENTS
 from gristmill.stages.text.filters.columns import set_column, texts_of
@@ -129,12 +130,15 @@ def _of_barrier(
         return _less_pieces(stage, found, batch)
     survivor = found.record["survivor"]
     report = StageReport(stage.name, f"dropped: duplicate of {survivor}")
-    report.notes.append(f"cluster of {found.record['cluster']}")
+    if isinstance(stage, SemanticDeduplication):
+        report.notes.append(f"most similar to {found.record['similar']}, in cluster {found.record['cluster']}")
+    else:
+        report.notes.append(f"cluster of {found.record['cluster']}")
     report.notes += _later(stages, number, writer.folder, survivor)
-    for name in ("jaccard_estimated", "jaccard_verified"):
+    for name in ("jaccard_estimated", "jaccard_verified", "similarity"):
         if (value := found.record.get(name)) is not None:
             report.findings.append(Finding(name, value, "", False))
-    field = stage.key_columns[0]
+    field = stage.text_field if isinstance(stage, SemanticDeduplication) else stage.key_columns[0]
     other = find(stages[0], survivor, ID).data
     if field in batch.data.column_names and field in other.column_names:
         text, kept = (data.column(field)[0].as_py() or "" for data in (batch.data, other))

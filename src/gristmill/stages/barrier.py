@@ -85,7 +85,7 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     accounts_for_documents = True
     key_columns: Sequence[str] = ("text",)
     """The columns of documents that the keys are made of."""
-    indifferent = ("memory_limit", "device", "bands_per_iteration")
+    indifferent: ClassVar[tuple[str, ...]] = ("memory_limit", "device", "bands_per_iteration")
     memory_limit: int | str | None = None
     """For the work between the phases: bytes, or a text as in "4GB". None: what the executor may use."""
     stays: Sequence[str] = ()

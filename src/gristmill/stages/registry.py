@@ -24,13 +24,17 @@ MODULES = tuple(
         "text.tools": "add_id segments",
         "decontamination": "fuzzy ngrams",
         "deduplication": "exact.pieces exact.stage fuzzy.stage identified",
-        "deduplication.semantic": "cluster embeddings identify pairwise_stage removal",
     }.items()
     for module in modules.split()
 )
 """The modules that register gristmill's own classes. They are imported to look up a name that is not known yet."""
-PACKAGES_OF_MODELS = ("gristmill.stages.text.classifiers",)
-"""Packages whose ``MODULES`` name the module of each class. Few pipelines have models, so these are imported last."""
+PACKAGES_OF_MODELS = (
+    "gristmill.stages.deduplication.semantic",
+    "gristmill.stages.text.classifiers",
+    "gristmill.stages.text.embedders",
+)
+"""Packages whose ``MODULES`` name the module of each class. Few pipelines have models or their embeddings, so these are
+imported last."""
 
 
 def register(cls: C) -> C:

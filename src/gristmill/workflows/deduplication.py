@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
+def kind_of_files(input_path: Paths, read_kwargs: dict[str, Any] | None) -> str:
+    """Return the format of the input by the names of its files. Several are a `PlanError`."""
+    storage = dict((read_kwargs or {}).get("storage_options") or {})
+    files = list_files(input_path, all_extensions(), storage)
+    found = {kind: sum(one.matches(file.path) for file in files) for kind, one in FORMATS.items()}
+    if len(there := [f"{count} {FORMATS[kind].name}" for kind, count in found.items() if count]) > 1:
+        raise PlanError(
+            f"{input_path} holds {' and '.join(there)} files: say by input_filetype which of them are meant."
+        )
+    return max(FORMATS, key=lambda kind: found[kind])
+
+
 @dataclass(frozen=True)
 class DeduplicationResult:
     """The result of a workflow."""
@@ -81,7 +93,7 @@ class DeduplicationWorkflow:
 
         ``executor`` None runs on this machine, within ``memory_limit``.
         """
-        kind = self.input_filetype or self._kind()
+        kind = self.input_filetype or kind_of_files(self.input_path, self.read_kwargs)
         pipeline = Pipeline(self.name, stages=[self._reader(kind), self.stage(), self._writer(kind)])
         if executor is None:
             options: dict[str, Any] = {"memory_limit": self.memory_limit} if self.memory_limit else {}
@@ -97,16 +109,6 @@ class DeduplicationWorkflow:
             output=self._output if self.perform_removal else None,
             run=result,
         )
-
-    def _kind(self) -> str:
-        storage = dict((self.read_kwargs or {}).get("storage_options") or {})
-        files = list_files(self.input_path, all_extensions(), storage)
-        found = {kind: sum(one.matches(file.path) for file in files) for kind, one in FORMATS.items()}
-        if len(there := [f"{count} {FORMATS[kind].name}" for kind, count in found.items() if count]) > 1:
-            raise PlanError(
-                f"{self.input_path} holds {' and '.join(there)} files: say by input_filetype which of them are meant."
-            )
-        return max(FORMATS, key=lambda kind: found[kind])
 
     def _reader(self, kind: str) -> Any:
         return FORMATS[kind].reader(

@@ -6,16 +6,14 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from gristmill.secrets import public_options, public_url
 from gristmill.sizes import parse_size
+from gristmill.stages.deduplication.semantic.arguments import problems
 from gristmill.stages.deduplication.semantic.arithmetic import DEVICES
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
-from gristmill.stages.deduplication.semantic.fixed_point import MAX_DIM
-from gristmill.stages.deduplication.semantic.kmeans import INITS
-from gristmill.stages.deduplication.semantic.ranking import POLICIES
 from gristmill.stages.protocols import Paths
 from gristmill.stages.resources import Resources
 from gristmill.stages.text.io.formats import FORMATS
@@ -81,15 +79,17 @@ class SemanticDeduplicationWorkflow:
     without them), and ``quarantine/`` (documents without a usable embedding, which are kept). Results depend on the
     input and the arguments above only: not on workers, executors, block sizes or devices.
 
+    ``n_clusters=None`` chooses one cluster for each 1,000 documents, at most the square root of their number.
     ``input_path`` is a file, a folder, a glob or a list. ``id_field=None`` takes ``<file>#<position>`` for an id.
     ``cache_path`` (else the output) must be a folder that all workers see. ``memory_limit`` is for embeddings in
     memory, all processes together: k-means is fitted on a sample if half of it cannot hold all. ``device`` None is a
-    GPU if there is one and torch is installed, else the CPUs, for which NumPy is enough.
+    GPU if there is one and torch is installed, else the CPUs, for which NumPy is enough. ``output_filetype`` None is
+    that of the input.
     """
 
     input_path: Paths
     output_path: str | os.PathLike[str]
-    n_clusters: int
+    n_clusters: int | None
     cache_path: str | os.PathLike[str] | None = None
     id_field: str | None = "id"
     embedding_field: str = "embeddings"
@@ -117,6 +117,7 @@ class SemanticDeduplicationWorkflow:
     write_kwargs: dict[str, Any] | None = None
     keep_cache: bool = False
     verbose: bool = True
+    output_filetype: str | None = None
 
     def __post_init__(self) -> None:
         self.memory_limit = None if self.memory_limit is None else parse_size(self.memory_limit)
@@ -130,31 +131,17 @@ class SemanticDeduplicationWorkflow:
             raise ValueError(f"SemanticDeduplicationWorkflow: {problem}.")
 
     def _problems(self) -> Iterator[str]:
-        choices = {
-            "input_filetype": FORMATS,
-            "init": INITS,
-            "distance_metric": ("cosine", "l2"),
-            "which_to_keep": POLICIES,
-            "device": DEVICES,
-        }
-        for name, known in choices.items():
+        for name, known in (
+            ("input_filetype", FORMATS),
+            ("output_filetype", (None, *FORMATS)),
+            ("device", DEVICES),
+        ):
             if getattr(self, name) not in known:
                 words = ", ".join(repr(one) for one in known)
                 yield f"{name} must be one of {words}, not {getattr(self, name)!r}"
-        for name in ("n_clusters", "max_iter", "pairwise_batch_size"):
-            count = getattr(self, name)
-            if type(count) is not int or count < 1:
-                yield f"{name} must be a whole number above 0, not {count!r}"
-        if self.eps is not None and not 0 <= self.eps <= 2:
-            yield f"eps must be between 0 and 2, not {self.eps!r}: documents of similarity 1 - eps are duplicates"
+        yield from problems({field.name: getattr(self, field.name) for field in fields(self)})
         if self.perform_removal and self.eps is None:
             yield "perform_removal needs eps: from which similarity on is a document a duplicate"
-        if self.which_to_keep == "best" and self.score_field is None:
-            yield "which_to_keep='best' needs score_field: the column whose highest value is kept"
-        if self.fit_data_fraction is not None and not 0 < self.fit_data_fraction <= 1:
-            yield f"fit_data_fraction must be above 0 and at most 1, not {self.fit_data_fraction!r}"
-        if self.embedding_dim is not None and not 1 <= self.embedding_dim <= MAX_DIM:
-            yield f"embedding_dim must be between 1 and {MAX_DIM}, not {self.embedding_dim!r}"
         if not set(self.metadata_fields or ()).isdisjoint({"id", SOURCE}):
             yield f"metadata_fields may not hold 'id' and {SOURCE!r}: records have columns of these names"
 
@@ -164,14 +151,17 @@ class SemanticDeduplicationWorkflow:
         A run that was stopped resumes after its last done step, and a finished run changes nothing; ``fresh`` removes
         its files and starts over. Raise `OutputChanged` if the output is of other arguments or input.
         """
+        from gristmill.workflows.embedding_files import GivenEmbeddings
         from gristmill.workflows.semantic_run import SemanticRun
 
-        return SemanticRun(self, executor).run(fresh)
+        return SemanticRun(self, executor, GivenEmbeddings(self)).run(fresh)
 
     def decisive(self) -> dict[str, Any]:
         """Return the arguments that results depend on, and the output."""
         values = {name: getattr(self, name) for name in DECISIVE}
         output = public_url(self.output.full_path())
+        if self.output_filetype is not None:
+            values["output_filetype"] = self.output_filetype
         return values | {"output_path": output, "write_kwargs": public_options(self.write_kwargs or {})}
 
     def own_files(self) -> Iterator[str]:
@@ -183,13 +173,16 @@ class SemanticDeduplicationWorkflow:
         if self.output.exists("deduplicated/_gristmill"):
             yield "deduplicated/_gristmill"
 
-    def reader(self) -> FileReader:
-        """Return the reader of the input: the same blocks in each call."""
+    def reader(self, text_field: str | None = None) -> FileReader:
+        """Return the reader of the input: the same blocks in each call.
+
+        With ``text_field`` it sets records without a text there aside.
+        """
         kind = FORMATS[self.input_filetype].reader
-        return kind(self.input_path, blocksize=self.blocksize, read_kwargs=self.read_kwargs, text_field=None)
+        return kind(self.input_path, blocksize=self.blocksize, read_kwargs=self.read_kwargs, text_field=text_field)
 
     def writer(self, path: str) -> FileWriter:
-        kind: Any = FORMATS[self.input_filetype].writer
+        kind: Any = FORMATS[self.output_filetype or self.input_filetype].writer
         written: FileWriter = kind(path, write_kwargs=self.write_kwargs)
         return written
 

@@ -21,6 +21,7 @@ from gristmill.pipeline import Pipeline, RunResult
 from gristmill.pipeline.documents import Segment, check_apart, fingerprint_of
 from gristmill.sizes import parse_size
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.semantic.arguments import default_clusters
 from gristmill.stages.deduplication.semantic.arithmetic import has_torch
 from gristmill.stages.deduplication.semantic.cluster import (
     AssignClustersStage,
@@ -31,7 +32,7 @@ from gristmill.stages.deduplication.semantic.cluster import (
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE, StoreEmbeddingsStage
 from gristmill.stages.deduplication.semantic.identify import IdentifyDuplicatesStage
 from gristmill.stages.deduplication.semantic.pairwise_stage import RECORDS_NAME, PairwiseStage
-from gristmill.stages.deduplication.semantic.parts import check_fields, cluster_ranges, length_of_first, settled
+from gristmill.stages.deduplication.semantic.parts import cluster_ranges, length_of_first, settled
 from gristmill.stages.deduplication.semantic.removal import RemoveSemanticDuplicates, write_removed
 from gristmill.stages.deduplication.semantic.store import EmbeddingStore
 from gristmill.stages.deduplication.semantic.tasks import ClusterRange, EmbeddingPart
@@ -39,6 +40,7 @@ from gristmill.stages.resources import Resources
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.storage import Folder
 from gristmill.tasks import EmptyTask, FileBlock
+from gristmill.workflows.embedding_files import EmbeddingFiles
 from gristmill.workflows.semantic_result import SemanticDeduplicationResult
 from gristmill.workflows.step_log import StepLog
 
@@ -57,8 +59,9 @@ FEW = 10
 class SemanticRun:
     """Does the steps that are not done yet."""
 
-    def __init__(self, flow: SemanticDeduplicationWorkflow, executor: Executor | None) -> None:
+    def __init__(self, flow: SemanticDeduplicationWorkflow, executor: Executor | None, files: EmbeddingFiles) -> None:
         self.flow = flow
+        self.files = files
         self.store = EmbeddingStore(flow.store_path)
         self.executor = executor if executor is not None else LocalExecutor()
         cpus = None if self.executor.on_cluster else self.executor.limits().cpus
@@ -73,7 +76,7 @@ class SemanticRun:
 
     def run(self, fresh: bool) -> SemanticDeduplicationResult:
         flow = self.flow
-        reader = flow.reader()
+        reader = flow.reader(self.files.text_field)
         blocks = reader.source() or []
         cached = Folder(self.store.path)
         for folder in (flow.output, cached):
@@ -92,7 +95,7 @@ class SemanticRun:
                     if cache.is_resumed and not log.is_resumed:  # the output that it was made for has gone
                         cache.clear()
                         cache.check(made_of)
-                    self._steps(log, cache)
+                    self._steps(log, cache, fresh)
                     if changed := reader.changed_inputs():
                         raise InputChanged(f"the input changed during the run: {'; '.join(changed[:5])}")
                     if flow.keep_cache:
@@ -107,28 +110,30 @@ class SemanticRun:
         stages: list[ProcessingStage[Any, Any]] = [reader]
         if flow.eps is not None:
             stages.append(self._remover())
-        described = [{"name": NAME, "arguments": flow.decisive()}]
+        described = [{"name": NAME, "arguments": flow.decisive()}, *self.files.described()]
         text = Pipeline(NAME, stages=stages)._as_yaml()
         return {**fingerprint_of(NAME, described, reader, [Segment(blocks)]), "pipeline": text}
 
     def _is_finished(self, log: StepLog) -> bool:
         return ("removal" if self.flow.perform_removal else "pairwise") in log.done
 
-    def _steps(self, log: StepLog, cache: StepLog) -> None:
+    def _steps(self, log: StepLog, cache: StepLog, fresh: bool) -> None:
         """Do the missing steps: results up to "pairwise" are in the cache, later ones in the output."""
         flow = self.flow
         is_compared = "pairwise" in log.done
         done = log.done if is_compared else cache.done
         if done:
             self._say(f"{NAME}: {', '.join(done)} were done before, and are not repeated")
-        dim = 0 if is_compared or "read" in done else self._look()
+        if not is_compared and "read" not in done:
+            self.files.check(self._stage(1))
         log.begin()
         cache.begin()
         self.store.drop_unfinished()
         if not is_compared:
             if "read" not in done:
+                unreadable = self._made(fresh)
                 with self._timed("read"):
-                    cache.add("read", self._read(dim))
+                    cache.add("read", self._read(unreadable))
             if done["read"]["rows"]:
                 self._check_clusters(done["read"]["rows"], log)
                 self._cluster(cache)
@@ -143,14 +148,18 @@ class SemanticRun:
                 kept = self._remove(fresh=not is_compared)
             log.add("removal", {"kept": kept}, "deduplicated")
 
+    def _clusters(self, rows: int) -> int:
+        """Return the number of clusters for so many embeddings."""
+        return self.flow.n_clusters or default_clusters(rows)
+
     def _check_clusters(self, rows: int, log: StepLog) -> None:
-        clusters = self.flow.n_clusters
+        clusters = self._clusters(rows)
         if clusters > rows:
             log.clear()
             shutil.rmtree(self.store.path, ignore_errors=True)
             raise PlanError(
                 f"n_clusters is {clusters:,}, but the input has {rows:,} embeddings: documents are compared inside a "
-                f"cluster only. Say n_clusters={max(1, rows // 1000):,} or so: some hundreds to thousands for each."
+                f"cluster only. Say n_clusters={default_clusters(rows):,} or so: some hundreds to thousands for each."
             )
         if clusters > 1 and rows < FEW * clusters:
             self._say(
@@ -167,7 +176,7 @@ class SemanticRun:
         if "assign" not in cache.done:
             with self._timed("assign"):
                 sizes = np.diff(self._assign(parts, cache.done["kmeans"]["centroids"]))
-            clusters, wanted = int((sizes > 0).sum()), self.flow.n_clusters
+            clusters, wanted = int((sizes > 0).sum()), self._clusters(self.store.rows)
             cache.add("assign", {"clusters": clusters, "largest": int(sizes.max(initial=0))})
             if clusters < wanted:
                 fitted_on = cache.done["kmeans"]["fit_rows"]
@@ -193,6 +202,7 @@ class SemanticRun:
         names += ["deduplicated"] if self.flow.perform_removal else []
         names += ["quarantine"] if log.done["read"]["bad"] else []
         paths = {name: self.flow.place(name) for name in names}
+        paths |= self.files.paths()
         return paths | ({"kmeans_results": self.store.path} if self.flow.keep_cache else {})
 
     def _pipeline(self, name: str, stages: Sequence[ProcessingStage[Any, Any]], tasks: Any = None) -> RunResult:
@@ -218,17 +228,20 @@ class SemanticRun:
             flow.storage_options,
         )
 
-    def _look(self) -> int:
-        """Check the fields of the first documents; return the length of embeddings."""
-        check_fields(self.flow.reader(), self._stage(1))
-        return self.flow.embedding_dim or length_of_first(self.flow.reader(), self._stage(1))
+    def _made(self, fresh: bool) -> int:
+        """Make the files of embeddings, if the input has none; return the number of unreadable records."""
+        if not self.files.are_made:
+            return 0
+        with self._timed("embed"):
+            return self.files.make(self.executor, self._stage(1), fresh)
 
-    def _read(self, dim: int) -> dict[str, Any]:
+    def _read(self, unreadable: int) -> dict[str, Any]:
+        dim = self.flow.embedding_dim or length_of_first(self.files.reader(), self._stage(1))
         shutil.rmtree(self.store.file("parts"), ignore_errors=True)
         os.makedirs(self.store.file("parts"))
-        result = self._pipeline("read", [self.flow.reader(), self._stage(dim)])
+        result = self._pipeline("read", [self.files.reader(), *self.files.stages(), self._stage(dim)])
         parts = settled(self.store, [task for task in result if isinstance(task, EmbeddingPart)], dim)
-        unreadable = 0 if result.ledger is None else result.ledger.total().errored.total()
+        unreadable += 0 if result.ledger is None else result.ledger.total().errored.total()
         bad: Counter[str] = Counter()
         for part in parts:
             bad.update(part.bad)
@@ -238,7 +251,7 @@ class SemanticRun:
         flow = self.flow
         stage = KMeansStage(
             self.store.path,
-            flow.n_clusters,
+            self._clusters(self.store.rows),
             self.fit_memory,
             flow.fit_data_fraction,
             flow.max_iter,
@@ -308,7 +321,7 @@ class SemanticRun:
 
         write_removed(self.store, pieces())
         stages: list[ProcessingStage[Any, Any]] = [
-            self.flow.reader(),
+            self.flow.reader(self.files.text_field),
             self._remover(),
             self.flow.writer(self.flow.place("deduplicated")),
         ]

@@ -109,7 +109,7 @@ def common_columns(
     texts = only_texts_of(batch, text_field)
     columns: dict[str, Any] = {IDENT: batch.data.column(ID), SIZE: int_array(texts.ends - texts.starts)}
     if score_field is not None:
-        columns[SCORE] = _scores(batch.data.schema.field(score_field), column_of(batch, score_field))
+        columns[SCORE] = scores_of(batch.data.schema.field(score_field), column_of(batch, score_field))
     if id_field is not None:
         columns[OWN_ID] = own_ids(batch, id_field)
     return columns
@@ -155,7 +155,7 @@ def without_text(batch: DocumentBatch, text_field: str) -> tuple[Array, Array]:
     return rows, exact_hashes(Texts.of(batch.data.column(ID).take(pa.array(rows)).to_pylist()), seed=1)
 
 
-def _scores(field: pa.Field, column: pa.ChunkedArray) -> Array:
+def scores_of(field: pa.Field, column: pa.ChunkedArray) -> Array:
     """Return the numbers that rank documents, as doubles. A missing number is NaN, and worse than any other.
 
     The type of the column may differ between batches. Integers above 2^53 that round to the same double are equal.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.spool import part_of
+from gristmill.stages.text.io.dropped_columns import take_out_dropped
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import ID
@@ -66,11 +68,15 @@ class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 class RemoveDuplicates(Removal, builtin=True):
-    """Removes documents."""
+    """Removes documents, and the columns ``dropped`` of the others."""
 
-    def __init__(self, name: str, reason: str, folder: Folder, records: Folder) -> None:
+    def __init__(self, name: str, reason: str, folder: Folder, records: Folder, dropped: Sequence[str] = ()) -> None:
         super().__init__(name, folder, records)
         self.reason = reason
+        self.dropped = list(dropped)
+
+    def removes(self) -> list[str]:
+        return self.dropped
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], []
@@ -79,14 +85,20 @@ class RemoveDuplicates(Removal, builtin=True):
         return ["data"], []
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
+        table, before = self.records_of(task), task.columns
+        if self.dropped:
+            task.data = task.data.drop_columns([name for name in self.dropped if name in before])
+        left = task if table is None else self._without(task, table)
+        if self.dropped:
+            take_out_dropped(left, before)
+        return left
+
+    def _without(self, task: DocumentBatch, table: pa.Table) -> DocumentBatch:
         from gristmill.tasks.arrow import numbers_of
 
-        table = self.records_of(task)
-        if table is None:
-            return task
         mask = np.ones(task.num_items, bool)
         mask[numbers_of(table.column("row"))] = False
-        scores = None
+        scores = table.column("similarity").to_pylist() if "similarity" in table.column_names else None
         if "jaccard_verified" in table.column_names:
             estimated = table.column("jaccard_estimated").to_pylist()
             verified = table.column("jaccard_verified").to_pylist()

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gristmill import fast_json
+from gristmill.stages.deduplication.semantic.fixed_point import to_grid
 from gristmill.tasks.arrow import is_json, one_array
 
 NULL = "null"
@@ -54,6 +55,32 @@ def embeddings_of(field: pa.Field, column: pa.ChunkedArray, dim: int) -> Embeddi
         bad[row] = (ZERO, "it is all zeros and points nowhere")
     good = finite & ~zero
     return Embeddings(rows[good], vectors if good.all() else vectors[good], _in_order(bad))
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """The embeddings of a batch on their grids."""
+
+    points: pa.Array
+    """The bytes of each, as int32; null for none."""
+    lengths: np.ndarray
+    """Numbers of each; 0 for none."""
+    bad: list[str | None]
+    """Why a document has none."""
+
+
+def points_of(field: pa.Field, column: pa.ChunkedArray) -> Points:
+    """Return the embeddings of a column, which may have several lengths, on their grids."""
+    points: list[bytes | None] = [None] * len(column)
+    lengths = np.zeros(len(column), dtype=np.int64)
+    bad: list[str | None] = [LENGTH] * len(column)  # of empty lists
+    for dim in sorted({1, *lengths_of(field, column)}):
+        found = embeddings_of(field, column, dim)
+        for row, reason, _ in found.bad:
+            bad[row] = bad[row] if reason == LENGTH else reason
+        for row, point in zip(found.rows.tolist(), to_grid(found.vectors), strict=True):
+            points[row], lengths[row], bad[row] = point.tobytes(), dim, None
+    return Points(pa.array(points, pa.large_binary()), lengths, bad)
 
 
 def lengths_of(field: pa.Field, column: pa.ChunkedArray) -> list[int]:

@@ -107,19 +107,12 @@ class StoreEmbeddingsStage(ProcessingStage[DocumentBatch, EmbeddingPart]):
         self.store.write(self.store.part_file(task_id, "points"), points)
 
     def _scores(self, table: pa.Table, ids: pa.Table) -> np.ndarray:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self.which_to_keep not in BY_SCORE:
             return np.zeros(table.num_rows)
         if self.ranked_by is None:
-            return _hashes(ids.column("id").to_pylist(), self.random_state)
+            return hashes(ids.column("id").to_pylist(), self.random_state)
         column = table.column(self.ranked_by)
-        if self.which_to_keep == "longest":
-            column = pc.utf8_length(column.cast(pa.large_string()))
-        numbers = pc.cast(column, pa.float64()).fill_null(float("nan"))
-        found: np.ndarray = np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
-        return found
+        return lengths_of_texts(column) if self.which_to_keep == "longest" else _numbers(column)
 
     def _write_bad(self, task_id: str, ids: pa.Table, bad: list[tuple[int, str, str]]) -> None:
         import pyarrow as pa
@@ -133,7 +126,24 @@ class StoreEmbeddingsStage(ProcessingStage[DocumentBatch, EmbeddingPart]):
         self.quarantine.write(part_name(task_id, ".parquet"), sink.getvalue())
 
 
-def _hashes(ids: list[Any], seed: int) -> np.ndarray:
+def lengths_of_texts(column: Any) -> np.ndarray:
+    """Return the length of each text in characters; NaN for a missing one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return _numbers(pc.utf8_length(column.cast(pa.large_string())))
+
+
+def _numbers(column: Any) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers = pc.cast(column, pa.float64()).fill_null(float("nan"))
+    found: np.ndarray = np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
+    return found
+
+
+def hashes(ids: list[Any], seed: int) -> np.ndarray:
     """Return a random number for each id, the same for the same seed."""
     key = str(seed).encode()[:64]
     whole = [int.from_bytes(blake2b(str(one).encode(), digest_size=6, key=key).digest(), "big") for one in ids]

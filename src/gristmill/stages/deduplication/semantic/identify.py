@@ -33,6 +33,22 @@ def survivors(best: np.ndarray, removed: np.ndarray) -> np.ndarray:
         towards = further
 
 
+def kept_rows(table: pa.Table, eps: float) -> tuple[np.ndarray, int]:
+    """Return the line of the survivor for each duplicate, -1 for others; and the number of chained duplicates.
+
+    ``table`` has the columns `NUMBERS` of whole clusters, in the order of clusters and ranks.
+    """
+    cluster, rank = (table.column(name).to_numpy() for name in ("cluster", "rank"))
+    best = table.column("max_rank").fill_null(-1).to_numpy()
+    similarity = table.column("cosine_sim_score").fill_null(float("nan")).to_numpy()
+    removed = (best >= 0) & (similarity >= 1.0 - eps)
+    starts = np.arange(len(rank)) - rank  # the line of the cluster's first
+    best = np.where(removed, best + starts, -1)
+    assert (cluster[starts] == cluster).all(), "files of a range of clusters are not in order"
+    to = survivors(best, removed)
+    return np.where(removed, to, -1), int((removed & (to != best)).sum())
+
+
 @builtin_internal
 @dataclass(eq=False, repr=False)
 class IdentifyDuplicatesStage(ProcessingStage[ClusterRange, ClusterRange]):
@@ -85,16 +101,9 @@ class IdentifyDuplicatesStage(ProcessingStage[ClusterRange, ClusterRange]):
         if not task.files:
             return np.zeros(0, dtype=np.int64), 0
         table = pa.concat_tables([self._read(name, NUMBERS) for name in task.files])
-        cluster, rank, row = (table.column(name).to_numpy() for name in ("cluster", "rank", "row"))
-        best = table.column("max_rank").fill_null(-1).to_numpy()
-        similarity = table.column("cosine_sim_score").fill_null(float("nan")).to_numpy()
-        removed = (best >= 0) & (similarity >= 1.0 - self.eps)
-        starts = np.arange(len(rank)) - rank  # the line of the cluster's first
-        best = np.where(removed, best + starts, -1)
-        assert (cluster[starts] == cluster).all(), "files of a range of clusters are not in order"
-        to = survivors(best, removed)
-        chained = int((removed & (to != best)).sum())
-        return np.where(removed, row[to], -1), chained
+        kept, chained = kept_rows(table, self.eps)
+        row = table.column("row").to_numpy()
+        return np.where(kept >= 0, row[np.maximum(kept, 0)], -1), chained
 
     def _records(self, table: pa.Table, kept: np.ndarray) -> pa.Table:
         import pyarrow as pa

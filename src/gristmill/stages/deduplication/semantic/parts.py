@@ -20,6 +20,7 @@ LOOKED_AT = 1000
 ROWS_PER_TASK = 1 << 15
 """Small clusters share a task up to this number of documents."""
 FIELDS = {
+    "embedded texts": "text_field=... where texts are in another",
     "ids": "id_field=... where ids are in another, or id_field=None to take <file>#<position>",
     "texts": "text_field=... where texts are in another, or another which_to_keep than 'longest'",
     "scores": "score_field=... where scores are in another, or another which_to_keep than 'best'",
@@ -46,26 +47,31 @@ def length_of_first(reader: FileReader, stage: StoreEmbeddingsStage) -> int:
     return Counter(lengths[:LOOKED_AT]).most_common(1)[0][0]
 
 
-def check_fields(reader: FileReader, stage: StoreEmbeddingsStage) -> None:
-    """Raise `PlanError` if the first documents lack the field of ids, or the field that ranks them."""
+def check_fields(reader: FileReader, stage: StoreEmbeddingsStage, text_field: str | None = None) -> None:
+    """Raise `PlanError` if the first documents lack the field of ids, or the field that ranks them.
+
+    ``text_field`` is the field whose texts are embedded, if the documents have no embeddings yet.
+    """
     ranked_by = "texts" if stage.which_to_keep == "longest" else "scores"
-    wanted = {"ids": stage.id_field, ranked_by: stage.ranked_by}
+    wanted = {"embedded texts": text_field, "ids": stage.id_field, ranked_by: stage.ranked_by}
     if not any(wanted.values()):
         return
-    first = next((batch for batch in _batches(reader, stage) if batch.num_items), None)
+    batches = _batches(reader, stage) if text_field is None else _read(reader, reader)
+    first = next((batch for batch in batches if batch.num_items), None)
     if first is None:
         return
     columns = first.to_pyarrow()
-    empty = {use: name for use, name in wanted.items() if name and columns.column(name).null_count == first.num_items}
+    there = {name for name in columns.column_names if columns.column(name).null_count < first.num_items}
+    empty = {use: name for use, name in wanted.items() if name and name not in there}
     if not empty:
         return
     whole = next(batch for batch in _read(reader, reader) if batch.num_items)
-    there = [column for column in whole.to_pyarrow().column_names if column not in HIDDEN]
+    fields = [column for column in whole.to_pyarrow().column_names if column not in HIDDEN]
     for use, name in empty.items():
-        if name not in there:
+        if name not in fields:
             raise PlanError(
                 f"the first documents of the input have no field {name!r} for their {use}; "
-                f"they have: {', '.join(there)}.\n    say {FIELDS[use]}."
+                f"they have: {', '.join(fields)}.\n    say {FIELDS[use]}."
             )
 
 

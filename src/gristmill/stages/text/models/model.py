@@ -115,9 +115,10 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=T
             self._engine = None
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        return without_waiting(self._process(task, self.engine.begin()))
+        return without_waiting(self.computed(task, self.engine.begin()))
 
-    async def _process(self, task: DocumentBatch, inference: TaskInference) -> DocumentBatch:
+    async def computed(self, task: DocumentBatch, inference: TaskInference) -> DocumentBatch:
+        """The task with its new columns."""
         for name, column in (await self.compute(inference, self._tokens(task))).items():
             set_column(task, name, column)
         if not self.keep_tokens:

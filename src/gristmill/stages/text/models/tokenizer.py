@@ -11,7 +11,7 @@ from gristmill.models.tokenizer import Cut, ModelTokenizer, ReadLimits, load_tok
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.stages.registry import builtin_internal
-from gristmill.stages.text.filters.columns import column_of, set_column
+from gristmill.stages.text.filters.columns import column_of, only_texts_of, set_column
 from gristmill.tasks import DocumentBatch
 
 TOKENS = "_gristmill_tokens"
@@ -82,6 +82,10 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 def _texts(task: DocumentBatch, field: str) -> list[str | None]:
     import pyarrow as pa
 
+    from gristmill.tasks.arrow import is_json
+
+    if field in task.data.column_names and is_json(task.data.schema.field(field)):
+        only_texts_of(task, field)  # which makes it a column of texts, if all of its values are
     column: Any = column_of(task, field)
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
