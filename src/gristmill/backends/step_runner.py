@@ -140,6 +140,7 @@ class StepRunner:
         """The label of the task that is running."""
         if note_progress is not None and documents is not None and self.stages and isinstance(self.stages[0], Source):
             self.stages[0].report_reading_to(self._read_so_far)
+        self._processing = [_processing(stage) for stage in self.stages]
         self._is_batch = len(self.stages) == 1 and overrides(self.stages[0], "process_batch")
         self._set_up = 0
 
@@ -161,6 +162,9 @@ class StepRunner:
             except StageError as error:
                 errors.append(error)
         self._set_up = 0
+        for stage, called in zip(self.stages, self._processing, strict=True):
+            if called is not stage:
+                called.close()
         return errors
 
     def take_counts(self) -> list[tuple[int, ...]]:
@@ -250,7 +254,7 @@ class StepRunner:
             call = self._call(index, task)
             start = time.perf_counter_ns()
             try:
-                result = self.stages[index].process(task)
+                result = self._processing[index].process(task)
             except Interrupt:
                 raise
             except BaseException as error:  # a stage is the user's code: whatever it raises is its failure
@@ -423,6 +427,15 @@ class StepRunner:
 
 
 _END = object()
+
+
+def _processing(stage: ProcessingStage[Any, Any]) -> Any:
+    """Return the object whose `process` is called: the stage, or one that waits for an asynchronous stage."""
+    if not stage.runs_async():
+        return stage
+    from gristmill.stages.asynchronous import BlockingStage
+
+    return BlockingStage(stage)
 
 
 def one_line(error: BaseException) -> str:

@@ -31,7 +31,7 @@ class RecordingScheduler(Scheduler):
         super().__init__(steps, config)
         self._sink = sink
         self._hash = hashlib.blake2b(digest_size=16)
-        self._write(json.dumps({"format": FORMAT, "steps": [asdict(x) for x in steps], "config": asdict(config)}))
+        self._write(json.dumps({"format": FORMAT, "steps": [_plain(x) for x in steps], "config": asdict(config)}))
 
     def handle(self, events: Event | Sequence[Event], now: int) -> list[Command]:
         batch = list(events) if isinstance(events, Sequence) else [events]
@@ -72,6 +72,14 @@ def replay(lines: Iterable[str]) -> RecordingScheduler:
             break
         scheduler.handle([_decode(e) for e in events], now)
     return scheduler
+
+
+def _plain(spec: StepSpec) -> dict[str, Any]:
+    """The fields of a step. What only steps with several units in flight have is left out for others."""
+    plain = asdict(spec)
+    if not spec.in_flight:
+        del plain["in_flight"], plain["streams"]
+    return plain
 
 
 def _spec(x: dict[str, Any]) -> StepSpec:

@@ -190,6 +190,9 @@ def step_spec(step: Step, config: EngineConfig) -> StepSpec:
         timeout_us=None if timeout is None else int(timeout * UNIT),
         lifetime_us=None if lifetime is None else int(lifetime * 60 * UNIT),
         restart_interval_us=int((config.worker_restart_interval_m if interval is None else interval) * 60 * UNIT),
+        dedicated=first.runs_async(),
+        in_flight=first.max_in_flight if first.runs_async() else 0,
+        streams=first.streams_async(),
     )
 
 

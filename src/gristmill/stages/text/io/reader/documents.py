@@ -56,7 +56,8 @@ class DocumentReader(FileReader):
         formats = {format_of(path).name for path in paths}
         if len(formats) > 1:
             return self._mixed(task)
-        return self._readers[formats.pop() if formats else JSONL.name].process(task)
+        read: Any = self._readers[formats.pop() if formats else JSONL.name].process(task)
+        return read
 
     def _mixed(self, task: FileBlock | FileGroupTask) -> Iterator[DocumentBatch]:
         for _, run in groupby(task.data, lambda part: format_of(part if isinstance(part, str) else part.path)):
