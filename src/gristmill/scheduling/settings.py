@@ -58,6 +58,11 @@ class StepSpec:
         return self.gpu > 0 or self.gpu_memory > 0
 
     @property
+    def needs_nothing(self) -> bool:
+        """Whether any number of workers fits on a node."""
+        return not (self.cpu or self.memory or self.uses_gpu)
+
+    @property
     def has_own_workers(self) -> bool:
         return self.dedicated or self.uses_gpu or self.workers is not None
 

@@ -56,7 +56,8 @@ class DocumentReader(FileReader):
         formats = {format_of(path).name for path in paths}
         if len(formats) > 1:
             return self._mixed(task)
-        read: Any = self._readers[formats.pop() if formats else JSONL.name].process(task)
+        result: Any = self._readers[formats.pop() if formats else JSONL.name].process(task)
+        read: Result = result
         return read
 
     def _mixed(self, task: FileBlock | FileGroupTask) -> Iterator[DocumentBatch]:
