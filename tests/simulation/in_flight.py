@@ -21,8 +21,8 @@ def in_flight_scenario(seed: int) -> Scenario:
         crowded = models[i].service_us <= SECOND // 20
         models[i] = replace(
             models[i],
-            stubborn=frozenset() if crowded else some_bad(r, scenario.sources, steps[i].slices, 0.1),
-            blocks=frozenset() if crowded else some_bad(r, scenario.sources, steps[i].slices, 0.1),
+            stubborn=frozenset() if crowded else some_bad(r, scenario.sources, steps[i].slices, 0.2),
+            blocks=frozenset() if crowded else some_bad(r, scenario.sources, steps[i].slices, 0.2),
         )
     faults = scenario.faults
     if r.random() < 0.3:
@@ -32,7 +32,8 @@ def in_flight_scenario(seed: int) -> Scenario:
     if faults.oom_every_s:
         scenario.config = replace(scenario.config, setup_attempts=1000)
     interrupt = r.randrange(60 * SECOND) if r.random() < 0.08 else None
-    return replace(scenario, steps=steps, models=models, faults=faults, interrupt_us=interrupt)
+    sources = scenario.sources * r.choice([1, 2, 3])
+    return replace(scenario, steps=steps, models=models, faults=faults, sources=sources, interrupt_us=interrupt)
 
 
 def _step(r: random.Random, spec: StepSpec, model: StepModel) -> StepSpec:
@@ -40,8 +41,10 @@ def _step(r: random.Random, spec: StepSpec, model: StepModel) -> StepSpec:
         spec,
         dedicated=True,
         batch_size=1,
-        in_flight=r.choice([1, 2, 3, 5, 8, 64]),
+        workers=r.choice([None, 1, 1, 2]),
+        in_flight=r.choice([1, 2, 2, 3, 4, 8, 64]),
         streams=model.chunk > 0,
+        lifetime_us=r.choice([None, None, 2 * SECOND, 8 * SECOND]),
     )
     if not spec.uses_gpu and r.random() < 0.1:
         return replace(spec, cpu=0, memory=0)  # it only waits

@@ -59,6 +59,9 @@ class InFlightWitness:
             virtual = self.world.workers.get(w.id)
             if w.begun is None or virtual is None or virtual.stopping:
                 continue
+            limit = s.steps[virtual.step].in_flight if virtual.step is not None else 0
+            known = virtual.limit == limit or c.LimitInFlight(w.id, limit) in commands
+            assert known, f"worker {w.id} may have {virtual.limit} in flight instead of {limit}"
             if not virtual.blocked and not virtual.returning:
                 behind = w.begun.keys() & {job.key for job in virtual.queue}
                 assert not behind, f"worker {w.id} has not begun {behind}, which the scheduler takes to be begun"
