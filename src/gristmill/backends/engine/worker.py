@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gristmill.backends.accounting import Documents
 from gristmill.backends.engine import protocol as wp
 from gristmill.backends.engine.library_limits import limit_threads, reuse_freed_memory
 from gristmill.backends.engine.payload import load_task, pack, size_of
-from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
+from gristmill.backends.stage_errors import Interrupt, StageError, details, one_line
+from gristmill.backends.step_runner import StepRunner
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.tasks import Task
 

@@ -24,13 +24,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
 
+from gristmill.backends.accounting import Documents
 from gristmill.backends.engine.machine import children_of, descendants_of, environment_of
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.worker import Limits, Stages, WorkerIdentity
 from gristmill.backends.local import protocol as sp
 from gristmill.backends.local.wire import Channel, Closed
 from gristmill.backends.local.worker import LocalWorker, set_up_node
-from gristmill.backends.step_runner import Documents
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from gristmill.backends.accounting import Documents
 from gristmill.backends.engine import protocol as wp
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity, run_node_setup
-from gristmill.backends.step_runner import Documents, Interrupt, details, one_line
+from gristmill.backends.stage_errors import Interrupt, details, one_line
 
 INTERRUPT = signal.SIGUSR1
 """Interrupts the unit of a worker. Ray itself uses the usual signals."""
