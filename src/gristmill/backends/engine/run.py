@@ -142,7 +142,8 @@ class EngineRun:
         return RunParts(self.plan, scheduler, source, self.outputs, account, view, self._names, self.interrupts)
 
     def limits(self, budget: int, inline: int, retain: int = 0) -> Limits:
-        return Limits(max(1 << 16, min(16 << 20, budget // 16)), retain, self.outputs.wanted, inline)
+        chunk = max(1 << 16, min(16 << 20, budget // 16))
+        return Limits(chunk, retain, self.outputs.wanted, inline, self.config.task_timeout_s)
 
     def drive(self, stack: ExitStack, driver: RunnableDriver, scheduler: Scheduler) -> None:
         """Run to the end. From then on Ctrl-C does not interrupt the closing of the stack."""
