@@ -44,7 +44,7 @@ def _step(r: random.Random, spec: StepSpec, model: StepModel) -> StepSpec:
         workers=r.choice([None, 1, 1, 2]),
         in_flight=r.choice([1, 2, 2, 3, 4, 8, 64]),
         streams=model.chunk > 0,
-        lifetime_us=r.choice([None, None, 2 * SECOND, 8 * SECOND]),
+        lifetime_us=r.choice([None, 8 * SECOND]),
     )
     if not spec.uses_gpu and r.random() < 0.1:
         return replace(spec, cpu=0, memory=0)  # it only waits

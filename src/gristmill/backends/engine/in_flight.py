@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -52,7 +52,8 @@ class UnitsInFlight:
     """Runs the units of one asynchronous stage in the event loop of a worker, at most ``limit`` at a time.
 
     Units begin in the order in which they came. One that is suspended keeps its slot. ``changed`` is called when there
-    is something to report, which the worker then does soon, followed by `reported`.
+    is something to report. The worker then reports it soon, with `take_ended`, and passes what that returned to
+    `forget` once the driver has the report.
     """
 
     def __init__(
@@ -99,11 +100,15 @@ class UnitsInFlight:
                 waiting, self._waiting = self._waiting, deque()
                 self._give_back([x.unit for x in waiting])
 
-    def reported(self) -> None:
-        """All reports were sent."""
-        for note in self._ended_notes:
+    def take_ended(self) -> list[int]:
+        """Return the notes of the units that a report which is sent now is about."""
+        ended, self._ended_notes = self._ended_notes, []
+        return ended
+
+    def forget(self, notes: Iterable[int]) -> None:
+        """Remove the notes of units whose report has arrived."""
+        for note in notes:
             self._notes.end(note)
-        self._ended_notes.clear()
 
     async def cancel(self) -> None:
         """Give all units back and wait for those that are begun, though not for ever."""

@@ -28,6 +28,8 @@ class LocalInFlightWorker(LocalWorker):
         self.end: asyncio.Future[None] | None = None
         """Set when it leaves, or cannot work any more."""
         self.is_report_due = False
+        self.sent_notes: list[int] = []
+        """Of units whose report the socket has perhaps not taken yet."""
 
     def loop(self) -> None:
         self.start()
@@ -101,21 +103,22 @@ class LocalInFlightWorker(LocalWorker):
     def report(self) -> None:
         self.is_report_due = False
         super().report()
-        if self.units is not None:
-            self._sent()
-
-    def _sent(self) -> None:
-        """Forget the units that were reported, or wait until the socket takes the rest of the reports."""
-        assert self.units is not None
+        if self.units is None:
+            return
+        self.sent_notes += self.units.take_ended()
         if not self.channel.pending:
-            self.units.reported()
+            self._forget()
         elif not self.channel.sock.getblocking():
-            loop = asyncio.get_running_loop()
-            loop.add_writer(self.channel.sock, self._guarded, self._flush)
+            asyncio.get_running_loop().add_writer(self.channel.sock, self._guarded, self._flush)
 
     def _flush(self) -> None:
-        assert self.units is not None
+        """Send the rest of the reports, which the socket takes now."""
         with self._connection():
             if self.channel.flush():
                 asyncio.get_running_loop().remove_writer(self.channel.sock)
-                self.units.reported()
+                self._forget()
+
+    def _forget(self) -> None:
+        assert self.units is not None
+        self.units.forget(self.sent_notes)
+        self.sent_notes.clear()
