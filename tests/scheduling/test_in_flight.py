@@ -286,6 +286,17 @@ def test_only_a_death_while_alone_confirms_a_suspect():
     assert s.state.deaths == 2
 
 
+def test_a_death_without_a_note_confirms_no_suspect():
+    """The unit may have been sent to a worker that was dead."""
+    s = script(n=1, ignore_failures=True)
+    crash(s)
+    for _ in range(s.state.config.isolated_kills - 1):
+        s.start()
+        assert [u.key for u in worker(s).assigned] == [0] and not [x for x in crash(s) if isinstance(x, c.Quarantine)]
+    s.start()
+    assert [x.task for x in crash(s) if isinstance(x, c.Quarantine)] == [0]
+
+
 def test_a_suspect_that_raises_leaves_the_worker_to_the_others():
     s = script()
     crash(s)

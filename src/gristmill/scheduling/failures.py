@@ -43,8 +43,8 @@ def units_lost(
         if begun is not None and begun.spares(unit):
             requeue_uncounted(s, s.steps[unit.step], unit)
             continue
-        if begun is not None and begun.suspects:
-            running = unit.key
+        if begun is not None:
+            running = unit.key if begun.names(unit) else None
         _unit_lost(s, w, unit, cause, running, f" ({detail})" if detail else "")
 
 

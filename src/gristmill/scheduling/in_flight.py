@@ -96,12 +96,18 @@ class BegunUnits:
 
     suspects: Set[int]
     """Keys of those that may have killed it."""
+    is_noted: bool
+    """By the worker's own note; else it is deduced, and a unit may have been sent to a worker that was dead."""
     all_spared: bool
     """None is suspected: fewer will be in flight in a worker, or the one that took too long was reported after all."""
 
     def spares(self, unit: Unit) -> bool:
         """Whether a unit is not suspected: it only waited, or none is."""
         return self.all_spared or (bool(self.suspects) and unit.key not in self.suspects)
+
+    def names(self, unit: Unit) -> bool:
+        """Whether a unit that is not spared is known to have run. What is deduced confirms no suspect."""
+        return bool(self.suspects) and (self.is_noted or not unit.isolated)
 
 
 def begun_at_death(s: State, w: WorkerRec, cause: Death, noted: tuple[int, ...] | None) -> BegunUnits:
@@ -119,7 +125,7 @@ def begun_at_death(s: State, w: WorkerRec, cause: Death, noted: tuple[int, ...] 
     shared = cause is Death.OUT_OF_MEMORY and step.in_flight > 1 and not any(unit.isolated for unit in units)
     if shared and len(suspects) <= step.in_flight:
         _halve(s, step)  # else it had begun them before the last reduction
-    return BegunUnits(suspects, shared or (cause is Death.TIMED_OUT and not suspects))
+    return BegunUnits(suspects, noted is not None, shared or (cause is Death.TIMED_OUT and not suspects))
 
 
 def _halve(s: State, step: StepRec) -> None:
