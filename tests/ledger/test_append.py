@@ -10,7 +10,7 @@ import pytest
 from tests.ledger.conftest import written
 from tests.stages.deduplication.corpora import execute
 
-from gristmill.backends.step_runner import Interrupt
+from gristmill.backends.stage_errors import Interrupt
 from gristmill.cli.main import main
 from gristmill.errors import OutputChanged, PlanError
 from gristmill.pipeline.verify import verify_output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -52,6 +53,29 @@ def test_changes_of_a_stage_are_shown(corpus):
 def rename(batch: DocumentBatch) -> DocumentBatch:
     names = ["name" if name == "id" else name for name in batch.data.column_names]
     return DocumentBatch(batch.data.rename_columns(names).drop_columns(["text"]))
+
+
+@processing_stage(name="asked", max_in_flight=4)
+async def asked(batch: DocumentBatch) -> DocumentBatch | None:
+    await asyncio.sleep(0.001)
+    if batch.data["id"][0].as_py() == "d0":
+        return None
+    return DocumentBatch(batch.data.append_column("answer", [["yes"]]))
+
+
+@processing_stage(name="parts")
+async def parts(batch: DocumentBatch):
+    for _ in range(2):
+        await asyncio.sleep(0)
+        yield DocumentBatch(batch.data)
+
+
+def test_asynchronous_stages_are_replayed_too(corpus):
+    planned = [JsonlReader(str(corpus)), asked, parts, JsonlWriter(str(corpus.parent / "out"))]
+    found = explain(planned, "d1")
+    assert [stage.verdict for stage in found.stages] == ["changed: answer", "became 2 documents"]
+    assert found.stages[0].changes["answer"] == (None, "yes")
+    assert explain(planned, "d0").stages[0].verdict == "dropped: unspecified"
 
 
 def test_columns_that_a_stage_removes_are_shown(corpus):

@@ -318,3 +318,56 @@ def test_a_stage_with_its_own_process_batch_is_not_fused():
             return tasks
 
     assert steps(Documents("a"), Batches("b"), Documents("c"), initial=True) == [["a"], ["b"], ["c"]]
+
+
+# Asynchronous stages -------------------------------------------------------------------------------------------------
+
+
+class Waits(Documents):
+    """Processes several tasks at the same time."""
+
+    max_in_flight = 4
+
+    async def process(self, task):
+        return task
+
+
+class MayWait(Documents):
+    """Decides by itself whether it does."""
+
+    max_in_flight = 4
+
+    def runs_async(self):
+        return self.resources.requires_gpu
+
+
+def test_an_asynchronous_stage_stays_alone():
+    stages = [Documents("a"), Waits("first"), Waits("second").with_(max_in_flight=1), Documents("b")]
+    assert steps(*stages, initial=True) == [["a"], ["first"], ["second"], ["b"]]
+    assert steps(Documents("a"), MayWait("may"), initial=True) == [["a", "may"]]
+
+
+def test_several_in_flight_need_an_asynchronous_process():
+    with pytest.raises(PlanError, match=r"stage 2 'b' has max_in_flight=4, but its process is synchronous"):
+        steps(Documents("a"), Documents("b").with_(max_in_flight=4), initial=True)
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_an_asynchronous_stage_has_no_batches(in_flight):
+    class Batches(Waits):
+        def process_batch(self, tasks):
+            return tasks
+
+    with pytest.raises(PlanError, match=r"stage 1 'a' has batch_size=2, but its process is asynchronous"):
+        steps(Waits("a").with_(batch_size=2, max_in_flight=in_flight), initial=True)
+    with pytest.raises(PlanError, match=r"stage 1 'a' has a process_batch of its own, but its process is asynchronous"):
+        steps(Batches("a").with_(max_in_flight=in_flight), initial=True)
+
+
+def test_only_process_may_be_asynchronous():
+    class Wrong(Waits):
+        async def setup(self):
+            pass
+
+    with pytest.raises(PlanError, match=r"stage 1 'a': setup is an 'async def', but only process may be one"):
+        steps(Wrong("a"), initial=True)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.simulation import shrink
 from tests.simulation.campaign import failures, main, new_seeds, read_seeds
-from tests.simulation.scenario import Scenario, random_scenario
+from tests.simulation.in_flight import in_flight_scenario
+from tests.simulation.scenario import Scenario, StepModel, play, random_scenario
 from tests.simulation.shrink import failure_of, report
 
-from gristmill.scheduling import workers
+from gristmill.scheduling import commands as c
+from gristmill.scheduling import events as e
+from gristmill.scheduling import in_flight, workers
 
 SEEDS = 1000
+IN_FLIGHT_SEEDS = 300
 JOBS = 2
 FAILED_SEEDS = Path(__file__).with_name("failed_seeds.txt")
 
@@ -154,3 +160,76 @@ def test_a_seed_can_be_played_from_the_command_line() -> None:
     assert "seed 3: all is well" in told.stdout
     wrong = subprocess.run([*command, "--seeds", "5"], capture_output=True, text=True, timeout=300)
     assert wrong.returncode == 2 and "two numbers like 0:1000" in wrong.stderr
+
+
+# Units in flight ----------------------------------------------------------------------------------------------------
+
+
+def test_new_seeds_with_units_in_flight_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    seeds = new_seeds(IN_FLIGHT_SEEDS, f"in flight {commit()}")
+    with capsys.disabled():
+        print(f"\nreplay: python -m tests.simulation.campaign --in-flight --seeds {seeds.start}:{seeds.stop}")
+    failed = [x for _, more in failures(seeds, JOBS, in_flight_scenario) for x in more]
+    if failed:
+        names = " ".join(str(seed) for seed, _ in failed)
+        pytest.fail(f"{report(*failed[0], draw=in_flight_scenario)}\n\nfailing seeds: {names}", pytrace=False)
+
+
+def _in_flight_models(x: Scenario) -> list[StepModel]:
+    return [model for model, step in zip(x.models, x.steps, strict=True) if step.in_flight]
+
+
+def test_the_scenarios_with_units_in_flight_have_everything() -> None:
+    scenarios = [in_flight_scenario(seed) for seed in range(300)]
+    assert all(any(step.in_flight for step in x.steps) for x in scenarios)
+    for name in ("stubborn", "blocks", "hangs", "poison", "raises"):
+        count = sum(any(getattr(m, name) for m in _in_flight_models(x)) for x in scenarios)
+        assert count > 20, name
+    for name in ("streams", "uses_gpu", "lifetime_us", "needs_nothing"):
+        assert sum(any(s.in_flight and getattr(s, name) for s in x.steps) for x in scenarios) > 20, name
+    assert sum(x.interrupt_us is not None for x in scenarios) > 10
+
+
+def test_runs_with_units_in_flight_see_everything() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(25):
+        scenario = in_flight_scenario(seed)
+        world = scenario.world()
+        handle = world.handle
+
+        def handle_and_count(events: Sequence[e.Event], handle: Any = handle) -> list[c.Command]:
+            commands: list[c.Command] = handle(events)
+            for x in (*events, *commands):
+                seen[type(x).__name__] += 1
+                if isinstance(x, e.WorkerDied) and x.begun is not None:
+                    seen[f"{x.cause.name}, {min(2, len(x.begun))} begun"] += 1
+            return commands
+
+        world.handle = handle_and_count  # type: ignore[method-assign]
+        play(scenario, world)
+    for name in (
+        "LimitInFlight",
+        "ReturnWaiting",
+        "UnitsReturned",
+        "UnitEmitted",
+        "Resume",
+        "KillWorker",
+        "InputsLost",
+    ):
+        assert seen[name] > 1, name
+    for name in ("CRASHED, 2 begun", "KILLED, 2 begun", "OUT_OF_MEMORY, 2 begun", "CRASHED, 1 begun"):
+        assert seen[name] > 0, name
+
+
+def test_the_campaign_finds_a_bug_in_units_in_flight(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def halve(s: Any, step: Any) -> None:
+        """A scheduler that does not tell its workers."""
+        step.halve_in_flight()
+
+    monkeypatch.setattr(in_flight, "_halve", halve)
+    assert main(["--in-flight", "--seeds", "0:300", "--most", "1", "--no-shrink"]) == 1
+    monkeypatch.undo()
+    seed = capsys.readouterr().out.partition("seed ")[2].partition(" ")[0]
+    assert main(["--in-flight", "--seed", seed]) == 0

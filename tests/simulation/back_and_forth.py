@@ -28,7 +28,7 @@ class BackAndForth:
 
     def check(self, s: State) -> None:
         """Raise `AssertionError` if a step is back at a staffing that it had left. Call it after every event."""
-        if s.balance.evidence != self._evidence:
+        if s.ending.stopping or s.balance.evidence != self._evidence:
             self._evidence = s.balance.evidence
             self._seen = [[_staffing(step)] for step in s.steps]
             self._workers = [{w.id for w in _staying(step)} for step in s.steps]

@@ -53,6 +53,7 @@ def check(s: State) -> None:
         )
         hosts = sum(1 for w in s.shared.workers.values() if step.index in w.hosts and w.state <= WorkerState.READY)
         assert step.hosts == hosts, f"step {step.index}: hosts are miscounted"
+    _check_in_flight(s)
     _check_nodes(s)
     if s.lost.records or s.lost.rebuilds:
         check_lost_data(s)
@@ -96,6 +97,27 @@ def _once(where: dict[int, str], task: int, place: str) -> None:
 
 def _step_of(s: State, data: int) -> int:
     return next(t.step for t in s.tasks.values() if t.data == data)
+
+
+def _check_in_flight(s: State) -> None:
+    for w in s.workers.values():
+        step = s.steps[w.step] if w.step is not None else None
+        assert (w.begun is not None) == (step is not None and step.in_flight > 0), f"worker {w.id} is of the wrong kind"
+        if w.begun is None or step is None:
+            continue
+        keys = {unit.key for unit in w.assigned}
+        assert w.begun.keys() <= keys, f"worker {w.id} has begun units that it does not have"
+        assert step.spec.streams or not w.suspended, f"worker {w.id} of a step that does not stream has suspended units"
+        if w.state is WorkerState.READY:
+            taken = len(w.begun) + len(w.suspended)
+            assert len(keys) == len(w.begun) or taken >= step.in_flight, (
+                f"a unit waits in worker {w.id}, which has slots"
+            )
+            assert len(keys) == len(w.begun) or not step.spec.streams, f"a unit waits in worker {w.id}, which streams"
+        suspects = [unit for unit in (*w.assigned, *w.suspended.values()) if unit.isolated]
+        assert not suspects or len(keys) + len(w.suspended) == 1, f"a suspect in worker {w.id} is not alone"
+    for step in s.steps:
+        assert 0 < step.in_flight <= step.spec.in_flight or step.in_flight == step.spec.in_flight == 0
 
 
 def _check_nodes(s: State) -> None:

@@ -6,6 +6,7 @@ import random
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
+from gristmill.scheduling import events as e
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.placement import misfit
 from gristmill.scheduling.settings import UNIT, SchedulerConfig, StepSpec
@@ -50,6 +51,8 @@ class Scenario:
     faults: Faults = field(default_factory=Faults)
     late_nodes: list[tuple[int, NodeJoined]] = field(default_factory=list)
     """(when, node that joins then)"""
+    interrupt_us: int | None = None
+    """When the user interrupts the run."""
     check_every: int = 13
     """Invariants are checked after every so many events, and at the end."""
 
@@ -70,13 +73,15 @@ class Scenario:
         )
         for at, node in self.late_nodes:
             world.after(at, node)
+        if self.interrupt_us is not None:
+            world.after(self.interrupt_us, e.Interrupted())
         return world
 
 
 def play(scenario: Scenario, world: CheckedWorld | None = None) -> CheckedWorld:
     """Run it to its end and check everything; raises if anything is wrong."""
     world = world or scenario.world()
-    world.run(limit_us=_SHOULD_END_US, limit=_EVENTS).assert_nothing_lost()
+    world.run(limit_us=_SHOULD_END_US, limit=_EVENTS).assert_nothing_lost(scenario.interrupt_us is not None)
     assert world.scheduler.state.next_worker < _WORKERS, "workers are started without end"
     return world
 
@@ -174,10 +179,10 @@ def _model(r: random.Random, fan_out: float, sources: int, slices: bool, crowded
         out_bytes=r.choice([100, 10_000, 100_000, 300_000]),
         setup_us=r.choice([0, SECOND // 10, 2 * SECOND]),
         chunk=r.choice([0, 1, 4]) if fan_out >= 2 else 0,
-        poison=_some(r, sources, slices),
-        raises=_some(r, sources, slices),
-        flaky=_some(r, sources, slices),
-        hangs=frozenset() if crowded else _some(r, sources, slices, 0.08),
+        poison=some_bad(r, sources, slices),
+        raises=some_bad(r, sources, slices),
+        flaky=some_bad(r, sources, slices),
+        hangs=frozenset() if crowded else some_bad(r, sources, slices, 0.08),
         failing_setups=r.choice([0, 0, 0, 0, 1, 2]),
         cv=r.choice([None, None, 0.0, 1.0]),
         setup_spread=r.choice([0.0, 0.5]),
@@ -186,7 +191,7 @@ def _model(r: random.Random, fan_out: float, sources: int, slices: bool, crowded
     )
 
 
-def _some(r: random.Random, sources: int, slices: bool, chance: float = 0.2) -> frozenset[str]:
+def some_bad(r: random.Random, sources: int, slices: bool, chance: float = 0.2) -> frozenset[str]:
     """Now and then a bad source task, or, where a step finds it, a bad item of one."""
     if r.random() > chance:
         return frozenset()

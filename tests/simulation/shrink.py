@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,6 +15,8 @@ from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import StepModel
 from tests.simulation.scenario import TOO_MANY_FAULTS, Scenario, play, random_scenario, show
 
+Draw = Callable[[int], Scenario]
+"""Makes the scenario of a seed."""
 _TRACED = 40
 _OTHER_SEEDS = 3
 
@@ -98,6 +100,8 @@ def _smaller(x: Scenario) -> Iterator[Scenario]:
     for i in range(len(x.nodes)):
         if len(x.nodes) > 1:
             yield replace(x, nodes=x.nodes[:i] + x.nodes[i + 1 :])
+    if x.interrupt_us is not None:
+        yield replace(x, interrupt_us=None)
     if x.late_nodes:
         yield replace(x, late_nodes=[])
     yield from _plainer(x, "faults", x.faults, Faults())
@@ -109,6 +113,8 @@ def _smaller(x: Scenario) -> Iterator[Scenario]:
             yield replace(x, models=models)
     for i, spec in enumerate(x.steps):
         plain_spec = type(spec)(spec.name, timeout_us=spec.timeout_us)
+        if spec.in_flight:
+            plain_spec = replace(plain_spec, in_flight=2, streams=spec.streams, dedicated=True)
         for name in _differences(spec, plain_spec):
             steps = list(x.steps)
             steps[i] = replace(spec, **{name: getattr(plain_spec, name)})
@@ -132,14 +138,21 @@ def _differences(value: Any, plain: Any) -> list[str]:
     return [f.name for f in fields(value) if getattr(value, f.name) != getattr(plain, f.name)]
 
 
-def report(seed: int, failure: Failure, limit_s: float = 30.0, scenario: Scenario | None = None) -> str:
+def report(
+    seed: int,
+    failure: Failure,
+    limit_s: float = 30.0,
+    scenario: Scenario | None = None,
+    draw: Draw = random_scenario,
+) -> str:
     """Return what is needed to fix a failure: seed, error, how to replay it, and the trace of a smaller run."""
-    small, found = shrink(scenario or random_scenario(seed), failure, limit_s)
+    small, found = shrink(scenario or draw(seed), failure, limit_s)
+    option = "" if draw is random_scenario else " --in-flight"
     traced = failure_of(small, _TRACED) or found
     return "\n".join(
         [
             f"seed {seed} fails: {failure.error}",
-            f"replay: python -m tests.simulation.campaign --seed {seed} --trace",
+            f"replay: python -m tests.simulation.campaign{option} --seed {seed} --trace",
             "",
             f"The last of a smaller run that fails with {traced.error}",
             *traced.story,

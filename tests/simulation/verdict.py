@@ -37,7 +37,7 @@ def _fate(world: CheckedWorld, source: Data) -> tuple[list[str], set[str] | None
     for step, model in enumerate(world.models):
         if not found:
             break
-        bad = model.poison | model.raises | model.hangs
+        bad = model.poison | model.raises | model.hangs | model.stubborn | model.blocks
         if source.label in bad:
             return [], None
         bad_items |= {x for x in bad if x.startswith(f"{source.label}#")}
@@ -45,20 +45,23 @@ def _fate(world: CheckedWorld, source: Data) -> tuple[list[str], set[str] | None
     return [d.label for d in found], bad_items
 
 
-def assert_nothing_lost(world: CheckedWorld) -> None:
-    """Require that every good item was delivered once, every bad one was quarantined, and nothing is left over."""
+def assert_nothing_lost(world: CheckedWorld, interrupted: bool = False) -> None:
+    """Require that every good item was delivered once, every bad one was quarantined, and nothing is left over.
+
+    If the run was interrupted, some of both may be missing.
+    """
     assert world.finished and not world.aborted, f"the run was given up: {world.aborted}"
     good, bad = expected(world)
     twice = [x for x, n in world.delivered.items() if n != 1]
     assert not twice, f"delivered more than once: {twice[:5]}"
     delivered = set(world.delivered)
-    assert delivered >= good, f"lost: {sorted(good - delivered)[:5]}"
-    assert delivered == good, f"delivered although it should not be: {sorted(delivered - good)[:5]}"
+    assert interrupted or delivered >= good, f"lost: {sorted(good - delivered)[:5]}"
+    assert delivered <= good, f"delivered although it should not be: {sorted(delivered - good)[:5]}"
     named = [(step, d.root, item) for step, d in world.quarantined for item in d.items]
     quarantined = {(root, item) for _, root, item in named}
     assert quarantined <= bad, f"quarantined without fault: {sorted(quarantined - bad)[:5]}"
-    assert quarantined == bad, f"bad items not quarantined: {sorted(bad - quarantined)[:5]}"
-    assert not world.data, f"data not released: {list(world.data.values())[:5]}"
+    assert interrupted or quarantined == bad, f"bad items not quarantined: {sorted(bad - quarantined)[:5]}"
+    assert interrupted or not world.data, f"data not released: {list(world.data.values())[:5]}"
     assert not world.workers, f"workers live after the end: {sorted(world.workers)[:5]}"
     s = world.scheduler.state
     assert (s.budget.held, s.budget.reserved, len(s.tasks), len(s.workers)) == (0, 0, 0, 0), (

@@ -11,6 +11,7 @@ from gristmill.scheduling import events as e
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.records import TaskState, WorkerState
 from gristmill.scheduling.settings import UNIT
+from gristmill.scheduling.simulator.faults import jobs_of
 from gristmill.scheduling.simulator.model import Job, VirtualWorker
 
 if TYPE_CHECKING:
@@ -67,12 +68,13 @@ class Witness:
         )
         cpu = shared_memory = 0
         for other_id, other in world.workers.items():
-            if other.node == w.node and other.current is not None:
-                cpu += world.specs[other.current.step].cpu
-                shared_memory += world.specs[other.current.step].memory if other.step is None else 0
-            if other is not w:
-                for theirs in (*other.queue, *((other.current,) if other.current else ())):
-                    if theirs.step == job.step:
+            runs = jobs_of(other) or ([job] if other is w else [])
+            if other.node == w.node and runs:
+                cpu += world.specs[runs[0].step].cpu
+                shared_memory += world.specs[runs[0].step].memory if other.step is None else 0
+            if other is not w or w.limit:
+                for theirs in (*other.queue, *runs):
+                    if theirs.step == job.step and theirs is not job:
                         _assert_apart(job, theirs, worker, other_id)
         node = world.nodes[w.node]
         assert cpu <= node.cpu, f"node {w.node}: {cpu / UNIT:g} CPUs are busy of {node.cpu / UNIT:g}"

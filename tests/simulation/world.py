@@ -15,6 +15,7 @@ from gristmill.scheduling.simulator.faults import Faults
 from gristmill.scheduling.simulator.model import Conditions, Data, Job, Made, StepModel, VirtualWorker, cpus
 from gristmill.scheduling.simulator.world import World
 from tests.simulation.back_and_forth import BackAndForth
+from tests.simulation.in_flight_witness import InFlightWitness
 from tests.simulation.invariants import check, check_progress
 from tests.simulation.lost_data_invariants import in_use
 from tests.simulation.verdict import assert_nothing_lost
@@ -53,6 +54,7 @@ class CheckedWorld(World):
         self.max_bytes = 0
         """The most bytes that were held and reserved at one time."""
         self.witness = Witness(self)
+        self.in_flight = InFlightWitness(self)
         self.back_and_forth = BackAndForth()
         self.kill_every_us = kill_every_us
         if kill_every_us:
@@ -73,6 +75,7 @@ class CheckedWorld(World):
     def handle(self, events: Sequence[e.Event]) -> list[c.Command]:
         commands = super().handle(events)
         self.witness.hears(events, commands)
+        self.in_flight.after(events, commands)
         return commands
 
     def carry_out(self, command: c.Command) -> None:
@@ -83,10 +86,13 @@ class CheckedWorld(World):
 
     def take_up(self, worker: int, w: VirtualWorker, job: Job) -> None:
         self.witness.begins(worker, w, job)
+        if w.limit:
+            self.in_flight.begins(worker, w, job)
         super().take_up(worker, w, job)
 
     def remove(self, worker: int) -> VirtualWorker:
         self.witness.is_gone(worker)
+        self.in_flight.dies(worker, self.workers[worker])
         return super().remove(worker)
 
     def accept(self, made: Made) -> None:
@@ -111,6 +117,6 @@ class CheckedWorld(World):
         """The commands of a kind, in order."""
         return [command for _, command in self.commands if type(command) is kind]
 
-    def assert_nothing_lost(self) -> None:
+    def assert_nothing_lost(self, interrupted: bool = False) -> None:
         """Every good item was delivered once, every bad one was quarantined, and nothing is left over."""
-        assert_nothing_lost(self)
+        assert_nothing_lost(self, interrupted)

@@ -76,6 +76,7 @@ def settings(stage):
         "worker_restart_interval_m": stage.worker_restart_interval_m,
         "timeout_s": stage.timeout_s,
         "max_attempts": stage.max_attempts,
+        "max_in_flight": stage.max_in_flight,
     }
 
 
@@ -90,6 +91,7 @@ changes = st.fixed_dictionaries(
         "worker_restart_interval_m": st.floats(0.1, 100),
         "timeout_s": st.floats(0.1, 100),
         "max_attempts": st.integers(1, 10),
+        "max_in_flight": st.integers(1, 1000),
     },
 )
 
@@ -127,6 +129,9 @@ def test_changes_add_up_and_the_last_one_wins():
         {"timeout_s": float("nan")},
         {"timeout_s": "5"},
         {"max_attempts": 0},
+        {"max_in_flight": 0},
+        {"max_in_flight": 2.5},
+        {"max_in_flight": True},
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(change):

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gristmill.backends.accounting import Documents
 from gristmill.backends.engine.executor_config import ExecutorConfig
-from gristmill.backends.step_runner import Documents
 from gristmill.stages.core import ProcessingStage, worker_count
 from gristmill.stages.protocols import Sink, Tuned
 from gristmill.stages.resources import Resources

@@ -3,117 +3,28 @@
 from __future__ import annotations
 
 import inspect
-import os
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gristmill.errors import OutOfSpace
-from gristmill.ledger.excluded import ExcludedFiles
-from gristmill.ledger.tally import LostIdentity, StageTally, Tally
-from gristmill.secrets import without_secrets
-from gristmill.stages import core, function_definitions
-from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata, accounts_for_all
-from gristmill.stages.protocols import Sink, Source
-from gristmill.stages.text.io.dropped_columns import take_out_dropped
+from gristmill.backends.accounting import Documents, StageAccounting
+from gristmill.backends.stage_errors import Interrupt, StageError, stage_error
+from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
+from gristmill.stages.protocols import Source
 from gristmill.tasks import DocumentBatch, Task
 from gristmill.tasks.document import in_parts, rejoined
 from gristmill.tasks.names import block_of
 
-_NOT_SHOWN = (os.path.dirname(__file__), core.__file__, function_definitions.__file__)
-"""Frames of these files are left out of tracebacks: they do not help the author of a stage."""
 _PART_BYTES = 4 << 20
 """How much of a batch goes through stages that treat documents one by one at a time."""
-_LONGEST_LINE = 500
-_LONGEST_DETAIL = 20_000
 
 
-@dataclass(slots=True)
-class StageCounts:
-    """What one stage did since the last report."""
-
-    tasks_in: int = 0
-    items_in: int = 0
-    tasks_done: int = 0
-    tasks_out: int = 0
-    items_out: int = 0
-    dropped: int = 0
-    busy_ns: int = 0
-
-    def as_tuple(self) -> tuple[int, ...]:
-        return (
-            self.tasks_in,
-            int(self.items_in),
-            self.tasks_done,
-            self.tasks_out,
-            int(self.items_out),
-            self.dropped,
-            self.busy_ns,
-        )
-
-
-@dataclass(frozen=True)
-class Documents:
-    """What a step must know so that documents are accounted for."""
-
-    step: int
-    is_last_step: bool
-    output: Sink[Any, Any] | None
-    """The stage that writes; what is dropped or bad is put beside its files."""
-
-    def excluded(self) -> ExcludedFiles | None:
-        return ExcludedFiles(self.output, self.step) if self.output is not None else None
-
-
-class Interrupt(BaseException):
-    """The run is to end now. Not an `Exception`, so that stages do not swallow it."""
-
-
-class StageError(Exception):
-    """A stage raised, or broke its contract. Carries words for people, not the exception: that may not travel.
-
-    ``ends_run`` marks an error of the stage's code that no document causes: another attempt cannot help.
-    """
-
-    def __init__(self, stage: int, error: str, detail: str = "", ends_run: bool = False) -> None:
-        super().__init__(error)
-        self.stage = stage
-        self.error = error
-        self.detail = detail
-        self.ends_run = ends_run
-
-
-@dataclass(slots=True)
-class _Call:
-    """One call of a stage: `result` for each task that it gave, in order, then `end`."""
-
-    index: int
-    columns: Sequence[str]
-    """The columns that a user's stage was given."""
-    tally: StageTally | None
-
-    def result(self, task: Task[Any]) -> None:
-        if self.columns and isinstance(task, DocumentBatch):
-            take_out_dropped(task, self.columns)
-        if self.tally is not None:
-            try:
-                self.tally.result(task)
-            except LostIdentity as error:
-                raise StageError(self.index, str(error), ends_run=True) from None
-
-    def end(self) -> None:
-        if self.tally is not None:
-            self.tally.end()
-
-
-class StepRunner:
+class StepRunner(StageAccounting):
     """The stages of one step in one worker.
 
-    Ids: a stage that returns one task passes the id of its input on; the n-th of several is ``<id>.<n>``. What a stage
-    raises, `SystemExit` too, is a `StageError`; only `Interrupt` passes through.
+    What a stage raises, `SystemExit` too, is a `StageError`; only `Interrupt` passes through. An asynchronous stage
+    processes one task at a time.
     """
 
     def __init__(
@@ -125,21 +36,13 @@ class StepRunner:
     ) -> None:
         """``note_progress`` is called with a block, documents read and kept of it since the account was last taken, and
         the share of the block that is done; often, and inside a call of `run`."""
-        self.stages = list(stages)
-        self.documents = documents
-        self._tally = Tally(documents.is_last_step) if documents is not None else None
-        self._excluded: ExcludedFiles | None = None
-        self.counts = [StageCounts() for _ in self.stages]
-        self.current = 0
-        """The stage that is running."""
-        self.streams = False
-        """The last output came from a generator, which may take its time for the next one."""
-        self._note_stage = note_stage if len(self.stages) > 1 else None
+        super().__init__(stages, documents, note_stage)
         self._note_progress = note_progress
         self._running = ""
         """The label of the task that is running."""
         if note_progress is not None and documents is not None and self.stages and isinstance(self.stages[0], Source):
             self.stages[0].report_reading_to(self._read_so_far)
+        self._processing = [_processing(stage) for stage in self.stages]
         self._is_batch = len(self.stages) == 1 and overrides(self.stages[0], "process_batch")
         self._set_up = 0
 
@@ -161,22 +64,10 @@ class StepRunner:
             except StageError as error:
                 errors.append(error)
         self._set_up = 0
+        for stage, called in zip(self.stages, self._processing, strict=True):
+            if called is not stage:
+                called.close()
         return errors
-
-    def take_counts(self) -> list[tuple[int, ...]]:
-        """The counts since they were last taken."""
-        counts = [c.as_tuple() for c in self.counts]
-        self.counts = [StageCounts() for _ in self.stages]
-        return counts
-
-    def take_entries(self) -> dict[int, dict[str, Any]]:
-        """The account of documents by block since it was last taken."""
-        return self._tally.take() if self._tally is not None else {}
-
-    def reset_counts(self) -> None:
-        self.counts = [StageCounts() for _ in self.stages]
-        if self._tally is not None:
-            self._tally.reset()
 
     def run(self, tasks: Sequence[Task[Any]]) -> Iterator[tuple[int, Task[Any]]]:
         """Outputs with the position of the input they come from, made as they are asked for, in the order of inputs."""
@@ -186,14 +77,11 @@ class StepRunner:
             for made in self._run(tasks):
                 yield made
                 self._excluded = excluded  # another unit may have been run in between
-            if excluded is not None and self._tally is not None:
-                excluded.write()
-                for label, file in excluded.written:
-                    self._tally.entry(block_of(label)).add_file(file)
+            self._write_excluded(excluded)
         except (StageError, Interrupt, GeneratorExit):
             raise
         except BaseException as error:  # properties of tasks are the user's code too
-            raise self._error(self.current, error) from None
+            raise stage_error(self.current, error) from None
 
     def _run(self, tasks: Sequence[Task[Any]]) -> Iterator[tuple[int, Task[Any]]]:
         if not self._is_batch:
@@ -207,15 +95,6 @@ class StepRunner:
         for position, result in enumerate(self._batch(tasks)):
             for output in self._outputs(0, ids[position], result, calls[position]):
                 yield position, output
-
-    def _call(self, index: int, task: Task[Any]) -> _Call:
-        """Note what a stage is given, before it is called: it may change the task in place."""
-        stage = self.stages[index]
-        columns = task.columns if not stage.builtin and isinstance(task, DocumentBatch) else ()
-        if self._tally is None:
-            return _Call(index, columns, None)
-        before = Tally.before(task, is_compared=not accounts_for_all(stage))
-        return _Call(index, columns, self._tally.stage(stage, index == len(self.stages) - 1, before, self._excluded))
 
     def _batch(self, tasks: Sequence[Task[Any]]) -> list[Any]:
         stage = self.stages[0]
@@ -250,11 +129,11 @@ class StepRunner:
             call = self._call(index, task)
             start = time.perf_counter_ns()
             try:
-                result = self.stages[index].process(task)
+                result = self._processing[index].process(task)
             except Interrupt:
                 raise
             except BaseException as error:  # a stage is the user's code: whatever it raises is its failure
-                raise self._error(index, error) from None
+                raise stage_error(index, error) from None
             counts.busy_ns += time.perf_counter_ns() - start
             if not isinstance(result, Task):
                 break
@@ -336,7 +215,7 @@ class StepRunner:
         counts.items_in += part.num_items
         call = self._call(index, part)
         start = time.perf_counter_ns()
-        result = self._guarded(index, lambda: self.stages[index].process(part))
+        result = self._guarded(index, lambda: self._processing[index].process(part))
         counts.busy_ns += time.perf_counter_ns() - start
         if not isinstance(result, DocumentBatch):
             raise self._contract(index, f"is row_wise and returned a {type(result).__name__}")
@@ -348,66 +227,6 @@ class StepRunner:
         result.task_id = ident
         return result
 
-    def _outputs(self, index: int, ident: str, result: Any, call: _Call) -> Iterator[Task[Any]]:
-        """The tasks in what a stage returned for the task ``ident``, with their ids."""
-        yield from self._each(index, ident, result, call)
-        call.end()
-
-    def _each(self, index: int, ident: str, result: Any, call: _Call) -> Iterator[Task[Any]]:
-        counts = self.counts[index]
-        if result is None:
-            counts.tasks_done += 1
-            counts.dropped += 1
-            return
-        if isinstance(result, Task):
-            call.result(result)
-            counts.tasks_done += 1
-            counts.tasks_out += 1
-            counts.items_out += result.num_items
-            result.task_id = ident
-            self.streams = False
-            yield result
-            return
-        if not isinstance(result, list | tuple | Iterator):
-            raise self._contract(index, f"returned a {type(result).__name__}")
-        streams = not isinstance(result, (list, tuple))
-        produced = 0
-        iterator = iter(result)
-        while True:
-            self._enter(index)
-            start = time.perf_counter_ns()
-            try:
-                output = next(iterator, _END)
-            except Interrupt:
-                raise
-            except BaseException as error:  # a generator is the user's code
-                raise self._error(index, error) from None
-            counts = self.counts[index]
-            counts.busy_ns += time.perf_counter_ns() - start
-            if output is _END:
-                break
-            if not isinstance(output, Task):
-                raise self._contract(index, f"returned several things, one of them a {type(output).__name__}")
-            call.result(output)
-            output.task_id = f"{ident}.{produced}"
-            produced += 1
-            counts.tasks_out += 1
-            counts.items_out += output.num_items
-            self.streams = streams
-            yield output
-        counts.tasks_done += 1
-        if not produced:
-            counts.dropped += 1
-
-    def _enter(self, index: int) -> None:
-        self.current = index
-        if self._note_stage is not None:
-            self._note_stage(index)
-
-    def _contract(self, index: int, what: str) -> StageError:
-        name = self.stages[index].name
-        return StageError(index, f"TypeError: '{name}' {what}; it must return a Task, several of them, or None")
-
     def _guarded(self, index: int, call: Callable[[], Any]) -> Any:
         self._enter(index)
         try:
@@ -415,48 +234,16 @@ class StepRunner:
         except Interrupt:
             raise
         except BaseException as error:  # the user's code again: the failure is theirs to read
-            raise self._error(index, error) from None
-
-    @staticmethod
-    def _error(index: int, error: BaseException) -> StageError:
-        return error if isinstance(error, StageError) else StageError(index, one_line(error), details(error))
+            raise stage_error(index, error) from None
 
 
-_END = object()
+def _processing(stage: ProcessingStage[Any, Any]) -> Any:
+    """Return the object whose `process` is called: the stage, or one that waits for an asynchronous stage."""
+    if not stage.runs_async():
+        return stage
+    from gristmill.stages.asynchronous import BlockingStage
 
-
-def one_line(error: BaseException) -> str:
-    """An exception's type and the first line of its message."""
-    if isinstance(error, OutOfSpace):
-        return without_secrets(str(error))
-    kind = type(error)
-    name = kind.__qualname__
-    if kind.__module__ not in ("builtins", "__main__"):
-        name = f"{kind.__module__}.{name}"
-    try:
-        text = without_secrets(str(error).strip().partition("\n")[0])
-    except Exception:  # the exception may be the user's own, and broken
-        text = "its message cannot be shown"
-    line = f"{name}: {text}" if text else name
-    return line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + " ..."
-
-
-def details(error: BaseException) -> str:
-    """An exception's traceback, with those it came from, without the frames of the engine.
-
-    Empty for a full disk and the like: the place in the code does not help then.
-    """
-    if isinstance(error, OutOfSpace):
-        return ""
-    whole = traceback.TracebackException.from_exception(error)
-    todo = [whole]
-    while todo:
-        part = todo.pop()
-        part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_NOT_SHOWN)]
-        todo += [x for x in (part.__cause__, part.__context__) if x is not None]
-    text = without_secrets("".join(whole.format()))
-    half = _LONGEST_DETAIL // 2
-    return text if len(text) <= _LONGEST_DETAIL else f"{text[:half]}\n...\n{text[-half:]}"
+    return BlockingStage(stage)
 
 
 def overrides(stage: ProcessingStage[Any, Any], method: str) -> bool:

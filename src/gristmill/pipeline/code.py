@@ -32,7 +32,16 @@ from gristmill.storage import Folder
 NOT_RESULTS = frozenset(
     {
         *("resources", "batch_size", "num_workers", "worker_max_lifetime_m", "worker_restart_interval_m"),
-        *("timeout_s", "max_attempts", "split_on_failure", "_settings", "_arguments", "name", "fan_out"),
+        *(
+            "timeout_s",
+            "max_attempts",
+            "max_in_flight",
+            "split_on_failure",
+            "_settings",
+            "_arguments",
+            "name",
+            "fan_out",
+        ),
     }
 )
 """Attributes of stages that may be changed between runs without changing what comes out."""

@@ -56,6 +56,8 @@ def _settings(stage: ProcessingStage[Any, Any]) -> Iterator[str]:
     if stage.resources.requires_gpu and stage.resources_without_gpu is not None:
         yield f"without a GPU {stage.resources_without_gpu}"
     yield f"batch_size={stage.batch_size}"
+    if stage.runs_async():
+        yield f"max_in_flight={stage.max_in_flight}"
     workers = worker_count(stage)
     if workers is not None:
         yield f"num_workers={workers}"

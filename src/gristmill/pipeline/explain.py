@@ -14,6 +14,7 @@ from gristmill.ledger.commits import DECIDED
 from gristmill.pipeline.explain_duplicates import DuplicateRecord, in_common, look_up
 from gristmill.pipeline.phases.split import phase_folder, records_folder
 from gristmill.secrets import without_query
+from gristmill.stages.asynchronous import results_of
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.exact.pieces import NOTHING_LEFT, PieceDeduplication, without
@@ -243,7 +244,7 @@ def _search(reader: Stage, blocks: Sequence[Task[Any]], ident: str, column: str)
 
 
 def _among(reader: Stage, block: Task[Any], column: str, ident: str) -> DocumentBatch | None:
-    result = reader.process(block)
+    result: Any = reader.process(block)
     for batch in [result] if isinstance(result, Task) else result or ():  # a stream only as far as needed
         if column in batch.data.column_names:
             # the type of the column depends on the block: 7 may be a number, a float or one of several kinds
@@ -267,10 +268,9 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
         report.findings.append(_finding(one, texts))
         report.features.update(_features(texts))
     try:
-        result = stage.process(DocumentBatch(before, task_id=batch.task_id))
+        results = results_of(stage, DocumentBatch(before, task_id=batch.task_id))
     finally:
         stage.teardown()
-    results = [result] if isinstance(result, Task) else list(result or ())
     accounts = [account for task in results if (account := task.take_account()) is not None]
     for account in accounts:
         report.counted.update(account.counters)

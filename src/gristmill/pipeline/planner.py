@@ -13,7 +13,7 @@ from gristmill.errors import ModelError, PlanError
 from gristmill.pipeline.columns import Columns
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import CompositeStage, ProcessingStage, accounts_for_all, check_settings, worker_count
-from gristmill.stages.hints import TaskType
+from gristmill.stages.hints import TaskType, is_async
 from gristmill.stages.protocols import Linked, Source
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import DocumentBatch, EmptyTask, FileBlock, SpoolBlock, Task
@@ -47,6 +47,7 @@ def linked_stages(name: str, stages: Sequence[Stage], source: PipelineInput) -> 
     flat = flatten(stages)
     for number, stage in enumerate(flat, 1):
         _check_settings(number, stage)
+        _check_in_flight(number, stage)
     _check_types(flat, source)
     _check_columns(flat, source)
     for number, stage in enumerate(flat, 1):
@@ -120,6 +121,27 @@ def _check_settings(number: int, stage: Stage) -> None:
         check_settings(stage)
     except ValueError as error:
         raise PlanError(f"stage {number}: {error}") from None
+
+
+def _check_in_flight(number: int, stage: Stage) -> None:
+    """Raise `PlanError` if an asynchronous stage asks for what only a synchronous one can have, or the reverse."""
+    where, n = label(number, stage), stage.max_in_flight
+    if not stage.runs_async():
+        if n > 1 and not overrides(stage, "runs_async"):
+            raise PlanError(
+                f"{where} has max_in_flight={n}, but its process is synchronous, so a worker runs one task at a time.\n"
+                "    write process as an 'async def' that awaits, or leave max_in_flight at 1."
+            )
+        return
+    if stage.batch_size > 1 or overrides(stage, "process_batch"):
+        has = f"batch_size={stage.batch_size}" if stage.batch_size > 1 else "a process_batch of its own"
+        raise PlanError(
+            f"{where} has {has}, but its process is asynchronous, so it gets its tasks one by one.\n"
+            f"    leave batch_size at 1 and process_batch undefined: max_in_flight={n} is the number at the same time."
+        )
+    for hook in (stage.setup_on_node, stage.setup, stage.teardown):
+        if is_async(hook):
+            raise PlanError(f"{where}: {hook.__name__} is an 'async def', but only process may be one.")
 
 
 def _check_needs(number: int, stage: Stage) -> None:
@@ -236,6 +258,7 @@ def asks_for_itself(stage: Stage) -> bool:
         stage.resources.requires_gpu
         or stage.resources.memory_gb > 0
         or stage.batch_size > 1
+        or stage.runs_async()
         or overrides(stage, "process_batch")  # in a step of several stages only `process` is called
         or worker_count(stage) is not None
         or stage.timeout_s is not None

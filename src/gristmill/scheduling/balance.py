@@ -5,6 +5,7 @@ from __future__ import annotations
 from gristmill.scheduling.commands import Solve
 from gristmill.scheduling.dispatch import is_set_up, may_run
 from gristmill.scheduling.events import Solved
+from gristmill.scheduling.in_flight import running_us
 from gristmill.scheduling.moves import apply, start_reserved
 from gristmill.scheduling.placement import Capacity
 from gristmill.scheduling.planning import PlacedWorker, Problem, SharedDemand, Site, StaffingPlan, StepDemand, solve
@@ -153,7 +154,7 @@ def problem_of(s: State, active: list[StepRec], memory_floor: int) -> Problem:
             error = max(error, step.service.error() if step.service.is_known else 0)
         elif not step.dedicated and not step.ended:
             work += step.spec.cpu * (step.service.service_us() * tasks // UNIT)
-    times = [step.service.service_us() * step.spec.batch_size for step in active]
+    times = [step.unit_us for step in active]
     leave = min(sum(times) // len(times), _LEAVE_US)
     capacities = _empty_nodes(s, memory_floor)
     closed = _closed(s, active, capacities)
@@ -184,9 +185,10 @@ def _drains(s: State) -> list[int]:
     drains = []
     rest = 0
     for step in reversed(s.steps):
-        late = 2 * step.service.deviation_us() * step.spec.batch_size if step.service.is_known else 0
+        at_once = step.spec.batch_size * max(1, step.in_flight)
+        late = 2 * step.service.deviation_us() * at_once if step.service.is_known else 0
         drains.append(rest + late)
-        rest += late + step.service.service_us() * step.spec.batch_size
+        rest += late + step.unit_us
     return drains[::-1]
 
 
@@ -206,7 +208,9 @@ def _demand(s: State, step: StepRec, tasks: int, drain: int) -> StepDemand:
         workers.append(PlacedWorker(name, node, placement, setup + min(service, _LEAVE_US) + drain))
     most = 1 << 30
     if s.source.ended:
-        most = max(1, -(-tasks // (UNIT * step.spec.batch_size)))
+        most = max(1, -(-tasks // (UNIT * step.spec.batch_size * max(1, step.in_flight))))
+    if step.in_flight and step.spec.needs_nothing:
+        most = min(most, max(1, sum(node.cpu for node in s.nodes.values()) // UNIT))
     return StepDemand(
         step.index,
         step.spec,
@@ -251,11 +255,14 @@ def service_us(s: State, step: StepRec) -> int:
 
 def _running_us(s: State, step: StepRec, kind: int | None) -> list[int]:
     """Return how long units have been running, per task; on nodes of one kind if it is given."""
-    return [
-        (s.now - w.head_since) // len(w.assigned[0].tasks)
+    busy = [
+        w
         for w in step.workers.values()
         if w.assigned and (kind is None or (w.node in s.nodes and s.nodes[w.node].kind == kind))
     ]
+    if step.in_flight:
+        return [us for w in busy for us in running_us(s, w)]
+    return [(s.now - w.head_since) // len(w.assigned[0].tasks) for w in busy]
 
 
 def _guess(s: State, step: StepRec) -> int:

@@ -25,6 +25,23 @@ class StartWorker:
     cpu: int
     gpus: tuple[int, ...] = ()
     gpu_share: int = 0
+    in_flight: int = 0
+    """Units that it may have begun at one time; 0: its step has no units in flight, and it runs one at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitInFlight:
+    """Begin no unit while so many are begun. Those that are begun continue."""
+
+    worker: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnWaiting:
+    """Begin no more units: report those that were not begun (`UnitsReturned`). Suspended ones may be resumed."""
+
+    worker: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +165,8 @@ Command = (
     SetUpNode
     | StartWorker
     | StopWorker
+    | LimitInFlight
+    | ReturnWaiting
     | KillWorker
     | Dispatch
     | Resume

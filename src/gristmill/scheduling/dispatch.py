@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.commands import Dispatch, Input, Pull, Resume
+from heapq import heapify, heappop, heapreplace
+
+from gristmill.scheduling import in_flight
+from gristmill.scheduling.assignment import LONG_US, assign
+from gristmill.scheduling.commands import Pull
 from gristmill.scheduling.credit import admit, fits_budget, predicted
-from gristmill.scheduling.records import NodeRec, StepRec, TaskMove, TaskState, Unit, WorkerRec, WorkerState
+from gristmill.scheduling.records import NodeRec, StepRec, Unit, WorkerRec, WorkerState
 from gristmill.scheduling.settings import UNIT
 from gristmill.scheduling.state import State
 
-LONG_US = 250_000
-"""Tasks longer than this gain nothing from waiting in a shared worker."""
-VERY_LONG_US = 10 * UNIT
-"""Tasks longer than this gain nothing from waiting in any worker."""
 CHEAP_SETUP_US = 50_000
 
 
@@ -25,7 +25,10 @@ def dispatch(s: State) -> None:
         return
     for step in reversed(s.steps):
         if step.dedicated and step.accepting:
-            _dispatch_to_dedicated(s, step)
+            if step.spec.in_flight:
+                _dispatch_in_flight(s, step)
+            else:
+                _dispatch_to_dedicated(s, step)
     if s.shared.idle:
         for w in list(s.shared.idle.values()):
             _dispatch_to_shared(s, w)
@@ -79,6 +82,33 @@ def _dispatch_to_dedicated(s: State, step: StepRec) -> None:
                     break
             if not (step.queue.size or step.suspended):
                 return
+
+
+def _dispatch_in_flight(s: State, step: StepRec) -> None:
+    """Dispatch to the workers with the fewest units. No unit waits in a worker while another has a free slot."""
+    if not (step.queue.size or step.suspended) or not may_run(s, step):
+        return
+    # The last ones begin where a slot is free first.
+    is_last = step.service.service_us() > LONG_US and step.queue.size <= len(step.workers) * step.in_flight
+    by_load = [(len(w.assigned) + len(w.suspended), w.id) for w in step.accepting.values()]
+    heapify(by_load)
+    while by_load:
+        w = step.accepting.get(by_load[0][1])
+        unit = _take_in_flight(s, step, w, not is_last) if w is not None and _cpu_free(s, w, step) else None
+        if w is None or unit is None:
+            heappop(by_load)
+            continue
+        assign(s, w, unit)
+        heapreplace(by_load, (len(w.assigned) + len(w.suspended), w.id))
+        if not (step.queue.size or step.suspended):
+            return
+
+
+def _take_in_flight(s: State, step: StepRec, w: WorkerRec, may_wait: bool) -> Unit | None:
+    """Take the next unit for a worker: a suspended one, which has a slot, or another if there is a place for it."""
+    if in_flight.has_place(step, w, may_wait):
+        return _take(s, step, w)
+    return _take_suspended(s, step, w) if w.suspended else None
 
 
 def _dispatch_to_shared(s: State, w: WorkerRec) -> None:
@@ -267,93 +297,6 @@ def _reserve(s: State, step: StepRec, unit: Unit) -> bool:
     return True
 
 
-def assign(s: State, w: WorkerRec, unit: Unit) -> None:
-    """Put a unit into a worker."""
-    s.assign(w, unit)
-    if unit.tasks[0].state == TaskState.SUSPENDED:
-        _resume(s, w, unit)
-    else:
-        _start_unit(s, w, unit)
-    update_accepting(s, w)
-
-
-def _resume(s: State, w: WorkerRec, unit: Unit) -> None:
-    for t in unit.tasks:
-        t.move(TaskMove.RESUMED)
-    s.unsuspend(w, unit)
-    s.out.append(Resume(w.id, unit.key))
-
-
-def _start_unit(s: State, w: WorkerRec, unit: Unit) -> None:
-    step = s.steps[unit.step]
-    tasks = unit.tasks
-    special = False
-    for t in tasks:
-        t.dispatch()
-        if t.emitted or t.stop or t.data != t.id:
-            special = True
-    step.start_unit(unit, s.now)
-    wanted = unit.begin()
-    if w.step is None:
-        if step.spec.lifetime_us is not None:
-            w.aging[unit.step] = None
-        if step.spec.has_setup and unit.step not in w.hosts:
-            s.host(w, step)
-    s.out.append(
-        Dispatch(
-            w.id,
-            unit.step,
-            tuple([t.id for t in tasks]),
-            tuple([Input(t.id, t.data, t.start, t.stop, t.emitted, wanted) for t in tasks]) if special else (),
-        )
-    )
-
-
-def update_accepting(s: State, w: WorkerRec) -> None:
-    """Note whether a worker could take more work."""
-    n = len(w.assigned)
-    if w.step is not None:
-        step = s.steps[w.step]
-        if _takes_work(w) and n < step.depth:
-            step.accepting[w.id] = w
-        else:
-            step.accepting.pop(w.id, None)
-        return
-    idle, partly_busy = s.shared.idle, s.shared.partly_busy
-    if not _takes_work(w) or n >= s.config.max_prefetch:
-        idle.pop(w.id, None)
-        partly_busy.pop(w.id, None)
-    elif n == 0:
-        idle[w.id] = w
-        partly_busy.pop(w.id, None)
-    else:
-        partly_busy[w.id] = w
-        idle.pop(w.id, None)
-
-
-def _takes_work(w: WorkerRec) -> bool:
-    if w.kill_cause is not None:
-        return False
-    if w.state is WorkerState.DRAINING:
-        return bool(w.suspended)
-    return w.state is WorkerState.READY and not (w.assigned and w.assigned[0].isolated)
-
-
-def update_depth(s: State, step: StepRec) -> None:
-    """Update how many units should be in a worker: enough for the prefetch time."""
-    per_unit = step.service.service_us() * step.spec.batch_size
-    if not per_unit:
-        depth = 2 if step.dedicated else 1
-    elif per_unit > (VERY_LONG_US if step.dedicated else LONG_US):
-        depth = 1
-    else:
-        depth = max(2, min(s.config.max_prefetch, s.config.prefetch_us // per_unit))
-    if depth != step.depth:
-        step.depth = depth
-        for w in step.workers.values():
-            update_accepting(s, w)
-
-
 def free_for_shared(s: State, node: NodeRec) -> int:
     return min(pool(s, node) - node.shared_cpu_busy, node.cpu - node.cpu_busy)
 
@@ -383,6 +326,8 @@ def _pull(s: State) -> None:
     target = min(1024, max(16, 2 * first.depth * max(1, workers)) * first.spec.batch_size)
     if first.queue.size * 2 >= target:
         return
+    if first.in_flight:
+        target = max(target, first.depth * workers)
     count = target - first.queue.size
     if not s.config.batch_mode:
         free = s.config.budget - s.budget.used - s.budget.source_headroom

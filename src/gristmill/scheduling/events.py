@@ -147,6 +147,8 @@ class WorkerDied:
     setting_up: int | None = None
     """The step it was setting up."""
     detail: str = ""
+    begun: tuple[int, ...] | None = None
+    """Of a worker with several units in flight: those that it had begun, by its own note, if that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,14 @@ class InputsLost:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitsReturned:
+    """A worker gives units back: it did not begin them because it leaves, or has cancelled them."""
+
+    worker: int
+    units: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Solved:
     """A requested plan is made."""
 
@@ -230,6 +240,7 @@ Event = (
     | UnitEmitted
     | UnitFailed
     | InputsLost
+    | UnitsReturned
     | Solved
     | Tick
     | Interrupted

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gristmill.scheduling import failure_policy as policy
-from gristmill.scheduling.dispatch import update_accepting
+from gristmill.scheduling.assignment import update_accepting, update_depth
 from gristmill.scheduling.events import Death, UnitFailed
 from gristmill.scheduling.failure_policy import LostUnit, Response
-from gristmill.scheduling.lost_data.recovery import fail_rebuild, first_line, requeue
+from gristmill.scheduling.in_flight import begun_at_death
+from gristmill.scheduling.lost_data.recovery import fail_rebuild, first_line, requeue, requeue_uncounted
 from gristmill.scheduling.progress import give_up, remove_units, take_head
 from gristmill.scheduling.records import SlicedTask, StepRec, TaskMove, TaskRec, Unit, WorkerRec
 from gristmill.scheduling.state import State
@@ -26,9 +27,24 @@ def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
     update_accepting(s, w)
 
 
-def units_lost(s: State, w: WorkerRec, cause: Death, running: int | None, detail: str) -> None:
-    """A worker died with all its units. ``running`` names a task of the unit that it ran, if that is known."""
+def units_lost(
+    s: State, w: WorkerRec, cause: Death, running: int | None, detail: str, noted: tuple[int, ...] | None = None
+) -> None:
+    """A worker died with all its units.
+
+    ``running`` names a task of the unit that it ran, if that is known. ``noted`` are the units that a worker with
+    several in flight had begun, by its own note.
+    """
+    begun = None
+    if w.begun is not None and w.step is not None:
+        begun = begun_at_death(s, w, cause, noted)
+        update_depth(s, s.steps[w.step])  # the number in flight may have been reduced
     for unit in reversed(remove_units(s, w)):
+        if begun is not None and begun.spares(unit):
+            requeue_uncounted(s, s.steps[unit.step], unit)
+            continue
+        if begun is not None:
+            running = unit.key if begun.names(unit) else None
         _unit_lost(s, w, unit, cause, running, f" ({detail})" if detail else "")
 
 

@@ -13,8 +13,8 @@ from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 from typing import Any, TextIO, get_args
 
-from gristmill.scheduling.commands import Command, Solve
-from gristmill.scheduling.events import Death, Event, Output
+from gristmill.scheduling.commands import Command, Solve, StartWorker
+from gristmill.scheduling.events import Death, Event, Output, WorkerDied
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.planning import StaffingPlan
 from gristmill.scheduling.scheduler import Scheduler
@@ -31,7 +31,7 @@ class RecordingScheduler(Scheduler):
         super().__init__(steps, config)
         self._sink = sink
         self._hash = hashlib.blake2b(digest_size=16)
-        self._write(json.dumps({"format": FORMAT, "steps": [asdict(x) for x in steps], "config": asdict(config)}))
+        self._write(json.dumps({"format": FORMAT, "steps": [_plain(x) for x in steps], "config": asdict(config)}))
 
     def handle(self, events: Event | Sequence[Event], now: int) -> list[Command]:
         batch = list(events) if isinstance(events, Sequence) else [events]
@@ -74,6 +74,14 @@ def replay(lines: Iterable[str]) -> RecordingScheduler:
     return scheduler
 
 
+def _plain(spec: StepSpec) -> dict[str, Any]:
+    """The fields of a step. What only steps with several units in flight have is left out for others."""
+    plain = asdict(spec)
+    if not spec.in_flight:
+        del plain["in_flight"], plain["streams"]
+    return plain
+
+
 def _spec(x: dict[str, Any]) -> StepSpec:
     return StepSpec(**{**x, "prior": None if x["prior"] is None else Prior(**x["prior"])})
 
@@ -103,7 +111,10 @@ def _encode(value: Any) -> Any:
         if not isinstance(value, tuple) and not is_dataclass(value):
             return value.name if isinstance(value, Enum) else value
         names = _FIELDS[kind] = _names(kind)
-    return [kind.__name__, *[_encode(getattr(value, name)) for name in names]]
+    plain = [kind.__name__, *[_encode(getattr(value, name)) for name in names]]
+    if kind in _LAST_DEFAULTS and plain[-1] == _LAST_DEFAULTS[kind]:
+        plain.pop()
+    return plain
 
 
 def _names(kind: Any) -> tuple[str, ...]:
@@ -114,6 +125,8 @@ def _names(kind: Any) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
 
+_LAST_DEFAULTS: dict[type, Any] = {WorkerDied: None, StartWorker: 0}
+"""Classes whose last field is left out if it has this default: logs of runs without units in flight stay the same."""
 _PLAIN = frozenset((int, str, bool, type(None)))
 _FIELDS: dict[type, tuple[str, ...]] = {}
 _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
@@ -121,14 +134,14 @@ _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
 
 def _decode(value: list[Any]) -> Any:
     kind = _EVENTS[value[0]]
-    arguments = dict(zip((f.name for f in fields(kind)), value[1:], strict=True))
+    arguments = dict(zip((f.name for f in fields(kind)), value[1:], strict=False))
     if "outputs" in arguments:
         arguments["outputs"] = tuple(Output(*o[1:]) for o in arguments["outputs"])
     if "cause" in arguments:
         arguments["cause"] = Death[arguments["cause"]]
     if "plan" in arguments:
         arguments["plan"] = _decode_plan(*arguments["plan"][1:])
-    for name in ("gpus", "tasks"):
-        if name in arguments:
+    for name in ("gpus", "tasks", "units", "begun"):
+        if arguments.get(name) is not None:
             arguments[name] = tuple(arguments[name])
     return kind(**arguments)

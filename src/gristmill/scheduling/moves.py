@@ -165,7 +165,7 @@ def _awaits_suspect(s: State, step: int, w: WorkerRec) -> bool:
 
     It is not kept for a task that may not start yet: the work that must run first may need its place.
     """
-    return w.is_fresh and suspect_may_start(s, s.steps[step])
+    return (w.is_fresh or w.serves_suspect) and suspect_may_start(s, s.steps[step])
 
 
 def _withdraw(s: State, problem: Problem, name: int) -> None:

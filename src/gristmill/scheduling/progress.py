@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gristmill.scheduling.assignment import update_accepting, update_depth
 from gristmill.scheduling.commands import Cancel, Quarantine, Release
 from gristmill.scheduling.credit import update_headroom
-from gristmill.scheduling.dispatch import update_accepting, update_depth
 from gristmill.scheduling.estimates import ServiceEstimate
 from gristmill.scheduling.events import Output, SourceGave, UnitEmitted, UnitFinished
 from gristmill.scheduling.failure_policy import giving_up_note
+from gristmill.scheduling.in_flight import take_out
 from gristmill.scheduling.lost_data.lineage import data_consumed, end_rebuild, note_held, record_outputs
 from gristmill.scheduling.records import IllegalTransition, StepRec, TaskMove, TaskRec, TaskState, Unit, WorkerRec
 from gristmill.scheduling.state import State
@@ -50,7 +51,12 @@ def source_gave(s: State, e: SourceGave) -> None:
 
 
 def take_head(s: State, w: WorkerRec, key: int, busy_us: int = 0) -> Unit:
-    """Remove the unit that a worker has just dealt with, in so much time; workers deal with their units in order."""
+    """Remove the unit that a worker has just dealt with, in so much time.
+
+    Workers deal with their units in order, unless they have several in flight.
+    """
+    if w.begun is not None:
+        return take_out(s, w, key)
     if not w.assigned or w.assigned[0].key != key:
         for unit in w.assigned:
             if unit.key == key:
@@ -69,6 +75,8 @@ def remove_units(s: State, w: WorkerRec) -> list[Unit]:
     units = [*w.assigned, *w.suspended.values()]
     while w.assigned:
         s.unassign(w, w.assigned.popleft())
+    if w.begun:
+        w.begun.clear()
     for unit in list(w.suspended.values()):
         s.unsuspend(w, unit)
     return units
@@ -84,6 +92,8 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
             record_outputs(s, step, unit, e.outputs)
             break
     whole_us = unit.part_us + e.busy_us
+    if step.in_flight:
+        whole_us //= step.in_flight
     step.finish_unit(tasks, whole_us)
     _learn(s, step, e.outputs, whole_us, n)
     if len(s.kinds) > 1 and w.node in s.nodes:
@@ -105,7 +115,7 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
 def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     unit = take_head(s, w, e.unit, e.busy_us)
     step = s.steps[unit.step]
-    _learn(s, step, e.outputs, (unit.part_us + e.busy_us) // len(unit.tasks), 0)
+    _learn(s, step, e.outputs, (unit.part_us + e.busy_us) // (len(unit.tasks) * max(1, step.in_flight)), 0)
     if any(o.losable for o in e.outputs):
         record_outputs(s, step, unit, e.outputs)
     unit.deliver(e.busy_us, e.outputs)

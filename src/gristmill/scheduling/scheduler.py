@@ -7,10 +7,11 @@ from typing import Any
 
 from gristmill.scheduling import events as ev
 from gristmill.scheduling import workers
+from gristmill.scheduling.assignment import update_depth
 from gristmill.scheduling.balance import is_due, next_turn, rebalance, solved
 from gristmill.scheduling.commands import Command, Finish, SetUpNode
 from gristmill.scheduling.credit import update_headroom
-from gristmill.scheduling.dispatch import dispatch, update_depth
+from gristmill.scheduling.dispatch import dispatch
 from gristmill.scheduling.failures import unit_failed
 from gristmill.scheduling.liveness import ensure_progress
 from gristmill.scheduling.lost_data.events import data_lost, inputs_lost, rebuild_emitted, rebuild_finished
@@ -42,6 +43,7 @@ class Scheduler:
         update_headroom(s)
         for step in s.steps:
             step.service.prior = step.spec.prior
+            step.in_flight = step.spec.in_flight
             update_depth(s, step)
 
     def handle(self, events: ev.Event | Sequence[ev.Event], now: int) -> list[Command]:
@@ -172,6 +174,7 @@ _WORKER_EVENTS: dict[type, Callable[[State, WorkerRec, Any], None]] = {
     ev.UnitEmitted: _unit_event(emitted),
     ev.UnitFailed: _unit_event(unit_failed),
     ev.InputsLost: _unit_event(inputs_lost),
+    ev.UnitsReturned: workers.units_returned,
     ev.WorkerReady: workers.ready,
     ev.StepSetUp: workers.step_set_up,
     ev.SetupFailed: workers.setup_failed,

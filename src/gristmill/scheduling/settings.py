@@ -43,10 +43,24 @@ class StepSpec:
     lifetime_us: int | None = None
     restart_interval_us: int = 0
     prior: Prior | None = None
+    in_flight: int = 0
+    """Units that may be begun in a worker at one time, if its stage runs asynchronously; 0: it does not, and a worker
+    runs one unit at a time. Such a step has dedicated workers and a batch size of one."""
+    streams: bool = False
+    """Units in flight may deliver chunks and be suspended."""
+
+    def __post_init__(self) -> None:
+        if self.in_flight and (not self.dedicated or self.batch_size != 1):
+            raise ValueError(f"'{self.name}': units in flight need dedicated workers and a batch size of one")
 
     @property
     def uses_gpu(self) -> bool:
         return self.gpu > 0 or self.gpu_memory > 0
+
+    @property
+    def needs_nothing(self) -> bool:
+        """Whether any number of workers fits on a node."""
+        return not (self.cpu or self.memory or self.uses_gpu)
 
     @property
     def has_own_workers(self) -> bool:

@@ -250,7 +250,7 @@ class State:
         self.budget.reserved -= unit.reserved
         unit.reserved, unit.worker = 0, -1
         node = self.nodes.get(w.node)
-        if node is None or (w.assigned and self.shared.uniform):
+        if node is None or (w.assigned and (self.shared.uniform or w.step is not None)):
             return
         specs = [self.steps[u.step].spec for u in w.assigned]
         cpu = max((spec.cpu for spec in specs), default=0)

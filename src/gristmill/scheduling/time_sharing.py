@@ -22,7 +22,9 @@ def least_missed(s: State, step: StepRec) -> list[WorkerRec]:
         """Estimate what it has left to finish: a task that has taken longer than most may take much longer."""
         units = len(w.assigned) + len(w.suspended)
         elapsed = s.now - w.head_since if w.assigned else 0
-        return units * mean + (elapsed if elapsed > mean else -elapsed)
+        if w.begun:
+            elapsed = s.now - min(w.begun.values())
+        return units * mean + (elapsed if elapsed > step.unit_us else -elapsed)
 
     return sorted(staying(step), key=lambda w: (w.state, left(w), -w.id))
 
@@ -141,7 +143,7 @@ def refresh_for_suspects(s: State) -> None:
     for step in s.steps:
         if not step.dedicated or not suspect_may_start(s, step):
             continue
-        if any(w.state is not WorkerState.READY or w.is_fresh for w in step.workers.values()):
+        if any(w.state is not WorkerState.READY or w.is_fresh or w.serves_suspect for w in step.workers.values()):
             continue
         if not step.workers:
             continue

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from gristmill.scheduling.commands import Abort, Cancel, KillWorker, StartWorker, StopWorker
-from gristmill.scheduling.dispatch import can_host, free_for_shared, may_run, shared_wanted, update_accepting
-from gristmill.scheduling.events import Death, SetupFailed, StepSetUp, WorkerDied, WorkerLeft, WorkerReady
+from gristmill.scheduling import in_flight
+from gristmill.scheduling.assignment import update_accepting
+from gristmill.scheduling.commands import Abort, Cancel, KillWorker, ReturnWaiting, StartWorker, StopWorker
+from gristmill.scheduling.dispatch import can_host, free_for_shared, may_run, shared_wanted
+from gristmill.scheduling.events import (
+    Death,
+    SetupFailed,
+    StepSetUp,
+    UnitsReturned,
+    WorkerDied,
+    WorkerLeft,
+    WorkerReady,
+)
 from gristmill.scheduling.failure_policy import is_setup_hopeless
 from gristmill.scheduling.failures import units_lost
 from gristmill.scheduling.lost_data.recovery import requeue_uncounted
@@ -21,7 +31,10 @@ def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -
     node.add(w)
     s.group_of(w).start(w)
     cpu = placement.cpu if step is not None else s.shared.cpu_floor
-    s.out.append(StartWorker(w.id, node.id, w.step, cpu, placement.gpus, placement.gpu_share))
+    limit = step.in_flight if step is not None else 0
+    if limit:
+        w.begun = {}
+    s.out.append(StartWorker(w.id, node.id, w.step, cpu, placement.gpus, placement.gpu_share, limit))
     return w
 
 
@@ -168,8 +181,25 @@ def drain(s: State, w: WorkerRec) -> None:
     s.group_of(w).note_size(s.now)
     if starting:
         stop(s, w, now=True)
-    else:
-        stop_if_drained(s, w)
+        return
+    if w.begun is not None and len(w.assigned) > len(w.begun):
+        s.out.append(ReturnWaiting(w.id))
+    stop_if_drained(s, w)
+
+
+def units_returned(s: State, w: WorkerRec, e: UnitsReturned) -> None:
+    """Units that a worker did not begin, or has cancelled, go back to their queue; these attempts do not count."""
+    if s.ending.stopping:
+        return
+    for key in reversed(e.units):
+        unit = w.suspended.get(key)
+        if unit is not None:
+            s.unsuspend(w, unit)
+        else:
+            unit = in_flight.take_out(s, w, key)
+        requeue_uncounted(s, s.steps[unit.step], unit)
+    update_accepting(s, w)
+    stop_if_drained(s, w)
 
 
 def stop_if_drained(s: State, w: WorkerRec) -> None:
@@ -191,7 +221,7 @@ def stop(s: State, w: WorkerRec, now: bool = False) -> None:
 
 def left(s: State, w: WorkerRec, e: WorkerLeft) -> None:
     """A worker reports that it leaves. Its work, if it has any, goes elsewhere."""
-    units_lost(s, w, Death.KILLED, None, "")
+    units_lost(s, w, Death.KILLED, None, "", ())
     remove(s, w)
 
 
@@ -228,7 +258,7 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
     cause = w.kill_cause or e.cause
     starting = w.state is WorkerState.STARTING
     idle = not w.assigned and not w.suspended
-    units_lost(s, w, cause, e.running, e.detail)
+    units_lost(s, w, cause, e.running, e.detail, e.begun)
     remove(s, w)
     setting_up = e.setting_up if e.setting_up is not None else (w.step if starting else None)
     if cause.is_no_fault:
@@ -272,6 +302,8 @@ def kill_overdue(s: State) -> None:
     """End workers whose unit, or the setup of whose step, runs past its timeout."""
     for w in s.workers.values():
         if w.kill_cause is None and _is_overdue(s, w):
+            if w.begun:
+                w.overdue = in_flight.overdue(s, w)
             kill(s, w, Death.TIMED_OUT)
 
 
@@ -287,6 +319,8 @@ def _is_overdue(s: State, w: WorkerRec) -> bool:
     if w.state is not WorkerState.STARTING:
         if not w.assigned or w.state is WorkerState.STOPPING:
             return False
+        if w.begun is not None:
+            return bool(in_flight.overdue(s, w))
         unit = w.assigned[0]
         since = w.head_since
         if w.hosts.get(unit.step, True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
@@ -144,6 +145,18 @@ class TaskContract(Generic[In, Out]):
         """Whether a task may become several: `fan_out`, or else the form and the annotation of `process`."""
         return hints.may_give_several(self.process) if self.fan_out is None else self.fan_out
 
+    def runs_async(self) -> bool:
+        """Whether `process` is asynchronous. By default that is so if it is an ``async def``.
+
+        Override it if the stage decides when it is planned, by its resources for example. Then `process` is a plain
+        method that returns a coroutine if this is True, and a result if it is not.
+        """
+        return hints.is_async(self.process)
+
+    def streams_async(self) -> bool:
+        """Whether `process` is an asynchronous generator, whose tasks are passed on as they are made."""
+        return inspect.isasyncgenfunction(self.process)
+
     def _generic_type(self, index: int) -> TaskType | None:
         return hints.task_type(hints.generic_arguments(type(self), TaskContract)[index], type(self).__module__)
 
@@ -156,7 +169,12 @@ class WorkerSettings:
     worker_restart_interval_m: float | None = None
     """Let at least this many minutes pass between two such replacements."""
     timeout_s: float | None = None
-    """A task that runs longer is given up and its worker is replaced. For a generator this is the time per chunk."""
+    """A task that runs longer is given up and its worker is replaced. For a generator this is the time per chunk.
+
+    In a stage that runs asynchronously the task is cancelled and fails, and its worker stays.
+    """
+    max_in_flight: int = 1
+    """How many tasks a worker processes at the same time, for a stage whose `process` is asynchronous."""
     max_attempts: int | None = None
     """How often a failing task is tried; None leaves it to the executor."""
     resources_without_gpu: Resources | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, cast
@@ -16,6 +16,8 @@ from gristmill.tasks import Task
 
 Result = Task[Any] | list[Any] | Iterable[Any] | None
 """What `process` may return: a task, several (a list, or an iterator that is consumed as it goes), or nothing."""
+AsyncResult = Awaitable[Result] | AsyncIterator[Task[Any]]
+"""What an asynchronous `process` returns: a coroutine, or an asynchronous generator."""
 
 UNCHANGED: Any = type("Unchanged", (), {"__repr__": lambda self: "unchanged"})()
 """The default of settings in `with_` for which None is a value."""
@@ -85,11 +87,14 @@ class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC
             cls.name = cls.__name__
 
     @abstractmethod
-    def process(self, task: In) -> Result:
+    def process(self, task: In) -> Result | AsyncResult:
         """Turn a task into a task, several tasks (a list or a generator), or None to drop it.
 
         The tasks of a generator are passed on as they are made: a large output is never in memory as a whole. It must
         yield the same tasks in the same order each time: on a retry, those that were passed on are skipped.
+
+        It may be an ``async def``, which a worker runs for up to ``max_in_flight`` tasks at the same time, all in one
+        event loop. It must not block the loop.
         """
 
     def process_batch(self, tasks: list[In]) -> list[Result]:
@@ -97,7 +102,8 @@ class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC
 
         Override it where many tasks are cheaper together. Results must not depend on which tasks come together.
         """
-        return [self.process(task) for task in tasks]
+        results: list[Any] = [self.process(task) for task in tasks]
+        return results
 
     # Overrides may leave out either argument.
     def setup_on_node(self, node_info: NodeInfo | None = None, worker_metadata: WorkerMetadata | None = None) -> None:
@@ -120,12 +126,13 @@ class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC
         worker_restart_interval_m: float | None = UNCHANGED,
         timeout_s: float | None = UNCHANGED,
         max_attempts: int | None = UNCHANGED,
+        max_in_flight: int | None = None,
     ) -> Self:
         """Return a changed copy. Settings that are not given stay.
 
         None resets a setting to "not set": ``with_(num_workers=None)`` leaves the number of workers to the balancer.
-        A stage always has a name, resources and a batch size, so None keeps those. The copy is shallow: other
-        attributes are shared with it.
+        A stage always has a name, resources, a batch size and a number in flight, so None keeps those. The copy is
+        shallow: other attributes are shared with it.
         """
         given = _given(locals())
         clone = copy.copy(self)
@@ -152,7 +159,7 @@ class CompositeStage(ProcessingStage[In, Out]):
     def process(self, task: In) -> Result:
         raise TypeError(f"{self.name!r} is a composite: the stages it decomposes into process tasks, not itself.")
 
-    # Nine parameters: the settings of `ProcessingStage.with_`, and those of single stages.
+    # Ten parameters: the settings of `ProcessingStage.with_`, and those of single stages.
     def with_(
         self,
         stages: Mapping[str, Mapping[str, Any]] | None = None,
@@ -166,10 +173,12 @@ class CompositeStage(ProcessingStage[In, Out]):
         worker_restart_interval_m: float | None = UNCHANGED,
         timeout_s: float | None = UNCHANGED,
         max_attempts: int | None = UNCHANGED,
+        max_in_flight: int | None = None,
     ) -> Self:
         """A changed copy. ``name`` is the composite's; all else is for the stages that it decomposes into.
 
-        Keywords are for all of them, except that resources with a GPU are only for those that need one, if any does.
+        Keywords are for all of them, except that resources with a GPU are only for those that need one, if any does,
+        and ``max_in_flight`` only for those that run asynchronously, if any does.
         A mapping first addresses stages by name: ``with_({"tokenize": {"batch_size": 8}})``, those of nested
         composites too. Later changes win.
         """
@@ -213,8 +222,14 @@ class CompositeStage(ProcessingStage[In, Out]):
             wanted = changes.get("resources")
             picky = isinstance(wanted, Resources) and wanted.requires_gpu
             picky = picky and any(leaf.resources.requires_gpu for leaf in leaves)
-            rest = {k: v for k, v in changes.items() if k != "resources"}
-            return [leaf.with_(**(rest if picky and not leaf.resources.requires_gpu else changes)) for leaf in leaves]
+            some_async = any(leaf.runs_async() for leaf in leaves)
+
+            def of(leaf: ProcessingStage[Any, Any]) -> dict[str, Any]:
+                left_out = {"resources"} if picky and not leaf.resources.requires_gpu else set()
+                left_out |= {"max_in_flight"} if some_async and not leaf.runs_async() else set()
+                return {k: v for k, v in changes.items() if k not in left_out}
+
+            return [leaf.with_(**of(leaf)) for leaf in leaves]
         names = [leaf.name for leaf in leaves]
         if name not in names:
             raise ValueError(f"composite {self.name!r} has no stage {name!r}; it has: {', '.join(names)}.")
@@ -275,9 +290,10 @@ def _problems(stage: ProcessingStage[Any, Any]) -> Iterator[str]:
     if not isinstance(stage.resources, Resources):
         yield f"resources must be Resources(...), not {stage.resources!r}"
     workers = None if isinstance(stage, CompositeStage) else cast(object, worker_count(stage))
-    counts = {"batch_size": stage.batch_size, "max_attempts": stage.max_attempts, "num_workers": workers}
+    always = {"batch_size": stage.batch_size, "max_in_flight": stage.max_in_flight}
+    counts = {**always, "max_attempts": stage.max_attempts, "num_workers": workers}
     for field, count in counts.items():
-        if count is None and field != "batch_size":
+        if count is None and field not in always:
             continue
         if isinstance(count, bool) or not isinstance(count, Integral) or count < 1:
             yield f"{field} must be a whole number of at least 1, not {count!r}"

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from gristmill.stages import hints
-from gristmill.stages.core import ProcessingStage, Result
+from gristmill.stages.core import AsyncResult, ProcessingStage, Result
 from gristmill.stages.hints import TaskType
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
 
-StageFunction = Callable[[Any], Result]
+StageFunction = Callable[[Any], Result | AsyncResult]
 
 
 class FunctionStage(ProcessingStage[Task[Any], Task[Any]]):
@@ -29,10 +29,10 @@ class FunctionStage(ProcessingStage[Task[Any], Task[Any]]):
         self._inputs = list(inputs)
         self._outputs = None if outputs is None else list(outputs)
 
-    def __call__(self, task: Any) -> Result:
+    def __call__(self, task: Any) -> Result | AsyncResult:
         return self._function(task)
 
-    def process(self, task: Task[Any]) -> Result:
+    def process(self, task: Task[Any]) -> Result | AsyncResult:
         return self._function(task)
 
     def inputs(self) -> tuple[list[str], list[str]]:
@@ -56,12 +56,18 @@ class FunctionStage(ProcessingStage[Task[Any], Task[Any]]):
     def fans_out(self) -> bool:
         return hints.may_give_several(self._function) if self.fan_out is None else self.fan_out
 
+    def runs_async(self) -> bool:
+        return hints.is_async(self._function)
+
+    def streams_async(self) -> bool:
+        return inspect.isasyncgenfunction(self._function)
+
 
 @overload
 def processing_stage(function: StageFunction, /) -> FunctionStage: ...
 
 
-# Twelve parameters: the decorator takes all settings of a stage as keywords, as a class takes them as attributes.
+# Thirteen parameters: the decorator takes all settings of a stage as keywords, as a class takes them as attributes.
 @overload
 def processing_stage(
     *,
@@ -73,6 +79,7 @@ def processing_stage(
     worker_restart_interval_m: float | None = None,
     timeout_s: float | None = None,
     max_attempts: int | None = None,
+    max_in_flight: int | None = None,
     fan_out: bool | None = None,
     inputs: Sequence[str] = (),
     outputs: Sequence[str] | None = None,
@@ -100,6 +107,7 @@ def processing_stage(
 
     The types of tasks come from the annotations. ``inputs`` and ``outputs`` name the columns that it needs and makes.
     It sees all columns, unless ``only_inputs`` is set. The other settings are those of `ProcessingStage.with_`.
+    An ``async def`` is called for up to ``max_in_flight`` tasks at the same time.
     """
 
     def make(function: StageFunction) -> FunctionStage:
@@ -114,8 +122,6 @@ def processing_stage(
 def _check_function(function: object) -> None:
     if not callable(function) or isinstance(function, type | ProcessingStage):
         raise TypeError(f"@processing_stage is for functions, not for {function!r}.")
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"@processing_stage: {function!r} is async; stages are plain functions or generators.")
     try:
         hints.signature(function).bind(object())
     except TypeError:

@@ -25,6 +25,9 @@ SEVERAL = (
     collections.abc.Iterable,
     collections.abc.Generator,
     collections.abc.Sequence,
+    collections.abc.AsyncIterator,
+    collections.abc.AsyncIterable,
+    collections.abc.AsyncGenerator,
 )
 SEVERAL_NAMES = {name for kind in SEVERAL for name in (kind.__name__, kind.__name__.capitalize())}
 WRAPPERS = {"Union", "Optional", "Annotated"}
@@ -98,7 +101,13 @@ def return_annotation(function: Callable[..., Any]) -> Any:
 
 def may_give_several(function: Callable[..., Any]) -> bool:
     """Whether ``function`` is a generator or says that it may return several tasks."""
-    return inspect.isgeneratorfunction(function) or _means_several(return_annotation(function))
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    return is_generator or _means_several(return_annotation(function))
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether ``function`` is an ``async def``: a coroutine function or an asynchronous generator."""
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _means_several(annotation: Any) -> bool:

@@ -10,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from gristmill.backends.accounting import Documents
 from gristmill.backends.bridge.collector import Collector, PackedTask, Report, TaskStatus
 from gristmill.backends.bridge.unit import StoppedError, UnitRunner
 from gristmill.backends.engine.payload import pack, unpack
-from gristmill.backends.step_runner import Documents, Interrupt, StepRunner
+from gristmill.backends.stage_errors import Interrupt
+from gristmill.backends.step_runner import StepRunner
 from gristmill.stages.core import ProcessingStage
 from gristmill.tasks import DocumentBatch, Task
 

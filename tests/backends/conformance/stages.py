@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,4 +178,77 @@ class Shout(ProcessingStage[DocumentBatch, DocumentBatch]):
         if frame.text.str.contains("poison").any() and os.path.exists(self.flag):
             raise ValueError("poisoned")
         task.data = frame[frame.text.str.len() > 30].assign(text=frame.text.str.upper())
+        return task
+
+
+class Ask(ProcessingStage[Number, Number]):
+    """Asynchronous: one to one, after a time that depends on the number, and misbehaves on one."""
+
+    resources = LIGHT
+    max_in_flight = 16
+
+    def __init__(self, seconds: float = 0.01, how: str = "", culprit: int = 7) -> None:
+        self.seconds = seconds
+        self.how = how
+        self.culprit = culprit
+
+    async def process(self, task: Number) -> Number | None:
+        if self.how and task.data == self.culprit:
+            await getattr(self, self.how)()
+        await asyncio.sleep(self.seconds * (task.data * 7919 % 7))
+        return None if task.data % 10 == 3 else task
+
+    async def fail(self) -> None:
+        raise ValueError("seven")
+
+    async def hang(self) -> None:
+        await asyncio.sleep(1000)
+
+    async def swallow(self) -> None:
+        while True:
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                continue
+
+    async def block(self) -> None:
+        time.sleep(1000)
+
+    async def crash(self) -> None:
+        await asyncio.sleep(0.05)
+        os._exit(3)
+
+
+class Pour(ProcessingStage[Number, Number]):
+    """An asynchronous generator: number n becomes as many numbers as its last digit, each with a large trail."""
+
+    resources = LIGHT
+    max_in_flight = 4
+
+    async def process(self, task: Number) -> AsyncIterator[Number]:
+        for i in range(task.data % 10):
+            await asyncio.sleep(0.002)
+            yield Number(data=task.data, trail=["x" * 200_000, f"{task.task_id}/{i}"])
+
+
+class Trim(ProcessingStage[Number, Number]):
+    resources = LIGHT
+
+    def process(self, task: Number) -> Number:
+        assert len(task.trail[0]) == 200_000
+        return Number(data=task.data, trail=task.trail[1:])
+
+
+class Review(ProcessingStage[DocumentBatch, DocumentBatch]):
+    """A user's asynchronous stage between a reader and a writer: drops what is short, with a reason."""
+
+    max_in_flight = 8
+
+    async def process(self, task: DocumentBatch) -> DocumentBatch:
+        await asyncio.sleep(0.001 * (task.num_items * 31 % 17))
+        frame = task.to_pandas()
+        task = task.keep((frame.text.str.len() > 30).to_numpy(), "too short")
+        await asyncio.sleep(0.001)
+        frame = task.to_pandas()
+        task.data = frame.assign(text=frame.text.str.upper())
         return task

@@ -24,7 +24,7 @@ from tests.stages.deduplication.corpora import (
     written,
 )
 
-from gristmill.backends.step_runner import Interrupt
+from gristmill.backends.stage_errors import Interrupt
 from gristmill.errors import OutputChanged
 from gristmill.pipeline.phases import barrier_context
 from gristmill.stages.deduplication.exact import ExactDeduplication

@@ -11,11 +11,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from gristmill.backends.accounting import Documents
 from gristmill.backends.bridge.collector import CollectorUpdate, Report, TaskStatus
 from gristmill.backends.bridge.unit import StoppedError, UnitRunner
 from gristmill.backends.engine.library_limits import limit_threads
 from gristmill.backends.engine.names import learn_names
-from gristmill.backends.step_runner import Documents, StageError, StepRunner, overrides
+from gristmill.backends.stage_errors import StageError
+from gristmill.backends.step_runner import StepRunner, overrides
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 
 NAMESPACE = "gristmill"

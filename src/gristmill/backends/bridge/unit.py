@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from gristmill.backends.bridge.collector import GivenUp, PackedTask, Report, TaskStatus
 from gristmill.backends.engine.payload import load_task, pack
-from gristmill.backends.step_runner import StageError, StepRunner, details, one_line, overrides
+from gristmill.backends.stage_errors import StageError, details, one_line
+from gristmill.backends.step_runner import StepRunner, overrides
 from gristmill.scheduling import failure_policy as policy
 from gristmill.scheduling.failure_policy import Response
 from gristmill.tasks import Task

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from gristmill.backends.accounting import StageCounts
 from gristmill.backends.base import Failure, Plan, StageStats, StepStats
 from gristmill.backends.engine.payload import unpack
 from gristmill.backends.engine.protocol import Counts
-from gristmill.backends.step_runner import StageCounts
 from gristmill.scheduling.records import StepRec
 from gristmill.scheduling.state import State
 from gristmill.tasks import Task

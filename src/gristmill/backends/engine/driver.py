@@ -16,7 +16,7 @@ from gristmill.backends.base import RunRecord
 from gristmill.backends.engine.account import FailureLines, failure_of
 from gristmill.backends.engine.memory import MemoryUse
 from gristmill.backends.engine.payload import pack, unpack
-from gristmill.backends.engine.protocol import DropUnit, ResumeUnit, RunUnit, WorkerHandle
+from gristmill.backends.engine.protocol import DropUnit, LimitUnits, ResumeUnit, ReturnUnits, RunUnit, WorkerHandle
 from gristmill.backends.engine.reports import PayloadStore, Reports
 from gristmill.backends.engine.run import RunParts
 from gristmill.errors import PipelineError
@@ -73,6 +73,8 @@ class Driver(ABC):
             c.StartWorker: self.start_worker,
             c.StopWorker: self.stop_worker,
             c.KillWorker: self.kill_worker,
+            c.LimitInFlight: self._limit_in_flight,
+            c.ReturnWaiting: self._return_waiting,
             c.SetUpNode: self.set_up_node,
             c.Quarantine: self._quarantine,
             c.Pull: self._pull,
@@ -211,6 +213,16 @@ class Driver(ABC):
         w = self.find_worker(x.worker)
         if w is not None:
             w.outbox.append(ResumeUnit(x.unit))
+
+    def _limit_in_flight(self, x: c.LimitInFlight) -> None:
+        w = self.find_worker(x.worker)
+        if w is not None:
+            w.outbox.append(LimitUnits(x.limit))
+
+    def _return_waiting(self, x: c.ReturnWaiting) -> None:
+        w = self.find_worker(x.worker)
+        if w is not None:
+            w.outbox.append(ReturnUnits())
 
     def _release(self, x: c.Release) -> None:
         stopping = self.scheduler.state.ending.stopping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from gristmill.backends.step_runner import StageError, details, one_line
+from gristmill.backends.stage_errors import StageError, details, one_line
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:

@@ -117,6 +117,16 @@ class Leave(NamedTuple):
     """Tear down and exit."""
 
 
+class LimitUnits(NamedTuple):
+    """To a worker with several units in flight: begin none while so many are begun."""
+
+    limit: int
+
+
+class ReturnUnits(NamedTuple):
+    """To a worker with several units in flight: begin no more, and give back those that wait (`Returned`)."""
+
+
 class AddArena(NamedTuple):
     """The descriptor of an arena travels beside this message."""
 
@@ -203,6 +213,12 @@ class RunBroken(NamedTuple):
     error: str
 
 
+class Returned(NamedTuple):
+    """Units that were not begun, or were cancelled, because the worker leaves."""
+
+    units: list[int]
+
+
 class UnitProgress(NamedTuple):
     """How far the running unit is since its last report. Only views use it."""
 
@@ -212,9 +228,19 @@ class UnitProgress(NamedTuple):
     share: float
 
 
-ToWorker = RunUnit | ResumeUnit | DropUnit | Leave | AddArena | DropArena | FreePayloads
+ToWorker = RunUnit | ResumeUnit | DropUnit | Leave | LimitUnits | ReturnUnits | AddArena | DropArena | FreePayloads
 FromWorker = (
-    Finished | Emitted | Failed | Ready | StepReady | StepNotReady | Left | NodeReady | RunBroken | UnitProgress
+    Finished
+    | Emitted
+    | Failed
+    | Ready
+    | StepReady
+    | StepNotReady
+    | Left
+    | NodeReady
+    | RunBroken
+    | Returned
+    | UnitProgress
 )
 
 TO_WORKER: Codec[ToWorker] = Codec(get_args(ToWorker), {RunUnit: TaskInput})
@@ -229,6 +255,8 @@ class WorkerHandle:
     step: int
     slot: int
     node: int = 0
+    in_flight: int = 0
+    """How many units it may have in flight when it starts; 0: it runs one at a time."""
     pid: int = 0
     """0 until its process runs."""
     ordered_ns: int = 0

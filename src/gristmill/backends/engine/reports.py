@@ -176,6 +176,10 @@ class Reports(ABC):
             case wp.NodeReady(step, error):
                 w.left = True
                 self.events.append(e.NodeSetupFailed(w.node, step, error) if error else e.NodeSetUp(w.node, step))
+            case wp.Returned(units):
+                for unit in units:
+                    self.running.pop((w.id, unit), None)
+                self.events.append(e.UnitsReturned(w.id, tuple(units)))
             case wp.RunBroken(error):
                 self.broken = self.broken or error
 
@@ -244,13 +248,21 @@ class Reports(ABC):
         task: int | None = None,
         stage: int | None = None,
         setting_up: int | None = None,
+        begun: tuple[int, ...] | None = None,
     ) -> None:
-        """Report the death of a worker, in a stage of ``task`` or while it set up the step ``setting_up``."""
+        """Report the death of a worker, in a stage of ``task`` or while it set up the step ``setting_up``.
+
+        ``begun`` are the units that a worker with several in flight had begun, if it is known.
+        """
         step = self.running.get((w.id, task)) if task is not None else None
         if task is not None and step is not None and stage is not None:
             self.note_error(task, min(stage, len(self.plan.steps[step].stages) - 1), "", [])
+        for unit in begun or ():
+            if (w.id, unit) in self.running:
+                step = w.step
+                self.note_error(unit, 0, "", [])
         self._show_death(w.id, cause, detail, step)
-        self.events.append(e.WorkerDied(w.id, cause, task, setting_up, detail))
+        self.events.append(e.WorkerDied(w.id, cause, task, setting_up, detail, begun))
 
     def has_left(self, w: wp.WorkerHandle) -> None:
         """Report that a worker has exited as it was asked to, or after a setup that failed."""

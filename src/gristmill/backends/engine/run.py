@@ -142,7 +142,8 @@ class EngineRun:
         return RunParts(self.plan, scheduler, source, self.outputs, account, view, self._names, self.interrupts)
 
     def limits(self, budget: int, inline: int, retain: int = 0) -> Limits:
-        return Limits(max(1 << 16, min(16 << 20, budget // 16)), retain, self.outputs.wanted, inline)
+        chunk = max(1 << 16, min(16 << 20, budget // 16))
+        return Limits(chunk, retain, self.outputs.wanted, inline, self.config.task_timeout_s)
 
     def drive(self, stack: ExitStack, driver: RunnableDriver, scheduler: Scheduler) -> None:
         """Run to the end. From then on Ctrl-C does not interrupt the closing of the stack."""
@@ -190,6 +191,9 @@ def step_spec(step: Step, config: EngineConfig) -> StepSpec:
         timeout_us=None if timeout is None else int(timeout * UNIT),
         lifetime_us=None if lifetime is None else int(lifetime * 60 * UNIT),
         restart_interval_us=int((config.worker_restart_interval_m if interval is None else interval) * 60 * UNIT),
+        dedicated=first.runs_async(),
+        in_flight=first.max_in_flight if first.runs_async() else 0,
+        streams=first.streams_async(),
     )
 
 

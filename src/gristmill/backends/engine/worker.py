@@ -9,18 +9,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gristmill.backends.accounting import Documents, StageAccounting
 from gristmill.backends.engine import protocol as wp
 from gristmill.backends.engine.library_limits import limit_threads, reuse_freed_memory
 from gristmill.backends.engine.payload import load_task, pack, size_of
-from gristmill.backends.step_runner import Documents, Interrupt, StageError, StepRunner, details, one_line
+from gristmill.backends.stage_errors import Interrupt, StageError, details, one_line
+from gristmill.backends.step_runner import StepRunner
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.tasks import Task
 
 _FAST_US = 1000
 """Units faster than this are reported together."""
 _REPORT_NS = 5_000_000
-_CHUNK_OUTPUTS = 256
-_CHUNK_NS = 200_000_000
+CHUNK_OUTPUTS = 256
+CHUNK_NS = 200_000_000
 _PROGRESS_NS = 500_000_000
 """Between two messages about the progress of a unit."""
 
@@ -40,6 +42,8 @@ class WorkerIdentity:
     devices: tuple[str, ...]
     gpu_share: float
     node: str = "local"
+    in_flight: int = 0
+    """How many units it may have in flight; 0: it runs one at a time."""
 
 
 @dataclass
@@ -54,6 +58,8 @@ class Limits:
     """Whether outputs of the last step are wanted."""
     inline: int
     """Bytes up to which a payload travels inside messages and waits in the driver."""
+    task_timeout_s: float | None = None
+    """When a unit in flight is cancelled, unless its stage says otherwise."""
 
 
 @dataclass
@@ -197,6 +203,11 @@ class Worker(ABC):
         self.outbox.append(wp.Ready(took) if s.step >= 0 else wp.StepReady(step, took))
         self.report()
 
+    def timeout_s(self, step: int) -> float | None:
+        """When a unit in flight of a step is cancelled."""
+        own = self.steps[step][0].timeout_s
+        return self.limits.task_timeout_s if own is None else own
+
     def cpus(self, step: int) -> float:
         return self.setting.cpus if self.setting.step >= 0 else self.steps[step][0].resources.cpus
 
@@ -255,8 +266,8 @@ class Worker(ABC):
                     break
                 if (
                     made >= self.limits.chunk
-                    or len(outputs) >= _CHUNK_OUTPUTS
-                    or (runner.streams and time.perf_counter_ns() - start > _CHUNK_NS)
+                    or len(outputs) >= CHUNK_OUTPUTS
+                    or (runner.streams and time.perf_counter_ns() - start > CHUNK_NS)
                 ):
                     self.outbox.append(wp.Emitted(r.unit, us_since(start), *self.accounts(r, runner), tuple(outputs)))
                     self.suspended[r.unit] = r
@@ -295,7 +306,7 @@ class Worker(ABC):
             runner.reset_counts()
         return runner.take_counts(), runner.take_entries()
 
-    def output(self, runner: StepRunner, parent: int, task: Task[Any], last: bool) -> wp.TaskOutput:
+    def output(self, runner: StageAccounting, parent: int, task: Task[Any], last: bool) -> wp.TaskOutput:
         """Put the payload of an output where others can read it."""
         try:
             items = int(task.num_items)

@@ -34,12 +34,13 @@ def new_arena(on_disk: bool = False) -> int:
 class ArenaWriter:
     """Puts payloads into an arena. Space that is given back is used again up to a limit, beyond it returned at once."""
 
-    def __init__(self, fd: int, retain: int) -> None:
+    def __init__(self, fd: int, retain: int, first: int = 0) -> None:
+        """The space before ``first``, a multiple of the size of a page, is left alone."""
         self.fd = fd
         self._retain = retain
         self._free: dict[int, list[int]] = {}
         self._free_bytes = 0
-        self._next = 0
+        self._next = first
 
     def write(self, parts: list[Any]) -> tuple[int, int]:
         """Store a payload; its offset and length."""

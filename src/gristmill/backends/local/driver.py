@@ -59,7 +59,8 @@ class LocalDriver(Driver):
     def start_worker(self, x: c.StartWorker) -> None:
         devices = [self.devices[i] for i in x.gpus]
         step = -1 if x.step is None else x.step
-        self.talk.watch(self.processes.start(x.worker, step, x.cpu / UNIT, x.gpus, devices, x.gpu_share / UNIT))
+        gpus = x.gpus, devices, x.gpu_share / UNIT
+        self.talk.watch(self.processes.start(x.worker, step, x.cpu / UNIT, *gpus, x.in_flight))
 
     def set_up_node(self, x: c.SetUpNode) -> None:
         self.talk.set_up_node(x.step)

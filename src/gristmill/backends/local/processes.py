@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 
 from gristmill.backends.engine import protocol as wp
+from gristmill.backends.engine.begun import BEGUN_BYTES, read_begun
 from gristmill.backends.engine.library_limits import VARIABLES
 from gristmill.backends.engine.machine import environment_of
 from gristmill.backends.engine.worker import Limits
@@ -137,14 +138,28 @@ class Processes:
         self.control.send([self._load])
 
     def start(
-        self, ident: int, step: int, cpus: float, gpus: tuple[int, ...], devices: Sequence[str], gpu_share: float
+        self,
+        ident: int,
+        step: int,
+        cpus: float,
+        gpus: tuple[int, ...],
+        devices: Sequence[str],
+        gpu_share: float,
+        in_flight: int = 0,
     ) -> WorkerProcess:
         w, theirs = self._new(ident, step)
+        w.in_flight = in_flight
         arena = self.arenas[ident] = new_arena(self.on_disk)
-        message = sp.ForkWorker((ident, w.slot, step, cpus, gpus, tuple(devices), gpu_share))
+        if in_flight:
+            os.ftruncate(arena, BEGUN_BYTES)
+        message = sp.ForkWorker((ident, w.slot, step, cpus, gpus, tuple(devices), gpu_share, "local", in_flight))
         with theirs:
             self.control.send([message], [theirs.fileno(), arena])
         return w
+
+    def begun_in(self, w: WorkerProcess) -> tuple[int, ...] | None:
+        """Return the units that a worker with several in flight has noted as begun; None if that is not known."""
+        return read_begun(os.pread(self.arenas[w.id], BEGUN_BYTES, 0)) if w.in_flight else None
 
     def set_up_node(self, ident: int, step: int) -> WorkerProcess:
         w, theirs = self._new(ident, step)

@@ -24,7 +24,7 @@ class LoadStages(NamedTuple):
     """`sys.path` of the driver."""
     steps: bytes
     """The pickled steps, each a tuple of stages, with task classes and what is needed to account for documents."""
-    limits: tuple[int, int, bool, int]
+    limits: tuple[int, int, bool, int, float | None]
     """The fields of `Limits`."""
 
 

@@ -149,6 +149,7 @@ class LocalReports(Reports):
         for message in w.channel.drain():
             self.take(w, message)
         task, stage, setting_up = read_mark(self.processes.slots, w.slot)
+        begun = self.processes.begun_in(w)
         self._unwatch(w.channel)
         self.processes.ended(w)
         self.arenas.worker_gone(w)
@@ -166,7 +167,7 @@ class LocalReports(Reports):
         if w.left and status == 0 and (w.stop_by or w.setup_failed):
             self.has_left(w)
         else:
-            self.died(w, cause, detail, task, stage, setting_up)
+            self.died(w, cause, detail, task, stage, setting_up, begun)
         self.forget_units(w)
 
     def _cause(self, w: WorkerProcess, status: int) -> tuple[e.Death, str]:

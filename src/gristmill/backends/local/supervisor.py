@@ -23,14 +23,15 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import Any
 
+from gristmill.backends.accounting import Documents
 from gristmill.backends.engine.machine import children_of, descendants_of, environment_of
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.worker import Limits, Stages, WorkerIdentity
 from gristmill.backends.local import protocol as sp
 from gristmill.backends.local.wire import Channel, Closed
 from gristmill.backends.local.worker import LocalWorker, set_up_node
-from gristmill.backends.step_runner import Documents
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -90,7 +91,7 @@ class Supervisor:
                 sock = socket.socket(fileno=self.channel.fds.popleft())
                 arena = self.channel.fds.popleft()
                 parts = self.slots, self.steps, self.documents, self.limits
-                self.fork(setting.worker, lambda: LocalWorker(setting, sock, arena, *parts).main())
+                self.fork(setting.worker, lambda: make_worker(setting, sock, arena, *parts).main())
                 sock.close()
                 os.close(arena)
             case sp.ForkNodeSetup(ident, step):
@@ -226,6 +227,14 @@ class Supervisor:
             return None  # also while it is being replaced by another program
         prefix = f"{sp.WORKER_MARK}=".encode()
         return next((x.removeprefix(prefix).decode() for x in variables if x.startswith(prefix)), "")
+
+
+def make_worker(setting: WorkerIdentity, *parts: Any) -> LocalWorker:
+    if not setting.in_flight:
+        return LocalWorker(setting, *parts)
+    from gristmill.backends.local.in_flight import LocalInFlightWorker  # asyncio takes a while to import
+
+    return LocalInFlightWorker(setting, *parts)
 
 
 def die_with_parent(parent: int) -> None:

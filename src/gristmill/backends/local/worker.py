@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from gristmill.backends.accounting import Documents
 from gristmill.backends.engine import protocol as wp
 from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity, run_node_setup
 from gristmill.backends.local.arena import ArenaWriter, read_arena
 from gristmill.backends.local.protocol import CUT_OFF_STATUS, NODE_MARK, WORKER_MARK
 from gristmill.backends.local.wire import Channel, Closed
-from gristmill.backends.step_runner import Documents, Interrupt
+from gristmill.backends.stage_errors import Interrupt
 
 
 class CutOff(Exception):

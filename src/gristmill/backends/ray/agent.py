@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gristmill.backends.engine import machine
+from gristmill.backends.engine.begun import BEGUN_BYTES, read_begun
 from gristmill.backends.engine.memory import MemoryWatch, OomKills
 from gristmill.backends.engine.protocol import SLOT_BYTES, mark, read_mark
-from gristmill.backends.ray.worker import CRASH_BYTES, NOTES_BYTES, SLOTS, Notes
+from gristmill.backends.ray.worker import BEGUN_AT, CRASH_BYTES, NOTES_BYTES, SLOTS, Notes
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class LastMark:
     exit_message: str
     """Empty unless it crashed."""
     out_of_memory: bool
+    begun: tuple[int, ...] | None
+    """The units that it had begun, if it had several in flight; None if there were too many for its notes."""
 
 
 class NodeAgent:
@@ -79,6 +82,8 @@ class NodeAgent:
         os.pwrite(self._fd, bytes(CRASH_BYTES), SLOTS * SLOT_BYTES + slot * CRASH_BYTES)
         ended = worker in self._ended
         self._ended.discard(worker)
-        return LastMark(
-            task, stage, step, message.decode(errors="replace"), ended or (not message and self._oom.take())
-        )
+        begun_at = BEGUN_AT + slot * BEGUN_BYTES
+        begun = read_begun(os.pread(self._fd, BEGUN_BYTES, begun_at))
+        os.pwrite(self._fd, bytes(8), begun_at)
+        out_of_memory = ended or (not message and self._oom.take())
+        return LastMark(task, stage, step, message.decode(errors="replace"), out_of_memory, begun)

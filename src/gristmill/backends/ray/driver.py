@@ -18,6 +18,7 @@ from gristmill.backends.engine.worker import Limits, WorkerIdentity
 from gristmill.backends.ray.agent import NodeAgent, NodeFacts
 from gristmill.backends.ray.calls import in_one_line
 from gristmill.backends.ray.cluster import NodeState, NodeWatch, nodes_of
+from gristmill.backends.ray.in_flight import CALLS, InFlightActor
 from gristmill.backends.ray.ray_config import RayConfig
 from gristmill.backends.ray.reports import RayReports
 from gristmill.backends.ray.reservations import Reservations
@@ -64,6 +65,7 @@ class RayDriver(Driver):
         self._steps = ray.put(steps)
         self._path = [str(p) for p in sys.path]
         self._worker_class = ray.remote(WorkerActor)
+        self._in_flight_class = ray.remote(InFlightActor)
         self._agent_class = ray.remote(NodeAgent)
         self._set_up_node = ray.remote(set_up_node)
         self._first: list[e.NodeJoined] = []
@@ -232,22 +234,28 @@ class RayDriver(Driver):
         slot = node.free_slots.pop()
         gpus = math.floor(len(x.gpus) * x.gpu_share / UNIT * 1e4) / 1e4  # rounded up, seven sevenths do not fit
         self._reservations.want(node, node.size[0] / UNIT)
-        settings = WorkerIdentity(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, node.facts.host)
-        actor = self._worker_class.options(
-            num_cpus=0,
-            num_gpus=gpus,
-            memory=spec.memory if spec is not None and spec.memory else None,
-            max_restarts=0,
-            max_concurrency=1,
-            scheduling_strategy=self._strategy(node.ident, soft=False),
-        ).remote(settings, node.facts.notes)
-        take = actor.take.options(num_returns=2)
+        host = node.facts.host
+        settings = WorkerIdentity(x.worker, slot, step, x.cpu / UNIT, x.gpus, (), x.gpu_share / UNIT, host, x.in_flight)
+        actor = (
+            (self._in_flight_class if x.in_flight else self._worker_class)
+            .options(
+                num_cpus=0,
+                num_gpus=gpus,
+                memory=spec.memory if spec is not None and spec.memory else None,
+                max_restarts=0,
+                max_concurrency=CALLS if x.in_flight else 1,
+                scheduling_strategy=self._strategy(node.ident, soft=False),
+            )
+            .remote(settings, node.facts.notes)
+        )
+        take = actor.take if x.in_flight else actor.take.options(num_returns=2)
         now = time.perf_counter_ns()
         w = RayWorkerHandle(
             id=x.worker,
             step=step,
             slot=slot,
             node=x.node,
+            in_flight=x.in_flight,
             ordered_ns=now,
             actor=actor,
             take=take,
@@ -286,6 +294,8 @@ class RayDriver(Driver):
             since = (time.perf_counter_ns() - w.ordered_ns) // 1000
             reply = [Ready(since) if isinstance(m, Ready) else m for m in FROM_WORKER.decode(messages)]
             self.talk.process_reply(w, reply, None)
+            if w.in_flight and w.id in self.talk.workers:
+                self.talk.poll(w)
 
     def stop_worker(self, x: c.StopWorker) -> None:
         w = self.talk.workers.get(x.worker)
@@ -294,7 +304,7 @@ class RayDriver(Driver):
         w.ordered_ns = time.perf_counter_ns()
         w.stop_by = time.monotonic() + (INTERRUPT_GRACE_S if x.now else STOP_GRACE_S)
         node = self.talk.nodes.get(w.node)
-        if x.now and w.pid and node is not None:
+        if x.now and w.pid and node is not None and not w.in_flight:
             node.agent.signal.remote(w.pid, int(INTERRUPT))
         self.reports.send()
         self.talk.mailbox.when(w.actor.leave.remote(), lambda messages, error: self._left(w, messages, error))

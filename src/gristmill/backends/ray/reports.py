@@ -45,9 +45,13 @@ class RayReports(Reports):
     def send(self, all_freed: bool = False) -> None:
         for w in [w for w in self.workers.values() if w.outbox]:
             messages, w.outbox = w.outbox, []
-            if not w.dead:
-                for batch in self._batches(messages):
-                    self._call(w, batch)
+            if w.dead:
+                continue
+            if w.in_flight:
+                self._give(w, messages)
+                continue
+            for batch in self._batches(messages):
+                self._call(w, batch)
 
     def _batches(self, messages: list[wp.ToWorker]) -> list[list[wp.ToWorker]]:
         """Group short units and leave long ones alone, so that no report waits long for another."""
@@ -68,7 +72,42 @@ class RayReports(Reports):
         return batches
 
     def _call(self, w: RayWorkerHandle, messages: list[wp.ToWorker]) -> None:
-        """Send messages as one call; objects travel as its arguments, so that Ray fetches them ahead."""
+        """Send messages as one call, whose answer has the reports."""
+        call = Call(messages)
+        w.calls.append(call)
+        reply, call.bulk = w.take.remote(*self._arguments(messages))
+        self.mailbox.when(reply, lambda messages, error: self._answered(w, call, messages, error))
+
+    def _give(self, w: RayWorkerHandle, messages: list[wp.ToWorker]) -> None:
+        """Send messages to a worker with several units in flight, which reports to `poll`."""
+
+        def given(_: None, error: BaseException | None) -> None:
+            if error is not None and w.id in self.workers and not w.dead:
+                self._failed(w, error, messages)
+
+        self.mailbox.when(w.take.remote(*self._arguments(messages)), given)
+
+    def poll(self, w: RayWorkerHandle) -> None:
+        """Ask a worker with several units in flight for its next reports. It answers when there is one."""
+        reply, bulk = w.actor.poll.options(num_returns=2).remote()
+
+        def answered(messages: wp.Plain | None, error: BaseException | None) -> None:
+            if w.id not in self.workers or w.dead:
+                return
+            if messages is None:
+                self.ask_cause(w, error)
+                return
+            call = Call([], bulk, list(wp.FROM_WORKER.decode(messages)))
+            if self._fetch(w, call):
+                self.process_reply(w, call.reply or [], bulk)
+                if w.id in self.workers and not w.stop_by:
+                    self.poll(w)
+
+        self.mailbox.when(reply, answered)
+
+    @staticmethod
+    def _arguments(messages: list[wp.ToWorker]) -> list[Any]:
+        """Return the arguments of a call: the messages, and the objects in them, so that Ray fetches them ahead."""
         positions: dict[int, int] = {}
         refs: list[Any] = []
 
@@ -85,10 +124,7 @@ class RayReports(Reports):
             m._replace(inputs=tuple([with_position(x) for x in m.inputs])) if isinstance(m, wp.RunUnit) else m
             for m in messages
         ]
-        call = Call(messages)
-        w.calls.append(call)
-        reply, call.bulk = w.take.remote(wp.TO_WORKER.encode(sent), *refs)
-        self.mailbox.when(reply, lambda messages, error: self._answered(w, call, messages, error))
+        return [wp.TO_WORKER.encode(sent), *refs]
 
     def _answered(self, w: RayWorkerHandle, call: Call, messages: wp.Plain | None, error: BaseException | None) -> None:
         """Process answers in the order of the calls: a call whose arguments are lost fails before its turn."""
@@ -216,7 +252,8 @@ class RayReports(Reports):
                 cause, detail = e.Death.CRASHED, words
             else:
                 cause, detail = e.Death.KILLED, "without an exit message"
-            self.died(w, cause, detail, mark.task, mark.stage, mark.setting_up)
+            begun = mark.begun if w.in_flight else None
+            self.died(w, cause, detail, mark.task, mark.stage, mark.setting_up, begun)
         self.gone(w)
 
     def node_lost(self, node: RayNode, why: str = "") -> None:

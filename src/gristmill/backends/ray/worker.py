@@ -15,17 +15,21 @@ from typing import Any
 
 import numpy as np
 
+from gristmill.backends.accounting import Documents
 from gristmill.backends.engine import protocol as wp
+from gristmill.backends.engine.begun import BEGUN_BYTES
 from gristmill.backends.engine.names import learn_names
 from gristmill.backends.engine.worker import Limits, Stages, Worker, WorkerIdentity, run_node_setup
-from gristmill.backends.step_runner import Documents, Interrupt, details, one_line
+from gristmill.backends.stage_errors import Interrupt, details, one_line
 
 INTERRUPT = signal.SIGUSR1
 """Interrupts the unit of a worker. Ray itself uses the usual signals."""
 SLOTS = 4096
 CRASH_BYTES = 4096
 """The space for a worker's exit message, after the slots of all workers."""
-NOTES_BYTES = SLOTS * (wp.SLOT_BYTES + CRASH_BYTES)
+BEGUN_AT = SLOTS * (wp.SLOT_BYTES + CRASH_BYTES)
+"""Where the notes of workers with several units in flight begin."""
+NOTES_BYTES = BEGUN_AT + SLOTS * BEGUN_BYTES
 
 Reply = tuple[wp.Plain, list[list[Any]] | None]
 """Encoded messages of a worker, and the payloads that do not fit into messages."""
@@ -115,12 +119,49 @@ class RayWorker(Worker):
         self.made[offset] = []
 
 
-class WorkerActor:
-    """The actor: single-threaded, so that stages run in the main thread of their process."""
+class LoadedActor:
+    """An actor that loads the stages of a run."""
 
     def __init__(self, setting: WorkerIdentity, notes: Notes) -> None:
         self.setting = setting
         self.notes = notes
+
+    def load(self, pickled: bytes, path: list[str]) -> tuple[int, list[Stages], list[Documents | None]]:
+        """Prepare the process. Return the file of the notes, the stages, and what they need to account for."""
+        import ray
+
+        setting = self.setting
+        fd = self.notes.open()
+        self._note_exit(fd)
+        steps, documents = load_steps(pickled, path)
+        if not setting.gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        else:
+            setting.gpus = tuple(int(x) for x in ray.get_gpu_ids() if str(x).isdigit()) or setting.gpus
+        return fd, steps, documents
+
+    def _note_exit(self, fd: int) -> None:
+        """Have a crash leave an exit message, which distinguishes it from a kill."""
+        place = SLOTS * wp.SLOT_BYTES + self.setting.slot * CRASH_BYTES
+        os.pwrite(fd, bytes(CRASH_BYTES), place)
+        message = self.notes.open()  # with its own position
+        os.lseek(message, place, os.SEEK_SET)
+        faulthandler.enable(message, all_threads=False)
+        leave, pid = os._exit, os.getpid()
+
+        def note(status: int) -> None:
+            if os.getpid() == pid:
+                os.write(message, f"exit code {status}".encode())
+            leave(status)
+
+        os._exit = note  # type: ignore[assignment]
+
+
+class WorkerActor(LoadedActor):
+    """The actor: single-threaded, so that stages run in the main thread of their process."""
+
+    def __init__(self, setting: WorkerIdentity, notes: Notes) -> None:
+        super().__init__(setting, notes)
         self.worker: RayWorker | None = None
         signal.signal(INTERRUPT, self._interrupt)
 
@@ -134,20 +175,11 @@ class WorkerActor:
 
     def begin(self, pickled: bytes, path: list[str], limits: Limits) -> tuple[wp.Plain, str]:
         """Load the stages and set up. Return the messages, and why the stages could not be loaded."""
-        import ray
-
-        setting = self.setting
-        fd = self.notes.open()
-        self._note_exit(fd)
         try:
-            steps, documents = load_steps(pickled, path)
+            fd, steps, documents = self.load(pickled, path)
         except BaseException as error:  # loading stages runs the user's code; the driver reports the error
             return [], f"{one_line(error)}\n{details(error)}"
-        if not setting.gpus:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        else:
-            setting.gpus = tuple(int(x) for x in ray.get_gpu_ids() if str(x).isdigit()) or setting.gpus
-        self.worker = worker = RayWorker(setting, steps, documents, limits, fd)
+        self.worker = worker = RayWorker(self.setting, steps, documents, limits, fd)
         try:
             worker.active = True
             try:
@@ -177,22 +209,6 @@ class WorkerActor:
         worker.stopping = True
         worker.leave()
         return worker.reply()[0]
-
-    def _note_exit(self, fd: int) -> None:
-        """Have a crash leave an exit message, which distinguishes it from a kill."""
-        place = SLOTS * wp.SLOT_BYTES + self.setting.slot * CRASH_BYTES
-        os.pwrite(fd, bytes(CRASH_BYTES), place)
-        message = self.notes.open()  # with its own position
-        os.lseek(message, place, os.SEEK_SET)
-        faulthandler.enable(message, all_threads=False)
-        leave, pid = os._exit, os.getpid()
-
-        def note(status: int) -> None:
-            if os.getpid() == pid:
-                os.write(message, f"exit code {status}".encode())
-            leave(status)
-
-        os._exit = note  # type: ignore[assignment]
 
 
 def set_up_node(pickled: bytes, path: list[str], step: int, node: str) -> str:

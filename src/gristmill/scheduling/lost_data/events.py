@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from gristmill.scheduling.dispatch import update_accepting
+from gristmill.scheduling.assignment import update_accepting
 from gristmill.scheduling.events import DataLost, InputsLost, UnitEmitted, UnitFinished
 from gristmill.scheduling.lost_data.lineage import end_rebuild
 from gristmill.scheduling.lost_data.records import DataRec

@@ -197,6 +197,8 @@ class StepRec(WorkerGroup):
     """Shared workers that have set this step up, or are about to, and stay."""
     depth: int = 2
     """Units that may be in a worker at one time."""
+    in_flight: int = 0
+    """Units that may be begun in a worker at one time: `StepSpec.in_flight`, less after workers ran out of memory."""
     service: ServiceEstimate = field(default_factory=ServiceEstimate)
     by_kind: dict[int, ServiceEstimate] = field(default_factory=dict)
     """Service times by kind of node, where there are several kinds."""
@@ -205,6 +207,14 @@ class StepRec(WorkerGroup):
     plan: StepPlan = field(default_factory=StepPlan)
     counts: StepCounts = field(default_factory=StepCounts)
     times: StepTimes = field(default_factory=StepTimes)
+
+    @property
+    def unit_us(self) -> int:
+        """Estimate how long a unit takes. With several in flight, a worker finishes others in that time."""
+        return self.service.service_us() * self.spec.batch_size * max(1, self.in_flight)
+
+    def halve_in_flight(self) -> None:
+        self.in_flight = max(1, self.in_flight // 2)
 
     def receive(self, tasks: list[TaskRec], size: int) -> None:
         """New tasks arrive, of this size together."""

@@ -65,6 +65,11 @@ class WorkerRec:
     memory_held: int = 0
     kill_cause: Death | None = None
     """Why it is being killed. It gets no more work."""
+    begun: dict[int, int] | None = None
+    """If it may have several units in flight: those that it has begun and that are not suspended, by their keys, and
+    since when, as far as is known (see `in_flight`). The other assigned units wait in it."""
+    overdue: frozenset[int] = frozenset()
+    """Units in flight that took too long, for which it is being killed."""
     replaces: int | None = None
     being_replaced: bool = False
 
@@ -107,6 +112,11 @@ class WorkerRec:
     @property
     def is_fresh(self) -> bool:
         return self.units_run == 0 and not self.assigned and not self.suspended
+
+    @property
+    def serves_suspect(self) -> bool:
+        """It runs a suspected unit, alone, of several that it may run one after another."""
+        return self.begun is not None and bool(self.assigned) and self.assigned[0].isolated
 
     @property
     def has_suspect(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.settings import StepSpec
+from gristmill.scheduling.simulator import in_flight
 from gristmill.scheduling.simulator.chance import mix, uniform
 from gristmill.scheduling.simulator.model import (
     SECOND,
@@ -89,6 +90,8 @@ class Cluster:
     def lose_work(self, w: VirtualWorker) -> None:
         if w.current is not None:
             self.work_lost_us += max(0, self.now - w.since)
+        if w.running:
+            self.work_lost_us += max(self.now - job.since for job in w.running.values())
 
     def say(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[Any], Any]) -> None:
         """Report something of a worker to the driver; the reports of a worker arrive late, but in order."""
@@ -111,8 +114,8 @@ class Cluster:
         if not setting_up:
             self.lose_work(w)
         running = w.current.key if w.current and not setting_up else None
-        died = e.WorkerDied(worker, cause, running, w.current.step if w.current and setting_up else None)
-        self.say(worker, w, died)
+        step = w.current.step if w.current and setting_up else None
+        self.say(worker, w, e.WorkerDied(worker, cause, running, step, begun=in_flight.note_of(self, worker, w)))
 
     def leave(self, worker: int) -> None:
         if worker in self.workers:
@@ -153,6 +156,9 @@ class Cluster:
 
     def start_next(self, worker: int, w: VirtualWorker) -> None:
         """Start the next unit of a worker, setting its step up first if need be."""
+        if w.limit:
+            in_flight.begin_units(self, worker, w)
+            return
         if w.current is not None or not w.queue or w.stopping:
             return
         w.current = w.queue.popleft()
@@ -161,7 +167,9 @@ class Cluster:
         self.take_up(worker, w, w.current)
 
     def take_up(self, worker: int, w: VirtualWorker, job: Job) -> None:
-        if self.needs_setup(w, job.step):
+        if w.limit:
+            in_flight.run(self, worker, w, job)
+        elif self.needs_setup(w, job.step):
             self.later(worker, self.setup_time(worker, job.step), self.set_up)
         else:
             self.begin(worker, w)
@@ -191,26 +199,34 @@ class Cluster:
         job.loaded = True
         model = self.models[job.step]
         if not any(d.is_in(model.hangs) for d in job.data):
-            kind = self.nodes[w.node].kind
-            time = sum(model.service(service_key(d, job.step), kind) for d in job.data)
-            if self.straggling:
-                time = int(time * self.injector.slowness(worker, mix(job.data[0].key, job.step)))
-                timeout = self.specs[job.step].timeout_us
-                if timeout is not None:
-                    time = min(time, timeout * len(job.data) * 3 // 4)  # slow, but it does not hang
             w.since += model.overhead_us
-            self.later(worker, model.overhead_us + time, self.advance)
+            self.later(worker, model.overhead_us + self.service_time(worker, w, job), self.advance)
+
+    def service_time(self, worker: int, w: VirtualWorker, job: Job) -> int:
+        """Return what a unit, or the next chunk of it, takes."""
+        kind = self.nodes[w.node].kind
+        time = sum(self.models[job.step].service(service_key(d, job.step), kind) for d in job.data)
+        if self.straggling:
+            time = int(time * self.injector.slowness(worker, mix(job.data[0].key, job.step)))
+            timeout = self.specs[job.step].timeout_us
+            if timeout is not None:
+                time = min(time, timeout * len(job.data) * 3 // 4)  # slow, but it does not hang
+        return time
 
     def advance(self, worker: int, w: VirtualWorker) -> None:
         """End the unit, or the chunk of it, that a worker runs."""
         job = w.current
         assert job is not None
-        model = self.models[job.step]
-        busy = self.now - w.since
-        if any(d.is_in(model.poison) for d in job.data):
+        if any(d.is_in(self.models[job.step].poison) for d in job.data):
             self.die(worker, e.Death.CRASHED)
             return
         w.current = None
+        self.report_unit(worker, w, job, self.now - w.since)
+        self.start_next(worker, w)
+
+    def report_unit(self, worker: int, w: VirtualWorker, job: Job, busy: int) -> None:
+        """Report what a unit, or a chunk of it, has made. A unit that has more to make is suspended."""
+        model = self.models[job.step]
         self.last_done = self.now
         flaky = {(job.step, d.root) for d in job.data if d.is_in(model.flaky)} - self.failed_once
         if flaky or any(d.is_in(model.raises) for d in job.data):
@@ -231,7 +247,6 @@ class Cluster:
                 w.suspended[job.key] = job
                 kind = e.UnitEmitted
             self.say(worker, w, lambda world: kind(worker, job.key, world.make(job.step, part, w.node), busy))
-        self.start_next(worker, w)
 
     @staticmethod
     def delivers(x: c.Input, outputs: list[Data]) -> list[Data]:
@@ -267,7 +282,8 @@ class Cluster:
         self.after(SECOND, done)
 
     def start_worker(self, x: c.StartWorker) -> None:
-        self.workers[x.worker] = VirtualWorker(x.node, x.step, since=self.now + self.conditions.start_us)
+        since = self.now + self.conditions.start_us
+        self.workers[x.worker] = VirtualWorker(x.node, x.step, since=since, limit=x.in_flight)
         setup = self.setup_time(x.worker, x.step) if x.step is not None else 0
         self.later(x.worker, self.conditions.start_us + setup, self.up)
 
@@ -275,12 +291,25 @@ class Cluster:
         w = self.workers.get(x.worker)
         if w is None:
             return
-        assert x.now or (not w.queue and w.current is None and not w.suspended), "a worker with work was stopped"
+        idle = not w.queue and w.current is None and not w.running and not w.suspended
+        assert x.now or idle, "a worker with work was stopped"
         w.stopping = True
         w.epoch += 1
         self.lose_work(w)
         leave_us = self.conditions.start_us if self.conditions.leave_us is None else self.conditions.leave_us
         self.later(x.worker, leave_us, lambda worker, w: self.leave(worker))
+
+    def limit_in_flight(self, x: c.LimitInFlight) -> None:
+        w = self.workers.get(x.worker)
+        if w is not None:
+            w.limit = x.limit
+
+    def return_waiting(self, x: c.ReturnWaiting) -> None:
+        w = self.workers.get(x.worker)
+        if w is not None:
+            w.returning = True
+            units, w.queue = tuple(job.key for job in w.queue), type(w.queue)()
+            self.say(x.worker, w, e.UnitsReturned(x.worker, units))
 
     def kill_worker(self, x: c.KillWorker) -> None:
         if x.worker in self.workers:
@@ -298,7 +327,9 @@ class Cluster:
 
     def resume(self, x: c.Resume) -> None:
         w = self.workers.get(x.worker)
-        if w is not None:
+        if w is not None and w.limit:
+            in_flight.resume(self, x.worker, w, w.suspended.pop(x.unit))
+        elif w is not None:
             w.queue.append(w.suspended.pop(x.unit))
             self.start_next(x.worker, w)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.scheduling.events import Death, Event, NodeJoined
 from gristmill.scheduling.simulator.chance import mix, uniform
-from gristmill.scheduling.simulator.model import SECOND, StepModel, VirtualWorker
+from gristmill.scheduling.simulator.model import SECOND, Job, StepModel, VirtualWorker
 
 if TYPE_CHECKING:
     from gristmill.scheduling.simulator.world import World
@@ -147,11 +147,8 @@ class Injector:
     def _is_alone(self, worker: int, w: VirtualWorker) -> bool:
         """Whether a worker runs a suspected unit: after a crash it would be quarantined."""
         known = self.world.scheduler.state.workers.get(worker)
-        return (
-            known is not None
-            and w.current is not None
-            and any(unit.isolated and unit.key == w.current.key for unit in known.assigned)
-        )
+        running = {job.key for job in jobs_of(w)}
+        return known is not None and any(unit.isolated and unit.key in running for unit in known.assigned)
 
     def _kill(self) -> None:
         self._end(self._standing(), Death.KILLED)
@@ -166,8 +163,8 @@ class Injector:
             self.hit |= _work(w)
 
     def _out_of_memory(self) -> None:
-        running = [(i, w) for i, w in self._standing() if w.current is not None]
-        if len(running) > 1:
+        running = [(i, w) for i, w in self._standing() if jobs_of(w)]
+        if sum(len(jobs_of(w)) for _, w in running) > 1:
             self._end(running, Death.OUT_OF_MEMORY)
 
     def _lose_data(self) -> list[Event] | None:
@@ -194,6 +191,10 @@ class Injector:
         return self.world.lose(node.node)
 
 
+def jobs_of(w: VirtualWorker) -> list[Job]:
+    """Return the units that a worker runs."""
+    return [w.current] if w.current is not None else list(w.running.values())
+
+
 def _work(w: VirtualWorker) -> set[tuple[int, str, int]]:
-    job = w.current
-    return {(job.step, d.label, item) for d in job.data for item in d.items} if job is not None else set()
+    return {(job.step, d.label, item) for job in jobs_of(w) for d in job.data for item in d.items}

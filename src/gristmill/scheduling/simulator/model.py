@@ -36,6 +36,10 @@ class StepModel:
     flaky: frozenset[str] = frozenset()
     """Raise on the first attempt only."""
     hangs: frozenset[str] = frozenset()
+    stubborn: frozenset[str] = frozenset()
+    """Never end, not even when they are cancelled. Only of steps with units in flight, like the next one."""
+    blocks: frozenset[str] = frozenset()
+    """Block the event loop of their worker, so that nothing in it ends."""
     failing_setups: int = 0
     """How many setups raise before one succeeds."""
     cv: float | None = None
@@ -115,6 +119,8 @@ class Job:
     produced: int = 0
     loaded: bool = False
     """Its inputs are in the worker, so they cannot be lost."""
+    since: int = 0
+    """When it, or its current chunk, began, if there are several in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +144,14 @@ class VirtualWorker:
     epoch: int = 0
     """Incremented to cancel what was scheduled in this worker."""
     stopping: bool = False
+    limit: int = 0
+    """How many units may be in flight; 0: one unit runs at a time, and it is `current`."""
+    running: dict[int, Job] = field(default_factory=dict)
+    """Units in flight that are begun and not suspended."""
+    blocked: bool = False
+    """Its event loop is blocked."""
+    returning: bool = False
+    """It begins no more units."""
     lost: bool = False
     """Its node is lost: its reports do not arrive any more."""
     reported_at: int = 0

@@ -48,6 +48,8 @@ class World(Cluster):
             c.StartWorker: self.start_worker,
             c.StopWorker: self.stop_worker,
             c.KillWorker: self.kill_worker,
+            c.LimitInFlight: self.limit_in_flight,
+            c.ReturnWaiting: self.return_waiting,
             c.Dispatch: self.dispatch,
             c.Resume: self.resume,
             c.Cancel: self.cancel,

@@ -56,7 +56,9 @@ class DocumentReader(FileReader):
         formats = {format_of(path).name for path in paths}
         if len(formats) > 1:
             return self._mixed(task)
-        return self._readers[formats.pop() if formats else JSONL.name].process(task)
+        result: Any = self._readers[formats.pop() if formats else JSONL.name].process(task)
+        read: Result = result
+        return read
 
     def _mixed(self, task: FileBlock | FileGroupTask) -> Iterator[DocumentBatch]:
         for _, run in groupby(task.data, lambda part: format_of(part if isinstance(part, str) else part.path)):
