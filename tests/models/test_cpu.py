@@ -14,9 +14,9 @@ import transformers
 
 from gristmill.models.checkpoint import Checkpoint
 from gristmill.models.engine import InferenceEngine
-from gristmill.models.sentence import SentenceEmbedding
 from gristmill.models.loading import ModelSpec, dtype_of, load
 from gristmill.models.model import Reads
+from gristmill.models.sentence import SentenceEmbedding
 from gristmill.models.tokenizer import ReadLimits, load_tokenizer
 from gristmill.models.tokens import TokenLists
 from gristmill.models.trunks import cpu_linear

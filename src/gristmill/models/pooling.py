@@ -60,7 +60,9 @@ def _weighted_mean(hidden: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     import torch
 
     lengths = offsets.diff()
-    positions = torch.arange(len(hidden), device=hidden.device) - offsets[:-1].repeat_interleave(lengths, output_size=len(hidden))
+    positions = torch.arange(len(hidden), device=hidden.device) - offsets[:-1].repeat_interleave(
+        lengths, output_size=len(hidden)
+    )
     sums = _reduced(hidden * (positions + 1)[:, None], offsets, "sum")
     return sums / (lengths * (lengths + 1) / 2)[:, None]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gristmill.stages.asynchronous import results_of
 from gristmill.stages.core import CompositeStage
 from gristmill.tasks import DocumentBatch
 
@@ -18,6 +19,6 @@ def classified(
     for stage in classifier.flatten():
         stage.check_needs()
         stage.setup()
-        batch = stage.process(batch)
+        [batch] = results_of(stage, batch)
         stage.teardown()
     return batch

@@ -38,6 +38,8 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=T
     accounts_for_documents = True
     resources = Resources(cpus=1, gpus=1)
     resources_without_gpu = Resources(cpus=1)
+    max_in_flight = 2
+    """The GPU computes one task while the next is prepared, and the results of the last are passed on."""
     indifferent: ClassVar[tuple[str, ...]] = ("model_inference_batch_size",)
 
     def __init__(
@@ -114,7 +116,12 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=T
             self._engine.close()
             self._engine = None
 
-    def process(self, task: DocumentBatch) -> DocumentBatch:
+    def runs_async(self) -> bool:
+        return self.resources.requires_gpu
+
+    def process(self, task: DocumentBatch) -> Any:
+        if self.runs_async():
+            return self.computed(task, self.engine.begin_async())
         return without_waiting(self.computed(task, self.engine.begin()))
 
     async def computed(self, task: DocumentBatch, inference: TaskInference) -> DocumentBatch:
