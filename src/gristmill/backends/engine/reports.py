@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,11 +178,14 @@ class Reports(ABC):
                 w.left = True
                 self.events.append(e.NodeSetupFailed(w.node, step, error) if error else e.NodeSetUp(w.node, step))
             case wp.Returned(units):
-                for unit in units:
-                    self.running.pop((w.id, unit), None)
-                self.events.append(e.UnitsReturned(w.id, tuple(units)))
+                self._take_returned(w, units)
             case wp.RunBroken(error):
                 self.broken = self.broken or error
+
+    def _take_returned(self, w: wp.WorkerHandle, units: Sequence[int]) -> None:
+        for unit in units:
+            self.running.pop((w.id, unit), None)
+        self.events.append(e.UnitsReturned(w.id, tuple(units)))
 
     def _take_unit(self, w: wp.WorkerHandle, x: wp.Finished | wp.Emitted) -> None:
         unit, busy_us, counts, entries, outputs = x

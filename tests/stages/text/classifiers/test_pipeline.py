@@ -36,11 +36,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[s
     return folder / "model", folder / "in", documents
 
 
-def run(corpus: tuple[Path, Path, list[str]], out: Path, workers: int) -> Any:
+def run(corpus: tuple[Path, Path, list[str]], out: Path, workers: int, gpus: int = 0) -> Any:
     classifier = SequenceClassifier(str(corpus[0]), filter_by=["good"], score_field="scores", max_chars=60)
     classifier = classifier.with_({"SequenceClassifier model": {"num_workers": workers}})
     stages = [JsonlReader(str(corpus[1])), classifier, JsonlWriter(str(out))]
-    return Pipeline("p", stages=stages).run(LocalExecutor(config={"num_cpus": 5, "num_gpus": 0, "view": "off"}))
+    return Pipeline("p", stages=stages).run(LocalExecutor(config={"num_cpus": 5, "num_gpus": gpus, "view": "off"}))
 
 
 def files(out: Path) -> dict[str, bytes]:
@@ -84,6 +84,18 @@ def test_documents_are_labelled_filtered_and_accounted_for(
 
     run(corpus, tmp_path / "four", 4)
     assert files(tmp_path / "four") == files(tmp_path / "one")
+
+
+def test_two_tasks_in_flight_give_the_bytes_of_one(corpus: tuple[Path, Path, list[str]], tmp_path: Path) -> None:
+    """With a GPU, the model's stage is asynchronous. The GPU is a logical one here: the model runs on the CPU."""
+    one = run(corpus, tmp_path / "one", 1)
+    for workers in (1, 2):
+        several = run(corpus, tmp_path / f"{workers} on GPUs", workers, gpus=workers)
+        assert files(tmp_path / f"{workers} on GPUs") == files(tmp_path / "one")
+        assert several.ledger.total().notes == one.ledger.total().notes
+        assert several.ledger.total().counters == one.ledger.total().counters
+    names = [step.name for step in several.record.steps]
+    assert "SequenceClassifier model" in names, "on a GPU it is a step of its own"
 
 
 def test_notes_of_blocks_are_kept_and_joined() -> None:
