@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,18 @@ class TearsDown(Plain):
 
 class Generates(ProcessingStage[Task, Task]):
     def process(self, task: Any) -> Iterator[Any]:
+        yield task
+
+
+class Waits(Plain):
+    max_in_flight = 4
+
+    async def process(self, task: Any) -> Any:
+        return task
+
+
+class Pours(Plain):
+    async def process(self, task: Any) -> AsyncIterator[Any]:
         yield task
 
 
@@ -104,6 +116,8 @@ def test_what_no_stage_asks_for_is_not_reported():
     [
         (Generates(), ["xenna"], "held in memory"),
         (Plain().with_(timeout_s=3), ["ray_data", "xenna"], "timeout_s has no effect"),
+        (Waits(), ["ray_data", "xenna"], "max_in_flight has no effect"),
+        (Pours(), ["xenna"], "held in memory"),
         (Plain().with_(worker_max_lifetime_m=3), ["ray_data"], "worker_max_lifetime_m has no effect"),
         (Plain().with_(resources=Resources(memory_gb=1)), ["xenna"], "memory_gb is not reserved"),
     ],

@@ -175,6 +175,12 @@ def test_new_seeds_with_units_in_flight_pass(capsys: pytest.CaptureFixture[str])
         pytest.fail(f"{report(*failed[0], draw=in_flight_scenario)}\n\nfailing seeds: {names}", pytrace=False)
 
 
+def test_every_seed_with_units_in_flight_that_ever_failed_passes() -> None:
+    file = FAILED_SEEDS.with_name("failed_seeds_in_flight.txt")
+    for seed in read_seeds(file.read_text().splitlines()):
+        assert failure_of(in_flight_scenario(seed)) is None, seed
+
+
 def _in_flight_models(x: Scenario) -> list[StepModel]:
     return [model for model, step in zip(x.models, x.steps, strict=True) if step.in_flight]
 

@@ -376,6 +376,20 @@ def test_a_worker_that_drains_gives_back_what_waits_and_ends_what_is_begun():
     s.to_the_end()
 
 
+def test_what_a_draining_worker_does_not_give_back_is_begun():
+    """It had begun the unit when it was asked, and the report on the one before was on its way."""
+    s = script(replace(WAITS, lifetime_us=SECOND, timeout_us=SECOND), n=40)
+    old = worker(s)
+    s.tell(e.Tick(), after=2 * SECOND)
+    s.tell(e.WorkerReady(1))
+    end(s, 0)
+    s.tell(e.UnitsReturned(old.id, ()))
+    assert set(old.begun) == {1, 2, 3, 4}
+    for unit in (1, 2, 3):
+        end(s, unit)
+    assert c.KillWorker(old.id) in s.tell(e.Tick(), after=SECOND + GRACE_US + 10)
+
+
 def test_a_worker_without_waiting_units_is_not_asked_to_return_any():
     s = script(replace(WAITS, lifetime_us=SECOND), n=4)
     s.tell(e.Tick(), after=2 * SECOND)

@@ -117,9 +117,9 @@ class StageAccounting:
         if self._tally is not None:
             self._tally.reset()
 
-    def _write_excluded(self, excluded: ExcludedFiles | None) -> None:
+    def _write_excluded(self, excluded: ExcludedFiles) -> None:
         """Write what is put beside the output of a task that has ended."""
-        if excluded is not None and self._tally is not None:
+        if self._tally is not None:
             excluded.write()
             for label, file in excluded.written:
                 self._tally.entry(block_of(label)).add_file(file)

@@ -42,7 +42,8 @@ class AsyncUnit(StageAccounting):
             else:
                 for output in self._outputs(0, ident, result, call):
                     yield output
-            self._write_excluded(excluded)
+            if excluded is not None:
+                self._write_excluded(excluded)
         except (StageError, CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # properties of tasks are the user's code too

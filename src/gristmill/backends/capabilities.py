@@ -58,6 +58,7 @@ class Feature:
 
 
 _NO_TIMEOUT = No("a task that hangs is not ended, timeout_s has no effect")
+_ONE_AT_A_TIME = No("an asynchronous stage gets its tasks one at a time, max_in_flight has no effect")
 _TAKEN_FIRST = No("all initial tasks are taken before the run begins")
 _SHARE_OF_GPU = Yes("as a share of the smallest GPU")
 FEATURES: dict[str, Feature] = {
@@ -73,8 +74,14 @@ FEATURES: dict[str, Feature] = {
     "setup_on_node": Feature("`setup_on_node`"),
     "generators": Feature(
         "generators stream",
-        lambda s: inspect.isgeneratorfunction(type(s).process),
+        lambda s: inspect.isgeneratorfunction(type(s).process) or s.streams_async(),
         xenna=No("all that a generator makes of a task is held in memory before any of it is passed on"),
+    ),
+    "in_flight": Feature(
+        "`max_in_flight`, for asynchronous stages",
+        lambda s: s.runs_async() and s.max_in_flight > 1,
+        _ONE_AT_A_TIME,
+        _ONE_AT_A_TIME,
     ),
     "num_workers": Feature("`num_workers`"),
     "gpus": Feature("GPUs, whole and fractions"),

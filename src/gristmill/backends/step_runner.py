@@ -77,7 +77,8 @@ class StepRunner(StageAccounting):
             for made in self._run(tasks):
                 yield made
                 self._excluded = excluded  # another unit may have been run in between
-            self._write_excluded(excluded)
+            if excluded is not None:
+                self._write_excluded(excluded)
         except (StageError, Interrupt, GeneratorExit):
             raise
         except BaseException as error:  # properties of tasks are the user's code too

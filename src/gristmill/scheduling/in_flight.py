@@ -33,6 +33,18 @@ def has_place(step: StepRec, w: WorkerRec, may_wait: bool) -> bool:
     return len(w.assigned) + len(w.suspended) < (step.depth if may_wait else step.in_flight)
 
 
+def keeps_rebuild_waiting(s: State, w: WorkerRec) -> bool:
+    """Whether suspended units keep all slots of a worker from one that makes lost data again, which is always let in.
+
+    They wait for memory that may be freed only when that data is there.
+    """
+    if w.begun is None or w.step is None or w.has_suspect or w.kill_cause is not None:
+        return False
+    step = s.steps[w.step]
+    waits = step.queue.rebuilds and any(unit.rebuild is not None for unit in step.queue.retries)
+    return bool(waits) and not has_place(step, w, may_wait=False)
+
+
 def begin(s: State, w: WorkerRec) -> None:
     """Deduce which waiting units a worker has begun by now."""
     begun = w.begun
@@ -46,6 +58,13 @@ def begin(s: State, w: WorkerRec) -> None:
         if unit.key not in begun:
             begun[unit.key] = s.now
             free -= 1
+
+
+def note_begun(s: State, w: WorkerRec) -> None:
+    """A worker has given back what waited in it, so it has begun all that it still has."""
+    assert w.begun is not None
+    for unit in w.assigned:
+        w.begun.setdefault(unit.key, s.now)
 
 
 def take_out(s: State, w: WorkerRec, key: int) -> Unit:

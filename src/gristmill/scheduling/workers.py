@@ -146,7 +146,8 @@ def put_back_suspended(s: State, w: WorkerRec) -> None:
 def put_back_stuck(s: State) -> bool:
     """Nothing runs or starts: what is suspended in draining workers may hold the memory that it waits for.
 
-    What is suspended on a node that has become too small for it goes elsewhere; True if something did.
+    What is suspended on a node that has become too small for it goes elsewhere, and so does what keeps all slots of a
+    worker from a unit that makes lost data again; True if something did.
     """
     if any(w.state is WorkerState.STARTING for w in s.workers.values()):
         return False
@@ -155,7 +156,7 @@ def put_back_stuck(s: State) -> bool:
         if w.state is WorkerState.DRAINING and w.suspended:
             put_back_suspended(s, w)
             stop_if_drained(s, w)
-        elif w.suspended and _is_outgrown(s, w):
+        elif w.suspended and (_is_outgrown(s, w) or in_flight.keeps_rebuild_waiting(s, w)):
             put_back_suspended(s, w)
             update_accepting(s, w)
             moved = True
@@ -198,6 +199,7 @@ def units_returned(s: State, w: WorkerRec, e: UnitsReturned) -> None:
         else:
             unit = in_flight.take_out(s, w, key)
         requeue_uncounted(s, s.steps[unit.step], unit)
+    in_flight.note_begun(s, w)
     update_accepting(s, w)
     stop_if_drained(s, w)
 
