@@ -136,4 +136,10 @@ def monitoring(pipeline: Pipeline, executor: Executor, watch: Watch) -> Iterator
 
 def _attachments(run: WatchedRun, watch: Watch, stack: ExitStack) -> Sequence[Attachment]:
     """Open what is switched on. The stack closes it after its `end`."""
-    return []
+    attached: list[Attachment] = []
+    if watch.report:
+        from gristmill.pipeline.run_report import report_of
+
+        if (report := report_of(run)) is not None:
+            attached.append(report)
+    return attached
