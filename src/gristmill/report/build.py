@@ -36,12 +36,17 @@ def rebuilt(output: str) -> tuple[Data, bytes]:
     Raise `PlanError` if it is not the output of a run, or its record cannot be used.
     """
     folder = output_of_run(output)
+    return built(recorded(folder), folder, ON_REQUEST)
+
+
+def recorded(folder: Folder) -> Data:
+    """Return what a run has recorded, or what its log shows if it recorded nothing."""
     record = read_record(folder) or _of_log(folder)
     if record.get("state") == RUNNING and folder.is_local and not is_locked(folder):
         record["state"] = KILLED
     if record.get("state") != FINISHED and (documents := _logged(folder)) is not None:
         record["documents"] = documents
-    return built(record, folder, ON_REQUEST)
+    return record
 
 
 def examined(record: Data, folder: Folder, limits: Limits) -> Data:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from itertools import count, takewhile
 from typing import Any
 
@@ -15,6 +16,7 @@ from gristmill.storage import Folder
 MOST_STAGES = 500
 LONGEST_PIPELINE = 100_000
 SHOWN_INPUTS = 20
+_KEYS_OF = "keys of "
 _OF_A_SPLIT = ("gristmill.stages.spool.", "gristmill.stages.deduplication.")
 """Stages that a run adds where it is split: their attributes are paths and hashes, no settings of the user."""
 
@@ -24,7 +26,7 @@ def configuration(folder: Folder) -> Data:
     runs = list(filter(None, (_run_json(one) for one in _folders(folder))))
     if not runs:
         return {}
-    stages = [stage for run in runs for stage in run.get("stages", ()) if not _is_of_a_split(stage)]
+    stages = list(_stages(stage for run in runs for stage in run.get("stages", ())))
     first = runs[0]
     return {
         "name": str(first.get("name", "")),
@@ -50,8 +52,14 @@ def _run_json(folder: Folder) -> dict[str, Any] | None:
         return None
 
 
-def _is_of_a_split(stage: dict[str, Any]) -> bool:
-    return str(stage.get("class", "")).startswith(_OF_A_SPLIT) and "attributes" in stage
+def _stages(stages: Iterable[Data]) -> Iterator[Data]:
+    """Yield the stages of the user: those that a run adds at a split are not among them, what they were made of is."""
+    for stage in stages:
+        attributes = stage.get("attributes")
+        if not isinstance(attributes, dict) or not str(stage.get("class", "")).startswith(_OF_A_SPLIT):
+            yield stage
+        elif isinstance(barrier := attributes.get("barrier"), dict):
+            yield {"name": str(stage.get("name", "")).removeprefix(_KEYS_OF), **barrier}
 
 
 def _inputs(inputs: Any) -> Data:

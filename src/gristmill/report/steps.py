@@ -93,7 +93,8 @@ def _of_step(plan: Data, number: int) -> Data:
 def _matched(names: Sequence[str], stats: Sequence[Data]) -> Iterator[tuple[int, Data]]:
     """Yield statistics by position of the step.
 
-    The first ones are of phases that an earlier run has done, and are skipped. A run that failed in one of several phases has those of that phase only, which is the last one that began.
+    The first ones are of phases that an earlier run has done: they are skipped. A run that failed in one of several
+    phases has those of that phase only, which is the last one that began.
     """
     for back, (name, of_step) in enumerate(zip(reversed(names), reversed(stats), strict=False), 1):
         if of_step.get("name") != name:

@@ -66,7 +66,8 @@ def document_head(title: str) -> Iterator[str]:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer"><title>{title}</title><style>{STYLE}</style>'
+        f'<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f"<title>{title}</title><style>{STYLE}</style>"
         f"<script>{SCRIPT}</script></head><body>"
     )
 
