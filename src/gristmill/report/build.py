@@ -19,7 +19,7 @@ from gristmill.report.limits import AT_THE_END, ON_REQUEST, Limits
 from gristmill.report.page.page import page_of
 from gristmill.report.place import FINISHED, FORMAT, KILLED, RUNNING, UNKNOWN, Data, read_record
 from gristmill.report.quarantine import kept_examples, quarantine_examples
-from gristmill.report.record import cut, most_common
+from gristmill.report.record import cut, most_common, public
 from gristmill.storage import Folder
 
 
@@ -41,7 +41,7 @@ def rebuilt(output: str) -> tuple[Data, bytes]:
 
 def recorded(folder: Folder) -> Data:
     """Return what a run has recorded, or what its log shows if it recorded nothing."""
-    record = read_record(folder) or _of_log(folder)
+    record = public(read_record(folder) or _of_log(folder))
     if record.get("state") == RUNNING and folder.is_local and not is_locked(folder):
         record["state"] = KILLED
     if record.get("state") != FINISHED and (documents := _logged(folder)) is not None:

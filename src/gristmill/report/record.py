@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gristmill.secrets import without_secrets
+
 if TYPE_CHECKING:
     from gristmill.metrics.history import History, PlanHistory, Point
     from gristmill.metrics.observer import DocumentsMoment, Moment
@@ -141,6 +143,17 @@ def vars_of(made: Any, name: str) -> Any:
     if isinstance(value, float):
         return round(value, 4)
     return list(value) if isinstance(value, tuple) else value
+
+
+def public(value: Any) -> Any:
+    """Return plain values without the secrets of URLs in them: names, messages and arguments may hold URLs."""
+    if isinstance(value, str):
+        return without_secrets(value) if "://" in value else value
+    if isinstance(value, dict):
+        return {public(key): public(inner) for key, inner in value.items()}
+    if isinstance(value, list) and not (value and isinstance(value[0], int | float)):
+        return [public(inner) for inner in value]
+    return value
 
 
 def cut(text: str, longest: int = LONGEST) -> str:

@@ -11,7 +11,7 @@ from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.report.configuration import configuration
 from gristmill.report.place import FINISHED, PAGE, RECORD, RUNNING, Data, read_record
-from gristmill.report.record import cut, documents_of, plans_of
+from gristmill.report.record import cut, documents_of, plans_of, public
 from gristmill.storage import Folder, plain_errors
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Recorder:
 
     def begin(self, plan: PlanInfo) -> None:
         self._has_begun = True
+        self.facts.pop("stages", None)  # each phase has written its own part of the configuration
 
     def update(self, moment: Moment) -> None:
         """Write the record if it is time, in a thread: a storage may be slow."""
@@ -99,7 +100,7 @@ class Recorder:
             "plans": plans_of(self.history),
             **more,
         }
-        return fast_json.dumps(data)
+        return fast_json.dumps(public(data))
 
     def _write(self, name: str, content: bytes) -> None:
         with plain_errors(self.folder.name.rstrip("/") + "/" + name, self.folder.options, "written"):
