@@ -25,7 +25,7 @@ from gristmill.storage import Folder
 
 def built(record: Data, folder: Folder, limits: Limits = AT_THE_END) -> tuple[Data, bytes]:
     """Return the record with what the output shows and the advice, and the page."""
-    data = record | examined(record, folder, limits)
+    data = record | public(examined(record, folder, limits))
     data["findings"] = advise(data)
     return data, page_of(data)
 

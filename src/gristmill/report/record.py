@@ -146,11 +146,14 @@ def vars_of(made: Any, name: str) -> Any:
 
 
 def public(value: Any) -> Any:
-    """Return plain values without the secrets of URLs in them: names, messages and arguments may hold URLs."""
+    """Return plain values without the secrets of URLs in them: names, messages and arguments may hold URLs.
+
+    Texts of documents, under the key "text", stay as they are.
+    """
     if isinstance(value, str):
         return without_secrets(value) if "://" in value else value
     if isinstance(value, dict):
-        return {public(key): public(inner) for key, inner in value.items()}
+        return {public(key): inner if key == "text" else public(inner) for key, inner in value.items()}
     if isinstance(value, list) and not (value and isinstance(value[0], int | float)):
         return [public(inner) for inner in value]
     return value
