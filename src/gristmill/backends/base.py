@@ -17,6 +17,7 @@ from gristmill.tasks import Task
 
 if TYPE_CHECKING:
     from gristmill.ledger.run import RunLedger
+    from gristmill.metrics.observer import Observer, PlanInfo, StepInfo
     from gristmill.scheduling.profile import Profile
     from gristmill.scheduling.simulator.loads import Load
     from gristmill.scheduling.snapshot import Decision
@@ -66,6 +67,14 @@ class Plan:
     """Where documents are accounted for; None for tasks that do not come from a reader."""
     output: Sink[Any, Any] | None = None
     """The stage that writes the documents, if there is one."""
+    observer: Observer | None = None
+    """What watches the run besides the terminal."""
+
+    def info(self, executor: str) -> PlanInfo:
+        """Describe the plan to observers."""
+        from gristmill.metrics.observer import PlanInfo  # only a run with an observer needs it
+
+        return PlanInfo(self.name, executor, tuple(_step_info(step) for step in self.steps))
 
     @property
     def asks_for_gpus(self) -> bool:
@@ -87,6 +96,22 @@ class Plan:
             return [None] * len(self.steps)
         last = len(self.steps) - 1
         return [Documents(i, i == last, self.output) for i in range(len(self.steps))]
+
+
+def _step_info(step: Step) -> StepInfo:
+    from gristmill.metrics.observer import StepInfo
+
+    asks = step.resources
+    return StepInfo(
+        name=step.name,
+        stages=tuple(stage.name for stage in step.stages),
+        cpus=asks.cpus,
+        gpus=asks.gpus,
+        gpu_memory_gb=asks.gpu_memory_gb,
+        memory_gb=asks.memory_gb,
+        batch_size=step.batch_size,
+        num_workers=step.num_workers,
+    )
 
 
 def _with_found(step: Step, profile: Profile) -> Step:

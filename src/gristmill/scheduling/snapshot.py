@@ -35,6 +35,12 @@ class StepSnapshot:
     """Current estimate of the time for one task; 0 when unknown."""
     ended: bool
     """Nothing is left to do here and nothing more can come."""
+    draining: int = 0
+    """Dedicated workers that take no new work and leave when theirs is done."""
+    waits_for_input: bool = False
+    """Has nothing to do now, and more may come."""
+    blocked_by_output: bool = False
+    """Tasks wait because their output would not fit the byte budget."""
 
 
 @dataclass(frozen=True, slots=True)

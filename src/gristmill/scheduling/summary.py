@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gristmill.scheduling.credit import fits_budget
 from gristmill.scheduling.records import StepRec, WorkerState
 from gristmill.scheduling.snapshot import Snapshot, StepSnapshot
 from gristmill.scheduling.state import State
@@ -33,10 +34,12 @@ def _step(s: State, step: StepRec) -> StepSnapshot:
         workers = step.workers.values()
         busy = sum(1 for w in workers if w.assigned)
         starting = sum(1 for w in workers if w.state is WorkerState.STARTING)
+        draining = sum(1 for w in workers if w.state is WorkerState.DRAINING)
         idle = len(step.workers) - busy - starting
     else:
         busy = sum(1 for w in s.shared.workers.values() if w.assigned and w.assigned[0].step == step.index)
-        idle = starting = 0
+        idle = starting = draining = 0
+    waiting = step.queue.size
     return StepSnapshot(
         name=step.spec.name,
         dedicated=step.dedicated,
@@ -52,6 +55,9 @@ def _step(s: State, step: StepRec) -> StepSnapshot:
         busy_us=step.times.busy_us,
         service_us=step.service.service_us(),
         ended=step.ended,
+        draining=draining,
+        waits_for_input=not (waiting or step.running or step.suspended or step.ended),
+        blocked_by_output=bool(waiting) and not fits_budget(s, step),
     )
 
 

@@ -169,7 +169,13 @@ class Driver(ABC):
         gpus = self.gpus()
         if gpus:
             snapshot = replace(snapshot, gpus=gpus)
-        self.view.update(snapshot, self.memory.now, self.memory.limit, self._input())
+        progress = self._input()
+        self.view.update(snapshot, self.memory.now, self.memory.limit, progress)
+        if self.plan.observer is not None:
+            from gristmill.backends.engine.moment import moment_of  # only a run with an observer needs it
+
+            memory = (self.memory.now, self.memory.limit)
+            self.plan.observer.update(moment_of(snapshot, memory, progress, self.account, self.plan.ledger))
 
     def gpus(self) -> tuple[GpuSnapshot, ...]:
         """The GPUs of the run as they are now, for views; empty if the backend cannot measure them."""

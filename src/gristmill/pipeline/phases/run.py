@@ -78,6 +78,7 @@ from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
+    from gristmill.metrics.observer import Observer
     from gristmill.pipeline.pipeline import Pipeline
 
 
@@ -88,6 +89,7 @@ def run_phases(
     keep_outputs: bool | None,
     fuse: bool,
     how: ResumeOptions,
+    observer: Observer | None = None,
 ) -> RunResult:
     """Plan and run a pipeline with barriers; ``stages`` are its stages, composites decomposed."""
     reader = stages[0]
@@ -104,7 +106,8 @@ def run_phases(
         )
     client = pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext()
     with client, executor.several():
-        return PhasedRun(pipeline, executor, reader, list(blocks), writer, fuse, how).run(whole, source, keep_outputs)
+        run = PhasedRun(pipeline, executor, reader, list(blocks), writer, fuse, how, observer)
+        return run.run(whole, source, keep_outputs)
 
 
 class PhasedRun:
@@ -119,6 +122,7 @@ class PhasedRun:
         writer: Sink[Any, Any],
         fuse: bool,
         how: ResumeOptions,
+        observer: Observer | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.executor = executor
@@ -127,6 +131,7 @@ class PhasedRun:
         self.writer = writer
         self.fuse = fuse
         self.how = how
+        self.observer = observer
         self.whole: list[Stage] = []
         """All stages of the pipeline, the reader first."""
         self.records: list[RunRecord] = []
@@ -228,7 +233,8 @@ class PhasedRun:
         return splits, phase
 
     def plan(self, phase: Phase) -> Plan:
-        return plan_of(self.pipeline.name, phase.stages, phase.source, self.fuse)
+        plan = plan_of(self.pipeline.name, phase.stages, phase.source, self.fuse)
+        return replace(plan, observer=self.observer)
 
     def _is_decided(self, split: Split, made_of: dict[str, Any], number: int) -> bool:
         """Return whether an earlier run has decided at a split, and take its results.
