@@ -122,7 +122,7 @@ def _follow(s: State, problem: Problem, plan: StaffingPlan) -> None:
     s.balance.share_in_time(not plan.complete)
     if s.balance.taking_turns:
         for step in active:
-            step.plan.reserved.clear()  # whose turn it is decides who starts where
+            step.plan.reserved.clear()  # the order of time sharing decides which worker starts where
         take_turns(s, active)
         return
     wait = max(_LEAST_WAIT_US, min(plan.finish_us, plan.stay_us) // 10)

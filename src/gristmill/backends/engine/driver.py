@@ -257,7 +257,7 @@ class Driver(ABC):
             self._set_aside(x, label, name)
         self.account.fail(x.step, stage, failure, x.task, counts)
         text = f"{name}: task {failure.task_id} failed: {x.error.partition(chr(10))[0]}"
-        self.failure_lines.say(name, text, time.monotonic())
+        self.failure_lines.add(name, text, time.monotonic())
 
     def _set_aside(self, x: c.Quarantine, label: str, stage: str) -> None:
         """RunAccount for documents of a task that is given up."""

@@ -46,7 +46,7 @@ def memory_bytes() -> int:
 
 
 def oom_kills() -> int:
-    """How often the system has killed for lack of memory, in this cgroup or, if that is not told, at all."""
+    """How often the system has killed for lack of memory, in this cgroup; if that is not known, on this machine."""
     for folder in _cgroup_folders("memory"):
         for line in _read(folder / "memory.events").splitlines():
             if line.startswith("oom_kill "):

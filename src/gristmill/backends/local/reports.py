@@ -194,8 +194,8 @@ class LocalReports(Reports):
         self._restarts += 1
         how = describe_code(code)
         if not self.loaded and -code not in _KILLS:
-            said = "\n".join(line for printer in self.processes.printers for line in printer.last)
-            self.broken = f"its supervisor process could not start ({how}):\n{said}".rstrip(":\n")
+            printed = "\n".join(line for printer in self.processes.printers for line in printer.last)
+            self.broken = f"its supervisor process could not start ({how}):\n{printed}".rstrip(":\n")
         elif self._restarts > _RESTARTS:
             self.broken = f"its supervisor process died {self._restarts} times, the last time of {how}"
         if self.broken:
