@@ -1,7 +1,7 @@
 """Kills runs of another checkout of gristmill, resumes them with this one, and compares with undisturbed runs.
 
     git worktree add /tmp/parent COMMIT
-    python benchmarks/text_runs/other_version.py /tmp/parent INPUT WORK [--kills 5] [--seed N]
+    python benchmarks/text_runs/other_version.py /tmp/parent INPUT WORK [--kills 5] [--seed N] [--only PIPELINE ...]
 
 Each pipeline is started with the other checkout and killed (SIGKILL to the driver) at a random moment after its first
 commit. This tree then runs the same command. It must finish with the bytes and the ledger of its own undisturbed run,
@@ -101,6 +101,7 @@ def main() -> int:
     parser.add_argument("input", type=Path)
     parser.add_argument("work", type=Path)
     parser.add_argument("--kills", type=int, default=5, help="of each pipeline")
+    parser.add_argument("--only", choices=PIPELINES, nargs="+", default=list(PIPELINES))
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
@@ -111,7 +112,8 @@ def main() -> int:
     (work / "own_stage.py").write_text(OWN_STAGE)
     ours, theirs = environment(HERE, work), environment(args.other, work)
     problems = 0
-    for name, stages in PIPELINES.items():
+    for name in args.only:
+        stages = PIPELINES[name]
         whole = work / "whole"
         began = time.monotonic()
         subprocess.run(command(work, source, stages, whole), env=ours, check=True, capture_output=True)

@@ -20,9 +20,9 @@ _LEAST_WAIT_US = 2 * UNIT
 _UNKNOWN_HORIZON_US = 600 * UNIT
 """A source of unknown length is assumed to continue for at least this long."""
 _GAP_US = 100
-"""Time between two looks for each node and step."""
+"""The least time between two rebalances, for each node and step."""
 _LEAVE_US = 30 * UNIT
-"""The longest that others are taken to need until they have left."""
+"""The longest estimate of the time until other workers have left."""
 _CHEAP_SETUP_US = 5 * UNIT
 _MARGIN = 20_000
 _MOST_MARGIN = 250_000

@@ -300,6 +300,7 @@ class Driver(ABC):
     def _put(self, label: str, task: Task[Any]) -> e.Output:
         ident = self.reports.new_task()
         if self.plan.ledger is not None:
+            label = task.task_id or label  # its number among all blocks: those that are done are not here
             self.plan.ledger.begin(label)
         try:
             size = self.store.put(ident, label, pack(task, self.names))
