@@ -212,7 +212,7 @@ class RunRecord:
     measured_load: Callable[[], Load | None] | None = None
     """Returns the run as a simulator's load; None unless every step finished a task."""
     notes: list[str] = field(default_factory=list)
-    """What stages that look at all documents have to say, line by line."""
+    """Notes of stages that need all documents, line by line."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class Executor(ABC):
     config_class: ClassVar[type[ExecutorConfig]] = ExecutorConfig
     """The options that the executor takes; others are errors."""
     on_cluster: bool = True
-    """Whether it runs on a Ray cluster, so that a pipeline's `RayClient` is of use to it."""
+    """Whether it runs on a Ray cluster, so that it can use a pipeline's `RayClient`."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = self.config_class.of(config)
