@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         how = ResumeOptions(args.fresh, args.append, args.retry_failed, not args.no_verify)
         if args.dry_run:
             return dry_run(pipeline, tasks, executor, how)
-        options = {"fuse": not args.no_fuse, "allow_empty": args.allow_empty, **asdict(how)}
+        options = {"fuse": not args.no_fuse, "allow_empty": args.allow_empty, **asdict(how), **watching(args)}
         result = pipeline.run(executor, tasks, **options)
     except PipelineError as error:
         if isinstance(error, PipelineFailed) and error.result is not None:
@@ -158,6 +158,18 @@ def executor_config(args: argparse.Namespace) -> dict[str, Any]:
         "profile": args.profile,
     }
     return {key: value for key, value in config.items() if value is not None}
+
+
+def watching(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what watches the run, as arguments of `Pipeline.run`."""
+    from gristmill.pipeline.monitoring import LOOPBACK, DashboardOptions
+
+    if not (args.dashboard or args.dashboard_port is not None or args.dashboard_host is not None):
+        if args.no_dashboard_text:
+            raise UsageError("--no-dashboard-text is for a run with --dashboard: add it, or leave both out")
+        return {}
+    host = LOOPBACK if args.dashboard_host is None else args.dashboard_host
+    return {"dashboard": DashboardOptions(host, args.dashboard_port or 0, not args.no_dashboard_text)}
 
 
 def _check_folder(path: str) -> None:
