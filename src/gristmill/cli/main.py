@@ -142,6 +142,7 @@ _NATURAL = _value(int, lambda n: n >= 0, "a whole number of 0 or more")
 _NUMBER = _value(float, lambda x: 0 < x < math.inf, "a number above 0")
 _FRACTION = _value(float, lambda x: 0 < x <= 1, "a fraction; write a number above 0 and up to 1, such as 0.01")
 _WIDTH = _value(int, lambda n: 40 <= n <= 10_000, "a width; write a whole number from 40 to 10000")
+_PORT = _value(int, lambda n: 0 <= n <= 65535, "a port; write a whole number from 0 to 65535")
 _SIZE = _value(parse_size, bool, SIZE_WANTED)
 
 
@@ -184,6 +185,21 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--batch", action="store_true", help="finish each step before the next begins")
     run.add_argument("--ignore-failures", action="store_true", help="succeed even if tasks failed; they are reported")
     run.add_argument("--view", choices=("auto", "live", "lines", "off"), help="how to watch the run (default: auto)")
+    run.add_argument("--dashboard", action="store_true", help="serve a page that shows the run, and print its address")
+    run.add_argument(
+        "--dashboard-port",
+        type=_PORT,
+        metavar="N",
+        help="the port of the page; implies --dashboard (default: any free)",
+    )
+    run.add_argument(
+        "--dashboard-host",
+        metavar="HOST",
+        help="the address that serves the page; implies --dashboard (default: 127.0.0.1; others ask for a token)",
+    )
+    run.add_argument(
+        "--no-dashboard-text", action="store_true", help="show no texts of documents on the page, only ids and reasons"
+    )
     run.add_argument("--no-fuse", action="store_true", help="run each stage as a step of its own")
     run.add_argument("--profile", metavar="FILE", help="measurements of an earlier run, for a balanced start")
     run.add_argument("--save-profile", metavar="FILE", help="write the measurements of this run, for --profile")
