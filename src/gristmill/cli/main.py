@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return USAGE
         return _say(str(error), USAGE)
     except KeyboardInterrupt as error:
-        return _say(_folded(str(error) or "interrupted"), INTERRUPTED)
+        notes = vars(error).get("__notes__", ())  # where the report of the run is
+        return _say("\n".join([_folded(str(error) or "interrupted"), *notes]), INTERRUPTED)
     except BrokenPipeError:
         if _has_reader():  # it was another pipe
             raise
@@ -81,6 +82,14 @@ def _execute(args: argparse.Namespace) -> int:
             return _print(list(shown))
         case "metrics":
             return metrics.metrics(args)
+        case "report":
+            from gristmill.cli.report import report
+
+            return _print(report(args.output, args.file, args.open))
+        case "diff":
+            from gristmill.cli.report import diff
+
+            return _print(diff(args.one, args.other, args.html, args.id_field))
         case "verify":
             from gristmill.cli.output import verify
 
@@ -200,6 +209,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--no-dashboard-text", action="store_true", help="show no texts of documents on the page, only ids and reasons"
     )
+    run.add_argument(
+        "--report",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="write a report beside the output (default: if a stage writes)",
+    )
     run.add_argument("--no-fuse", action="store_true", help="run each stage as a step of its own")
     run.add_argument("--profile", metavar="FILE", help="measurements of an earlier run, for a balanced start")
     run.add_argument("--save-profile", metavar="FILE", help="write the measurements of this run, for --profile")
@@ -231,6 +246,33 @@ def _parser() -> argparse.ArgumentParser:
     dropped.add_argument(
         "--text-field", default="text", metavar="FIELD", help="the field with the text (default: text)"
     )
+
+    report = commands.add_parser(
+        "report",
+        help="make the report of a run again, from its record and its output",
+        description="Make the report of a run again, as one HTML file, from its record and its output. It also works "
+        "for a run that was killed or is still running, and reads more examples than the run itself. No code of the "
+        "pipeline runs.",
+    )
+    report.add_argument("output", metavar="RUN", help="the output folder of the run")
+    report.add_argument("--open", action="store_true", help="open it in the browser")
+    report.add_argument(
+        "-o",
+        dest="file",
+        metavar="FILE",
+        help="where to write it (default: RUN/_gristmill/report.html); FILE.json gets the data instead",
+    )
+
+    diff = commands.add_parser(
+        "diff",
+        help="compare two runs: configuration, input, documents, speed",
+        description="Compare two runs: configuration, input, versions, documents by stage and reason, speed, and "
+        "documents that one run kept and the other dropped. No code of the pipelines runs.",
+    )
+    diff.add_argument("one", metavar="RUN_A", help="the output folder of a run")
+    diff.add_argument("other", metavar="RUN_B", help="the output folder of the other run")
+    diff.add_argument("--html", metavar="FILE", help="write the comparison as an HTML file instead")
+    diff.add_argument("--id-field", default="id", metavar="FIELD", help="the field with the id (default: id)")
 
     verify = commands.add_parser(
         "verify",

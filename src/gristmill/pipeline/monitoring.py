@@ -152,6 +152,11 @@ def _attachments(run: WatchedRun, watch: Watch, stack: ExitStack) -> Sequence[At
         attached.append(metrics)
     if watch.dashboard is not None:
         attached.append(_dashboard(run, watch.dashboard, stack))
+    if watch.report:
+        from gristmill.pipeline.run_report import report_of
+
+        if (report := report_of(run)) is not None:
+            attached.append(report)
     return attached
 
 
