@@ -213,6 +213,10 @@ class RunRecord:
     """Returns the run as a simulator's load; None unless every step finished a task."""
     notes: list[str] = field(default_factory=list)
     """What stages that look at all documents have to say, line by line."""
+    phases: Sequence[RunRecord] = ()
+    """The records of the phases of a pipeline with stages that need all documents, in order."""
+    decided_s: Sequence[float] = ()
+    """How long the decision after each of these phases took; the last phase has none."""
 
 
 @dataclass(frozen=True)
