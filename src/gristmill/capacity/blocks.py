@@ -87,14 +87,19 @@ def _sized(reader: FileReader, blocks: Sequence[FileBlock]) -> list[Sized]:
     return [Sized(block.data, size) for block, size in zip(blocks, sizes, strict=True)]
 
 
-def warm_up(blocks: InputBlocks, most_bytes: float, workers: int) -> list[Sized]:
-    """Return the blocks of a first run: small ones, two for each worker if that is not too much."""
+def warm_up(blocks: InputBlocks, workers: int) -> list[Sized]:
+    """Return the blocks of a first run, which loads what every run loads: a small one for each worker."""
+    return _spread(blocks.small, workers, 0.1)
+
+
+def small_sample(blocks: InputBlocks, most_bytes: float, workers: int) -> list[Sized]:
+    """Return the blocks of the second run: small ones, two for each worker if that is not too much."""
     count = int(min(2 * workers, max(workers, most_bytes // (4 * blocks.small_bytes))))
-    return _spread(blocks.small, max(1, count), 0.25)
+    return _spread(blocks.small, count, 0.35)
 
 
 def main_sample(blocks: InputBlocks, most_bytes: float, workers: int, used: int) -> list[Sized]:
-    """Return the blocks of the second run. ``used``: bytes of the first run.
+    """Return the blocks of the last run. ``used``: bytes of the other runs.
 
     Small blocks come first, one for each worker, since the first task of a worker is slower. Whole blocks follow, and
     the rest are small ones, so that all workers are busy while the whole blocks are read.

@@ -20,10 +20,17 @@ def fitted(sample: Sample) -> RunMeasure:
     phases = tuple(_phase(sample, number) for number in range(len(run.phases)))
     if sample.blocks is None:
         return replace(run, phases=phases)
-    first = sample.runs[0]
-    peak, slope = _memory(first, main, sample.blocks.block_bytes)
-    cpu, _ = growth((first.bytes, first.run.cpu_s), (main.bytes, run.cpu_s))
-    return replace(run, phases=phases, peak_memory_bytes=peak, block_memory=slope, cpu_fixed_s=cpu)
+    start, small = sample.runs[0], sample.runs[-2]
+    peak, slope = _memory(small, main, sample.blocks.block_bytes)
+    fixed, per_byte = growth((small.bytes, small.run.cpu_s), (main.bytes, run.cpu_s))
+    loading = max(0.0, start.run.cpu_s - fixed - per_byte * start.bytes)
+    run = replace(run, phases=phases, peak_memory_bytes=peak, block_memory=slope)
+    return replace(
+        run,
+        total_s=run.total_s - main.run.outside_s + start.run.outside_s,
+        cpu_s=run.cpu_s + loading,
+        cpu_fixed_s=fixed + loading,
+    )
 
 
 def _phase(sample: Sample, number: int) -> PhaseMeasure:
@@ -64,8 +71,8 @@ def _step(step: StepMeasure, found: Fit, scale: float, spread: float) -> StepMea
 
 def _decided(sample: Sample, number: int, phase: PhaseMeasure) -> PhaseMeasure:
     """Split the time of a decision into a fixed part and one that grows with the documents."""
-    first, main = sample.runs[0].run, sample.runs[-1].run
-    if not phase.decided_s or len(first.phases) != len(main.phases):
+    first, main = sample.runs[-2 if len(sample.runs) > 1 else -1].run, sample.runs[-1].run
+    if not phase.decided_s or first is main or len(first.phases) != len(main.phases):
         return phase
     small = first.documents, first.phases[number].decided_s
     fixed, _ = growth(small, (main.documents, phase.decided_s))
@@ -73,19 +80,14 @@ def _decided(sample: Sample, number: int, phase: PhaseMeasure) -> PhaseMeasure:
 
 
 def _memory(first: SampleRun, main: SampleRun, whole: float) -> tuple[int, float]:
-    """Return the peak memory if every worker had read a whole block, and what each byte of a block adds.
+    """Return the peak memory if every worker reads whole blocks, and what each byte of a block adds to a worker.
 
-    In the first run all workers read small blocks; in the other some of them read whole ones at the same time.
+    In the first run workers read small blocks; in the other one some of them read whole ones.
     """
     run = main.run
     small = max(block.size for block in first.blocks)
-    full = min(run.workers, sum(block.size > 0.5 * whole for block in main.blocks))
-    at_small = max(0.0, (first.run.peak_memory_bytes - first.run.driver_bytes) / max(1, first.run.workers))
-    if whole <= small:
-        return run.peak_memory_bytes, 0.0
-    if not full:
-        at_whole = at_small + _MEMORY_TIMES * (whole - small)
-        return round(run.driver_bytes + run.workers * at_whole), _MEMORY_TIMES
-    at_whole = (run.peak_memory_bytes - run.driver_bytes - (run.workers - full) * at_small) / full
-    slope = max(0.0, (at_whole - at_small) / (whole - small))
-    return round(run.driver_bytes + run.workers * max(at_whole, at_small)), slope
+    large = max(block.size for block in main.blocks)
+    at_small = (first.run.peak_memory_bytes - first.run.driver_bytes) / first.run.workers
+    at_large = (run.peak_memory_bytes - run.driver_bytes) / run.workers
+    slope = max(0.0, at_large - at_small) / (large - small) if large > 2 * small else _MEMORY_TIMES
+    return round(run.driver_bytes + run.workers * (at_large + slope * max(0.0, whole - large))), slope

@@ -14,9 +14,10 @@ from typing import Any
 
 from gristmill.backends.base import Plan, RunRecord
 from gristmill.backends.local import LocalExecutor
-from gristmill.capacity.blocks import InputBlocks, Sized, input_blocks, main_sample, warm_up
+from gristmill.capacity.blocks import InputBlocks, Sized, input_blocks, main_sample, small_sample, warm_up
 from gristmill.capacity.errors import CapacityError
 from gristmill.capacity.events import MeasuredUnit, read_units
+from gristmill.capacity.watching import MemoryPeaks
 from gristmill.errors import NothingKept, PipelineError
 from gristmill.metrics.format import size as shown_size
 from gristmill.pipeline import Pipeline
@@ -80,7 +81,8 @@ class Sample:
     """What was run, and the whole job."""
 
     runs: list[SampleRun]
-    """A first run on little data, and the run that counts."""
+    """For files three: one that loads what every run loads, one on small blocks, and one with whole blocks. For tasks
+    one."""
     inputs: int
     """Of the whole job: blocks, or tasks."""
     blocks: InputBlocks | None
@@ -135,15 +137,17 @@ def _of_files(
     blocks = input_blocks(reader)
     workers = max(1, int(LocalExecutor(options).config.cpus))
     most = min(float(blocks.bytes), max(limits.share * blocks.bytes, blocks.small_bytes))
-    first = _run(pipeline, warm_up(blocks, most, workers), options, folder / "0")
-    per_byte = first.run.documents / first.bytes
+    start = _run(pipeline, warm_up(blocks, workers), options, folder / "0")
+    per_byte = start.run.documents / start.bytes
     if per_byte:
         most = min(most, limits.documents / per_byte)
-    busy = sum(phase.run_s for phase in first.run.phases)
+    busy = sum(phase.run_s for phase in start.run.phases)
     if busy:
-        most = min(most, limits.seconds * first.bytes / busy)
-    second = _run(pipeline, main_sample(blocks, max(most, blocks.small_bytes), workers, first.bytes), options, folder / "1")
-    return Sample([first, second], len(blocks.whole), blocks)
+        most = min(most, limits.seconds * start.bytes / busy)
+    most = max(most, blocks.small_bytes)
+    small = _run(pipeline, small_sample(blocks, most, workers), options, folder / "1")
+    chosen = main_sample(blocks, most, workers, start.bytes + small.bytes)
+    return Sample([start, small, _run(pipeline, chosen, options, folder / "2")], len(blocks.whole), blocks)
 
 
 def _of_tasks(
@@ -175,7 +179,7 @@ def _run(
     folder.mkdir()
     executor = LoggedExecutor({**options, "view": "off", "profile": None}, folder)
     clock = Clock()
-    with _quiet():
+    with _quiet(), MemoryPeaks() as peaks:
         try:
             result = _like(pipeline, stages).run(
                 executor, tasks, keep_outputs=False, allow_empty=True, profile_store=False
@@ -187,7 +191,13 @@ def _run(
     run = measured(stages, executor, result, clock)
     if run is None:
         raise CapacityError(_why(pipeline, result, blocks))
-    run = replace(run, phases=tuple(_of_source(phase, blocks) for phase in run.phases), sampled=True)
+    run = replace(
+        run,
+        phases=tuple(_of_source(phase, blocks) for phase in run.phases),
+        sampled=True,
+        driver_bytes=peaks.base,
+        peak_memory_bytes=peaks.base + run.workers * peaks.worker,
+    )
     logs = {id(record): log for record, log in executor.logs}
     units = [read_units(logs[id(record)]) for record in result.record.phases or [result.record]]
     _set_sizes(units, blocks)
