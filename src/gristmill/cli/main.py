@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from gristmill import __version__
 from gristmill.cli import metrics
+from gristmill.cli.plan_options import add_plan_options, is_capacity_plan
 from gristmill.cli.target import UsageError
 from gristmill.secrets import without_secrets
 from gristmill.sizes import WANTED as SIZE_WANTED
@@ -62,7 +63,11 @@ def _execute(args: argparse.Namespace) -> int:
         case "plan":
             from gristmill.cli.run import plan
 
-            return plan(args)
+            if not is_capacity_plan(args):
+                return plan(args)
+            from gristmill.cli.plan import plan_job
+
+            return plan_job(args)
         case "init":
             from gristmill.cli.init import init
 
@@ -216,7 +221,12 @@ def _parser() -> argparse.ArgumentParser:
         help="write a report beside the output (default: if a stage writes)",
     )
     run.add_argument("--no-fuse", action="store_true", help="run each stage as a step of its own")
-    run.add_argument("--profile", metavar="FILE", help="measurements of an earlier run, for a balanced start")
+    run.add_argument(
+        "--profile",
+        metavar="FILE",
+        help="measurements of an earlier run, for a balanced start; 'auto' takes them from the profile store",
+    )
+    run.add_argument("--no-profile-store", action="store_true", help="keep this run's measurements out of the store")
     run.add_argument("--save-profile", metavar="FILE", help="write the measurements of this run, for --profile")
     run.add_argument("--save-load", metavar="FILE", help="write this run as a load for the simulator")
 
@@ -285,12 +295,14 @@ def _parser() -> argparse.ArgumentParser:
 
     plan = commands.add_parser(
         "plan",
-        help="check a pipeline and show its steps",
-        description="Check a pipeline and show its steps.",
+        help="show the steps of a pipeline, or forecast its run on any cluster",
+        description="Check a pipeline and show its steps. With any of the options for a job, measure a sample of it "
+        "on this machine, and forecast time, memory and disk of the whole job.",
         epilog=TARGET,
     )
     plan.add_argument("target", metavar="TARGET")
     _add_set(plan)
+    add_plan_options(plan)
 
     metrics.add_command(commands)
 

@@ -37,11 +37,16 @@ def run(args: argparse.Namespace) -> int:
         if args.save_load:
             _check_one_piece(pipeline)
         limit_input(pipeline, tasks is not None, args.limit, args.sample)
+        if args.profile == "auto":
+            from gristmill.pipeline.profiles.lookup import stored_profile
+
+            args.profile = stored_profile(pipeline)
         executor = pipeline.make_executor(args.executor, **executor_config(args))
         how = ResumeOptions(args.fresh, args.append, args.retry_failed, not args.no_verify)
         if args.dry_run:
             return dry_run(pipeline, tasks, executor, how)
         options = {"fuse": not args.no_fuse, "allow_empty": args.allow_empty, **asdict(how), **watching(args, pipeline)}
+        options["profile_store"] = not args.no_profile_store
         result = pipeline.run(executor, tasks, **options)
     except PipelineError as error:
         if isinstance(error, PipelineFailed) and error.result is not None:
