@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gristmill.cli import metrics
 from gristmill.cli.target import UsageError, load_pipeline
 from gristmill.secrets import public_url, without_secrets
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from gristmill.backends.base import Executor
     from gristmill.ledger.resume import ResumeOptions
     from gristmill.pipeline import Pipeline
+    from gristmill.pipeline.monitoring import DashboardOptions
     from gristmill.pipeline.result import RunResult
     from gristmill.stages.core import ProcessingStage
     from gristmill.tasks import Task
@@ -35,12 +37,17 @@ def run(args: argparse.Namespace) -> int:
         if args.save_load:
             _check_one_piece(pipeline)
         limit_input(pipeline, tasks is not None, args.limit, args.sample)
+        if args.profile == "auto":
+            from gristmill.pipeline.profiles.lookup import stored_profile
+
+            args.profile = stored_profile(pipeline)
         executor = pipeline.make_executor(args.executor, **executor_config(args))
         how = ResumeOptions(args.fresh, args.append, args.retry_failed, not args.no_verify)
         if args.dry_run:
             return dry_run(pipeline, tasks, executor, how)
-        options = {"fuse": not args.no_fuse, "allow_empty": args.allow_empty, **asdict(how)}
-        result = pipeline.run(executor, tasks, report=wants_report(args.report, pipeline), **options)
+        options = {"fuse": not args.no_fuse, "allow_empty": args.allow_empty, **asdict(how), **watching(args, pipeline)}
+        options["profile_store"] = not args.no_profile_store
+        result = pipeline.run(executor, tasks, **options)
     except PipelineError as error:
         if isinstance(error, PipelineFailed) and error.result is not None:
             _print_result(error.result)
@@ -175,6 +182,26 @@ def executor_config(args: argparse.Namespace) -> dict[str, Any]:
         "profile": args.profile,
     }
     return {key: value for key, value in config.items() if value is not None}
+
+
+def watching(args: argparse.Namespace, pipeline: Pipeline) -> dict[str, Any]:
+    """Return what watches the run, as arguments of `Pipeline.run`."""
+    return {
+        "dashboard": _dashboard(args),
+        "metrics_port": metrics.options_of(args),
+        "report": wants_report(args.report, pipeline),
+    }
+
+
+def _dashboard(args: argparse.Namespace) -> bool | DashboardOptions:
+    from gristmill.pipeline.monitoring import LOOPBACK, DashboardOptions
+
+    if not (args.dashboard or args.dashboard_port is not None or args.dashboard_host is not None):
+        if args.no_dashboard_text:
+            raise UsageError("--no-dashboard-text is for a run with --dashboard: add it, or leave both out")
+        return False
+    host = LOOPBACK if args.dashboard_host is None else args.dashboard_host
+    return DashboardOptions(host, args.dashboard_port or 0, not args.no_dashboard_text)
 
 
 def _check_folder(path: str) -> None:
