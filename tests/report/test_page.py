@@ -74,6 +74,7 @@ def test_hostile_documents_are_shown_and_do_nothing(hostile, open_page):
     opened = open_page(page_of(hostile))
     assert opened.page.title() == f"{SCRIPT}: report"
     assert opened.page.query_selector("section img, section svg[onload], section a, section script, main") is None
+    opened.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     shown = opened.text("#scores") + opened.text("#duplicates") + opened.text("#quarantine")
     assert "<script>document.title='owned'" in shown
     assert "U+202E" in shown

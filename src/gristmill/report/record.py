@@ -19,6 +19,7 @@ MOST_REASONS = 300
 LONGEST = 2_000
 """Characters of an error or a message."""
 LONGEST_DETAIL = 6_000
+LONGEST_EXAMPLE = 500
 
 _RUN_SERIES = ("held_bytes", "reserved_bytes", "memory_bytes", "read", "kept", "bottleneck")
 _STEP_SERIES = (
@@ -63,6 +64,9 @@ def _last(moment: Moment, steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "tasks_failed": of_step.tasks_failed,
             "busy_s": of_step.busy_us / 1e6,
             "service_s": of_step.service_us / 1e6,
+            "setup_s": of_step.setup_us / 1e6,
+            **values_of(of_step, ("units_done", "retries", "bytes_out", "started", "deaths", "recycled", "setups")),
+            "latency": list(of_step.latency),
         }
     for step, peak in zip(steps, moment.steps_memory, strict=False):
         step["peak_worker_bytes"] = peak
@@ -73,6 +77,9 @@ def _last(moment: Moment, steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "memory_limit": moment.memory_limit,
         "source_taken": snapshot.source_taken,
         "source_total": snapshot.source_total,
+        "source_bytes": snapshot.source_bytes,
+        "shared_started": snapshot.shared_started,
+        "shared_deaths": snapshot.shared_deaths,
         "stages": [values_of(stage, _OF_STAGE) for stage in moment.stages],
         "failures_total": moment.failures_total,
         "gpus": _gpus(snapshot),
@@ -162,3 +169,14 @@ def public(value: Any) -> Any:
 def cut(text: str, longest: int = LONGEST) -> str:
     """Return a text without its end if it is long."""
     return text if len(text) <= longest else f"{text[:longest]} ... ({len(text):,} characters)"
+
+
+def text_and_id(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the beginning of the text of a record, its length, and the id if it has one."""
+    text = record.get("text")
+    if not isinstance(text, str):
+        texts = [value for value in record.values() if isinstance(value, str)]
+        text = max(texts, key=len, default="")
+    ident = record.get("id")
+    made: dict[str, Any] = {"text": text[:LONGEST_EXAMPLE], "characters": len(text)}
+    return made if ident is None else made | {"id": str(ident)[:300]}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.report.configuration import configuration
+from gristmill.report.limits import AFTER_A_LONG_RUN, AFTER_A_SHORT_RUN, LONG_S
 from gristmill.report.place import FINISHED, PAGE, RECORD, RUNNING, Data, read_record
 from gristmill.report.record import cut, documents_of, plans_of, public
 from gristmill.storage import Folder, plain_errors
@@ -74,7 +75,9 @@ class Recorder:
         from gristmill.report.build import built  # only now: it reads the output and makes the page
 
         try:
-            data, page = built(fast_json.loads(self._record(ended)), self.folder)
+            used = max(float(ended.get("cpu_s") or 0), float(ended.get("wall_s") or 0))
+            limits = AFTER_A_LONG_RUN if used >= LONG_S else AFTER_A_SHORT_RUN
+            data, page = built(fast_json.loads(self._record(ended)), self.folder, limits)
             self._write(RECORD, fast_json.dumps(data))
             self._write(PAGE, page)
         except PlanError as error:
