@@ -32,7 +32,7 @@ EXPECTED: dict[str, set[str]] = {
     "workers_died": {"workers_died"},
     "setup_dominates": {"setup_dominates"},
     "memory_near_limit": {"bottleneck", "memory_near_limit"},
-    "blocked_by_output": {"bottleneck", "blocked_by_output"},
+    "blocked_by_output": {"bottleneck", "blocked_by_output", "memory_near_limit"},
     "drops": {"never_drops", "nearly_always_drops"},
     "skewed_duplicates": {"skewed_duplicates"},
     "failed": {"did_not_end"},
