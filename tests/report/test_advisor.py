@@ -93,7 +93,7 @@ def test_a_finding_has_its_figure_and_a_change(name, rule, figures):
     assert finding["kind"] in ("problem", "advice", "note")
 
 
-def test_waiting_workers_are_not_blamed_on_storage_if_other_programs_use_the_cpus():
+def test_waiting_workers_say_nothing_about_storage_if_other_programs_use_the_cpus():
     assert "slow_storage" not in found(recorded("slow_storage") | {"load": 9.0})
 
 

@@ -22,6 +22,8 @@ MOST_RULES = 100
 """Rules with a histogram and examples."""
 NEAREST = 3
 DROPPED = "dropped"
+SKEWED = 8
+"""Scores of which few are so many times as large as the median are drawn on a logarithmic scale."""
 
 
 class Rule:
@@ -121,9 +123,16 @@ def _described(rule: Rule, stored: RuleScores | None) -> Data:
 
 
 def histogram(kept: Array, dropped: Array, limits: Sequence[float] = ()) -> Data:
-    """Return the number of scores in bins of equal width. Scores far from all others are in the first or last bin."""
+    """Return the number of scores in bins of equal width. Scores far from all others are in the first or last bin.
+
+    With ``is_log``, ``low`` and ``high`` are logarithms of 1 plus the score, and the bins are of equal width there.
+    """
     both = np.sort(np.concatenate([kept, dropped]))
     least, most = float(both[0]), float(both[-1])
+    is_log = least >= 0 and float(both[-1 - len(both) // 100]) > SKEWED * float(both[len(both) // 2]) > 0
+    if is_log:
+        kept, dropped, both = np.log1p(kept), np.log1p(dropped), np.log1p(both)
+        limits = [math.log1p(limit) for limit in limits if limit >= 0]
     low, high = float(both[len(both) // 100]), float(both[-1 - len(both) // 100])
     width = (high - low) or abs(high) or 1.0
     for limit in limits:  # a threshold that no score comes near would leave all scores in one bin
@@ -131,6 +140,7 @@ def histogram(kept: Array, dropped: Array, limits: Sequence[float] = ()) -> Data
             low, high = min(low, limit), max(high, limit)
     step = (high - low) / BINS or 1.0
     return {
+        "is_log": is_log,
         "low": low,
         "high": high,
         "least": least,
