@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from gristmill import __version__
+from gristmill.cli import metrics
 from gristmill.cli.target import UsageError
 from gristmill.secrets import without_secrets
 from gristmill.sizes import WANTED as SIZE_WANTED
@@ -78,6 +79,8 @@ def _execute(args: argparse.Namespace) -> int:
 
             shown = show_dropped(args.output, args.stage, args.reason, args.number, args.id_field, args.text_field)
             return _print(list(shown))
+        case "metrics":
+            return metrics.metrics(args)
         case "verify":
             from gristmill.cli.output import verify
 
@@ -186,6 +189,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--save-profile", metavar="FILE", help="write the measurements of this run, for --profile")
     run.add_argument("--save-load", metavar="FILE", help="write this run as a load for the simulator")
 
+    metrics.add_run_options(run)
+
     explain = commands.add_parser(
         "explain",
         help="replay one document and show each stage's verdict",
@@ -228,6 +233,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     plan.add_argument("target", metavar="TARGET")
     _add_set(plan)
+
+    metrics.add_command(commands)
 
     init = commands.add_parser(
         "init",

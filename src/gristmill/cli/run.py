@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gristmill.cli import metrics
 from gristmill.cli.target import UsageError, load_pipeline
 from gristmill.secrets import public_url, without_secrets
 
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         if args.dry_run:
             return dry_run(pipeline, tasks, executor, how)
         options = {"fuse": not args.no_fuse, "allow_empty": args.allow_empty, **asdict(how)}
-        result = pipeline.run(executor, tasks, **options)
+        result = pipeline.run(executor, tasks, metrics_port=metrics.options_of(args), **options)
     except PipelineError as error:
         if isinstance(error, PipelineFailed) and error.result is not None:
             print(error.result.summary())

@@ -120,6 +120,8 @@ def _follow(s: State, problem: Problem, plan: StaffingPlan) -> None:
         _plan(s, problem_of(s, active, 0))
         return
     s.balance.share_in_time(not plan.complete)
+    for step in active:
+        step.plan.aim(None if s.balance.taking_turns else plan.counts.get(step.index, 0))
     if s.balance.taking_turns:
         for step in active:
             step.plan.reserved.clear()  # the order of time sharing decides which worker starts where

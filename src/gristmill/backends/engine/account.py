@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gristmill.backends.accounting import StageCounts
 from gristmill.backends.base import Failure, Plan, StageStats, StepStats
 from gristmill.backends.engine.payload import unpack
 from gristmill.backends.engine.protocol import Counts
-from gristmill.scheduling.records import StepRec
+from gristmill.ledger.run import RunLedger
+from gristmill.metrics.rates import InputProgress
+from gristmill.scheduling.records import StepRec, WorkerRec
 from gristmill.scheduling.state import State
 from gristmill.tasks import Task
 
@@ -37,6 +39,8 @@ class RunAccount:
         self.failures: list[Failure] = []
         self.failures_total = 0
         self.peak_worker_bytes = [0] * len(plan.steps)
+        self.worker_bytes: dict[int | None, int] = {}
+        """The memory that workers use now, by the step that they run. None: of shared workers that run nothing."""
 
     @property
     def stages(self) -> list[list[StageStats]]:
@@ -97,10 +101,18 @@ class RunAccount:
             stats.setups += 1
             stats.teardowns += stages is not None
 
-    def note_memory(self, step: int, used: int) -> None:
-        """Note the memory that a worker uses while it runs a step."""
-        if used > self.peak_worker_bytes[step]:
-            self.peak_worker_bytes[step] = used
+    def note_memory(self, workers: Mapping[int, WorkerRec], used: Mapping[int, int]) -> dict[int | None, int]:
+        """Note the memory that workers use, by their ids. Return it by the step that they run, as `worker_bytes`."""
+        by_step: dict[int | None, int] = {}
+        for ident, size in used.items():
+            w = workers.get(ident)
+            if w is None:
+                continue
+            step = w.assigned[0].step if w.assigned else w.step
+            if w.assigned and size > self.peak_worker_bytes[w.assigned[0].step]:
+                self.peak_worker_bytes[w.assigned[0].step] = size
+            by_step[step] = by_step.get(step, 0) + size
+        return by_step
 
     def torn_down(self, step: int) -> None:
         for stats in self._stages[step]:
@@ -160,6 +172,15 @@ class RunAccount:
             workers_started=rec.started,
             peak_worker_bytes=self.peak_worker_bytes[rec.index],
         )
+
+
+def input_progress(ledger: RunLedger | None) -> InputProgress | None:
+    """Return how far a run is in its input. None for a pipeline that does not begin with a reader."""
+    if ledger is None:
+        return None
+    read, kept, done = ledger.so_far()
+    blocks = len(ledger.blocks), ledger.blocks_total
+    return InputProgress(read, kept, *blocks, done, ledger.bytes_total, ledger.bytes_resumed)
 
 
 def failure_of(

@@ -97,10 +97,7 @@ class LocalDriver(Driver):
         pids = {w.id: w.pid for w in self.processes.workers.values() if w.pid}
         arenas = 0 if self.processes.on_disk else self.arenas.arena_bytes
         worst = self.watch.check(pids, (os.getpid(), self.processes.process.pid), arenas)
-        for worker, used in self.watch.resident.items():
-            rec = self.scheduler.state.workers.get(worker)
-            if rec is not None and rec.assigned:
-                self.account.note_memory(rec.assigned[0].step, used)
+        self.account.worker_bytes = self.account.note_memory(self.scheduler.state.workers, self.watch.resident)
         w = self.processes.workers.get(worst) if worst is not None else None
         if w is not None and not w.out_of_memory:
             w.out_of_memory = True
