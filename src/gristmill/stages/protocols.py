@@ -14,6 +14,7 @@ from gristmill.tasks import Task
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from gristmill.stages.text.filters.document_filter import DocumentFilter
     from gristmill.storage import Folder
 
 Stages = Sequence[ProcessingStage[Any, Any]]
@@ -83,11 +84,21 @@ class Tuned(ABC):
         """Return this stage, or a copy of it that begins with the values that an earlier run found."""
 
 
+class Scoring(ABC):
+    """A stage that drops documents by the scores of rules. It reports the scores in ``account.scored``."""
+
+    @abstractmethod
+    def scored_rules(self) -> Sequence[tuple[DocumentFilter, bool]]:
+        """Return the rules in order, each with whether it is inverted."""
+
+
 class Sink(ProcessingStage[In, Out]):
     """A stage that writes documents. Documents that were dropped are written beside its output."""
 
     excluded: bool | float = True
     """Whether documents that were dropped are written, or which fraction of them."""
+    scores: bool = True
+    """Whether the scores of rules are stored beside the output."""
     extension: str = ""
 
     @property

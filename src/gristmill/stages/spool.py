@@ -57,7 +57,7 @@ class Spool(Sink[DocumentBatch, FileGroupTask], builtin=True):
         self.barrier = barrier
         self._folder = folder
         self.writer = writer
-        self.excluded, self.extension = writer.excluded, writer.extension
+        self.excluded, self.scores, self.extension = writer.excluded, writer.scores, writer.extension
         self.with_documents = with_documents
         self.gives_up = False
 

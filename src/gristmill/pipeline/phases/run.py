@@ -135,6 +135,9 @@ class PhasedRun:
         self.whole: list[Stage] = []
         """All stages of the pipeline, the reader first."""
         self.records: list[RunRecord] = []
+        self.phases: list[RunRecord] = []
+        """Those of `records` that are phases; the others belong to decisions."""
+        self.decided_s: list[float] = []
         self.notes: list[str] = []
         self.ledger: RunLedger | None = None
         """The account of done phases, unless their documents are read from the source again."""
@@ -343,7 +346,8 @@ class PhasedRun:
         finally:
             remove_temporaries(records)
             remove_temporaries(split.folder)
-        context.notes.append(f"{barrier.name}: decided in {time.monotonic() - began:.1f} s")
+        self.decided_s.append(time.monotonic() - began)
+        context.notes.append(f"{barrier.name}: decided in {self.decided_s[-1]:.1f} s")
         self.notes += context.notes
         state = {
             "parts": split.parts,
@@ -377,11 +381,13 @@ class PhasedRun:
         with closing_log(plan.ledger, "" if splits else f" at the {phase.stages[-1].name}"):
             record = self.executor.execute(plan, tasks, keep_outputs)
             self.records.append(record)
+            self.phases.append(record)
             result = RunResult(record)
             result.check()
             check_inputs(self.reader, result)
             if splits:
-                result = RunResult(merged_record(self.records, self.done_before, self.ledger, self.notes))
+                merged = merged_record(self.records, self.done_before, self.ledger, self.notes)
+                result = RunResult(replace(merged, phases=self.phases, decided_s=self.decided_s))
             log = check_written(plan, result, self.executor.ignore_failures)
             if splits and log is not None:
                 give_one_schema(self.writer, self.executor, log, bool(tasks), excluded_before(splits))

@@ -56,6 +56,8 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
     fan_out = True
     found = FoundInput()
     _has_warned = False
+    _chosen: list[FileBlock] | None = None
+    """The only blocks that are read, if the reader is one of `of_blocks`."""
 
     @abstractmethod
     def parts(self, files: Sequence[File], block_bytes: int) -> Iterator[tuple[FileRange, int]]:
@@ -148,6 +150,13 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
             clone = clone.with_(**self._settings)
         return clone
 
+    def of_blocks(self, groups: Sequence[list[FileRange]]) -> Self:
+        """Return a copy whose `source` gives these blocks of the input, and no others. They are numbered anew."""
+        clone = copy.copy(self)
+        clone.found = FoundInput()
+        clone._chosen = numbered(groups)
+        return clone
+
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.fields or [])
 
@@ -163,7 +172,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         if self.limit is not None:
             files, counted = self._first_files(files, self.limit)
         with plain_errors(files[0].path, self.options):
-            blocks = numbered(self.groups(files))
+            blocks = numbered(self.groups(files)) if self._chosen is None else self._chosen
         self.found = FoundInput(files, blocks, counted)
         return blocks
 
@@ -239,6 +248,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         """A copy that reads the columns which these stages need, and no others."""
         clone = copy.copy(self)
         clone.found = FoundInput()
+        clone._chosen = None  # workers get the blocks as tasks
         clone.wanted = self.wanted.for_stages(after, self.needed_by)
         return clone
 

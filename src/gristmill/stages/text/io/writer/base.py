@@ -23,6 +23,7 @@ class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):
     """Writes each batch to a file of its own."""
 
     accounts_for_documents = True
+    indifferent = ("scores",)
     touched: frozenset[str] | None = None
     """The columns that stages may have set since they were read; None: any."""
     narrowed: bool = False
@@ -35,6 +36,7 @@ class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):
         path: str | os.PathLike[str],
         fields: Sequence[str] | None,
         excluded: bool | float,
+        scores: bool,
         write_kwargs: dict[str, Any] | None,
         known: Sequence[str],
     ) -> dict[str, Any]:
@@ -52,6 +54,7 @@ class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):
         self.storage_options: dict[str, Any] = dict(storage or {})
         self.fields = None if fields is None else list(dict.fromkeys(fields))
         self.excluded = excluded
+        self.scores = scores
         return options
 
     @cached_property
