@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.models.checkpoint import Checkpoint
-from gristmill.models.tokenizer import Cut, ModelTokenizer, ReadLimits, load_tokenizer, token_limit
+from gristmill.models.tokenizer import Cut, ModelTokenizer, ReadLimits, check_vocabulary, load_tokenizer, token_limit
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.stages.registry import builtin_internal
@@ -55,6 +55,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def check_needs(self) -> None:
         self.checkpoint.check_tokenizer()
+        check_vocabulary(self.checkpoint)
         token_limit(self.checkpoint, self.max_seq_length)
 
     def preload(self) -> None:
