@@ -171,7 +171,9 @@ def test_a_text_that_does_not_fit_alone_is_an_error_that_tells_its_length() -> N
         ([[1], []], "has no tokens"),
     ],
 )
-def test_tokens_that_the_model_cannot_take_are_an_error_before_it_sees_them(tokens: list[list[int]], words: str) -> None:
+def test_tokens_that_the_model_cannot_take_are_an_error_before_it_sees_them(
+    tokens: list[list[int]], words: str
+) -> None:
     """They come from columns of users, or from the tokenizer of another model. On a GPU they would end the process."""
     trunk = Embedding()
     with pytest.raises(ModelError, match=words):

@@ -51,9 +51,7 @@ class Hub(BaseHTTPRequestHandler):
     def listing(self, repository: str, what: str) -> bytes:
         files = sorted(self.folder.iterdir())
         if what == "tree":
-            found = [
-                {"type": "file", "path": one.name, "size": one.stat().st_size, "oid": "0" * 40} for one in files
-            ]
+            found = [{"type": "file", "path": one.name, "size": one.stat().st_size, "oid": "0" * 40} for one in files]
             return json.dumps(found).encode()
         siblings = [{"rfilename": one.name} for one in files]
         return json.dumps({"_id": "1", "id": repository, "sha": COMMIT, "siblings": siblings}).encode()
@@ -141,11 +139,15 @@ def test_repositories_are_planned_fetched_and_then_used_offline(hub: ThreadingHT
         ("someone/gated", False, "fetch"),
         endpoint=endpoint,
     )
-    assert not any("safetensors" in asked or asked.endswith((".bin", ".py")) for asked in Hub.asked), "planning is cheap"
+    assert not any("safetensors" in asked or asked.endswith((".bin", ".py")) for asked in Hub.asked), (
+        "planning is cheap"
+    )
     assert never == no_weights
     assert "there is no such repository on the Hugging Face hub, or it is private" in missing
     assert "has no revision 'never'" in revision
-    assert "is gated, and you have no access to it.\n    ask for access at https://huggingface.co/someone/gated" in gated
+    assert (
+        "is gated, and you have no access to it.\n    ask for access at https://huggingface.co/someone/gated" in gated
+    )
     assert "hf auth login" in gated
     mine, with_token = planned(
         cache, ("someone/model", False, "fetch"), ("someone/gated", TOKEN, "fetch"), endpoint=endpoint

@@ -71,7 +71,9 @@ class Model:
         if not len(lengths):
             return
         if lengths.min() < 1:
-            raise ModelError("a text has no tokens, but the model needs one.\n    give it a token in the column of tokens.")
+            raise ModelError(
+                "a text has no tokens, but the model needs one.\n    give it a token in the column of tokens."
+            )
         if lengths.max() > trunk.max_tokens:
             raise ModelError(
                 f"a text has {lengths.max():,} tokens, but the model takes at most {trunk.max_tokens:,}.\n"
