@@ -1,16 +1,16 @@
 """All measurements of models on one GPU, in one command that ends in time.
 
-    python benchmarks/models/gpu_all.py OUT --text sotu.txt.gz --tokenizer FOLDER [--limit 570] [--parts tests alone ...]
-    python benchmarks/models/gpu_all.py OUT --text sotu.txt.gz --tokenizer FOLDER --tiny     # try the commands on a CPU
+    python benchmarks/models/gpu_all.py OUT --text sotu.txt.gz --tokenizer FOLDER [--limit 570] [--parts tests ...]
+    python benchmarks/models/gpu_all.py OUT --text sotu.txt.gz --tokenizer FOLDER --tiny     # try it on a CPU
 
-OUT gets a log of each command, and summary.txt. What would begin after ``--limit`` seconds is not run, and a command that
-takes longer is stopped; the summary names both. The parts, in this order:
+OUT gets a log of each command, and summary.txt. What would begin after ``--limit`` seconds is not run, and a command
+that takes longer is stopped; the summary names both. The parts, in this order:
 
 - ``tests``: the tests that need a GPU.
 - ``alone``: tables of DeBERTa-v3-base, MiniLM and a 7B Llama (`gpu.py`).
 - ``scores``: errors and labels of 2,000 documents, and the same bytes again (`agreement.py`).
-- ``pipeline``: from files to files (`pipeline_gpu.py`): DeBERTa, MiniLM, the token budget by itself, one and four workers
-  that share the GPU, and too little memory; the last four are compared with the first.
+- ``pipeline``: from files to files (`pipeline_gpu.py`): DeBERTa, MiniLM, four workers that share the GPU, too little
+  memory, and the token budget by itself; the last three are compared with the first.
 - ``batch``: DeBERTa with one step at a time.
 """
 
@@ -89,13 +89,9 @@ def main() -> int:
                 start = time.monotonic()
                 with open(log, "w", encoding="utf-8") as out:
                     try:
-                        code = subprocess.run(
-                            [sys.executable, *command],
-                            stdout=out,
-                            stderr=subprocess.STDOUT,
-                            env=environment,
-                            timeout=left,
-                        ).returncode
+                        call = [sys.executable, *command]
+                        ran = subprocess.run(call, stdout=out, stderr=subprocess.STDOUT, env=environment, timeout=left)
+                        code = ran.returncode
                         said = f"exit status {code} after {time.monotonic() - start:.0f} s"
                         failed += code not in (0, 5)  # 5: all tests were skipped, since there is no GPU
                     except subprocess.TimeoutExpired:

@@ -165,7 +165,7 @@ def test_a_text_that_does_not_fit_alone_is_an_error_that_tells_its_length() -> N
 @pytest.mark.parametrize(
     ("tokens", "words"),
     [
-        ([[1, 2], [3, 500]], "has the token 500, but the model knows only those from 0 to 499"),
+        ([[1, 2], [3, 500]], "has the token 500, but the model knows only 0 to 499"),
         ([[1], [-1]], "has the token -1"),
         ([[1], [2] * 1001], "has 1,001 tokens, but the model takes at most 1,000"),
         ([[1], []], "has no tokens"),

@@ -110,5 +110,5 @@ def test_the_tokenizer_of_another_model_is_an_error_at_planning(kind: str, tmp_p
     with pytest.raises(ModelError, match=f"has {known} tokens, but the model knows {known - 1}"):
         check_vocabulary(Checkpoint(str(tmp_path)))
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(ModelError, match="not a tokenizer.json"):
+    with pytest.raises(ModelError, match=r"not a tokenizer\.json"):
         check_vocabulary(Checkpoint(str(tmp_path)))

@@ -187,8 +187,8 @@ def _checked(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     wrong = int((~np.isfinite(rows).all(axis=1)).sum())
     if wrong:
         raise ModelError(
-            f"the model made numbers that are not finite of {wrong:,} of {len(rows):,} texts: its weights are damaged, or "
-            "its states too large for 16 bits.\n    set autocast=False on a GPU, or get the checkpoint again."
+            f"the model made numbers that are not finite of {wrong:,} of {len(rows):,} texts: its weights are damaged, "
+            "or its states too large for 16 bits.\n    set autocast=False on a GPU, or get the checkpoint again."
         )
     return rows
 

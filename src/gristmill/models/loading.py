@@ -153,11 +153,14 @@ def check_layers(checkpoint: Checkpoint) -> None:
         ("num_hidden_layers", layers, max(found, default=-1) + 1),
     ):
         if not isinstance(told, int):
-            raise ModelError(f"{checkpoint.title}: {what} in config.json must be a whole number, not {told!r}.")
+            raise ModelError(
+                f"{checkpoint.title}: {what} in config.json must be a whole number, not {told!r}.\n"
+                "    get the checkpoint again."
+            )
         if there < told or (there > told and what != "num_hidden_layers"):
             raise ModelError(
-                f"{checkpoint.title}: its weights are not those of its config.json, where {what} is {told:,} instead of "
-                f"{there:,}.\n    get the complete checkpoint, with the config.json that belongs to it."
+                f"{checkpoint.title}: its weights are not those of its config.json, where {what} is {told:,} instead "
+                f"of {there:,}.\n    get the complete checkpoint, with the config.json that belongs to it."
             )
 
 

@@ -71,9 +71,7 @@ class Model:
         if not len(lengths):
             return
         if lengths.min() < 1:
-            raise ModelError(
-                "a text has no tokens, but the model needs one.\n    give it a token in the column of tokens."
-            )
+            raise ModelError("a text has no tokens, but the model needs one.\n    give it one in the column of tokens.")
         if lengths.max() > trunk.max_tokens:
             raise ModelError(
                 f"a text has {lengths.max():,} tokens, but the model takes at most {trunk.max_tokens:,}.\n"
@@ -82,7 +80,7 @@ class Model:
         wrong = ids[(ids < 0) | (ids >= trunk.vocabulary)]
         if len(wrong):
             raise ModelError(
-                f"a text has the token {wrong[0]:,}, but the model knows only those from 0 to {trunk.vocabulary - 1:,}.\n"
+                f"a text has the token {wrong[0]:,}, but the model knows only 0 to {trunk.vocabulary - 1:,}.\n"
                 "    make tokens with the tokenizer of the model's own checkpoint."
             )
 

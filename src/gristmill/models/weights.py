@@ -30,7 +30,7 @@ _NUMBERS = ("F64", "F32", "F16", "BF16")
 
 
 class Weights:
-    """The weights in the files of a folder. Names and shapes are known at once; a tensor is read when it is asked for."""
+    """The weights in the files of a folder. Names and shapes are known at once, tensors are read on demand."""
 
     def __init__(self, files: dict[str, Path], old_shapes: Mapping[str, Shape]) -> None:
         """``files`` tells in which file each weight is."""
@@ -150,7 +150,7 @@ def safe_shapes(path: Path, title: str) -> dict[str, Shape]:
     small = [name for name, one in header.items() if name.endswith(".weight") and one["dtype"] not in _NUMBERS]
     if small:
         raise ModelError(
-            f"{title} is quantized: its weight {small[0]} is of type {header[small[0]]['dtype']}, which is not supported."
+            f"{title} is quantized: its weight {small[0]} is of type {header[small[0]]['dtype']}, not a float."
             "\n    name the checkpoint that it was made of, in 16 or 32 bits."
         )
     return shapes

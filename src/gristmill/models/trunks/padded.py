@@ -134,6 +134,6 @@ def _check_shapes(source: TrunkSource, wanted: dict[str, tuple[int, ...]]) -> No
         there = shapes.get(source.prefix + name)
         if there is not None and there != shape:
             raise ModelError(
-                f"{source.title}: its weight {name} is {list(there)}, but by its config.json it must be {list(shape)}.\n"
+                f"{source.title}: its weight {name} is {list(there)}, but by its config.json it is {list(shape)}.\n"
                 "    get the complete checkpoint, with the config.json that belongs to it."
             )
