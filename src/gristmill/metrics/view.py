@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
+    from gristmill.metrics.observer import Observer
     from gristmill.metrics.rates import InputProgress
     from gristmill.scheduling.snapshot import Snapshot
 
@@ -49,6 +50,26 @@ class View:
 
 class Off(View):
     """Shows nothing."""
+
+
+class Announced(View):
+    """A view whose messages an observer gets as well."""
+
+    def __init__(self, view: View, observer: Observer) -> None:
+        self._view = view
+        self._observer = observer
+
+    def update(
+        self, snapshot: Snapshot, memory_bytes: int, memory_limit: int, progress: InputProgress | None = None
+    ) -> None:
+        self._view.update(snapshot, memory_bytes, memory_limit, progress)
+
+    def message(self, text: str) -> None:
+        self._view.message(text)
+        self._observer.message(text)
+
+    def close(self, record: Ended | None) -> None:
+        self._view.close(record)
 
 
 def view_for(mode: str = "auto", stream: TextIO | None = None, logging_interval: float = 60.0) -> View:

@@ -33,7 +33,7 @@ class Weights:
     """The weights in the files of a folder. Names and shapes are known at once, tensors are read on demand."""
 
     def __init__(self, files: dict[str, Path], old_shapes: Mapping[str, Shape]) -> None:
-        """``files`` tells in which file each weight is."""
+        """``files`` maps each weight to its file."""
         self.files = files
         self.old_shapes = old_shapes
         self._new_names = {_new_name(name): name for name in files}
@@ -86,7 +86,7 @@ class Weights:
 
 
 def weights_in(folder: Path, title: str) -> Weights:
-    """Return the weights in a folder, or raise a `ModelError` that says what is wrong. No tensor is read."""
+    """Return the weights in a folder, or raise a `ModelError`. No tensor is read."""
     if (folder / SAFE).exists():
         return _of_one(folder / SAFE, safe_shapes(folder / SAFE, title))
     if (folder / INDEX).exists():
@@ -112,8 +112,8 @@ def _of_one(path: Path, shapes: Mapping[str, Shape]) -> Weights:
 
 def _sharded(folder: Path, title: str) -> Weights:
     try:
-        told = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        files = {str(name): folder / Path(str(file)).name for name, file in told.items()}
+        named = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
+        files = {str(name): folder / Path(str(file)).name for name, file in named.items()}
     except (ValueError, KeyError, AttributeError, OSError) as error:
         raise ModelError(f"{title}: {INDEX} is damaged ({error}).\n    get the checkpoint again.") from None
     shapes: dict[str, Shape] = {}

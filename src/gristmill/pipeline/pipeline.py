@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,10 +13,10 @@ from gristmill.backends.base import Executor, Plan
 from gristmill.errors import NothingKept, OutOfSpace, PipelineError, PipelineFailed, PlanError
 from gristmill.ledger.resume import ResumeOptions
 from gristmill.logs import logger
-from gristmill.pipeline import report
 from gristmill.pipeline.describe import describe_plan, describe_stages
 from gristmill.pipeline.documents import check_written, closing_log, finish, with_ledger
 from gristmill.pipeline.inputs import check_inputs
+from gristmill.pipeline.monitoring import DashboardOptions, MetricsOptions, Watch, monitoring
 from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import (
     NO_INITIAL_TASKS,
@@ -27,14 +27,17 @@ from gristmill.pipeline.planner import (
     has_barrier,
     make_plan,
 )
+from gristmill.pipeline.profiles.clock import Clock
+from gristmill.pipeline.report import kept_nothing, read_nothing
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.protocols import Source
+from gristmill.stages.protocols import Source, own_tasks
 from gristmill.tasks import EmptyTask, Task
 
 if TYPE_CHECKING:
     from gristmill.config.load import ExecutorChoice, PipelineFile
     from gristmill.core.client import RayClient
+    from gristmill.metrics.observer import Observer
 
 
 class Pipeline:
@@ -149,6 +152,10 @@ class Pipeline:
         retry_failed: bool = False,
         verify: bool = True,
         allow_empty: bool = False,
+        dashboard: bool | DashboardOptions = False,
+        metrics_port: int | MetricsOptions | None = None,
+        report: bool = False,
+        profile_store: bool = True,
     ) -> RunResult:
         """Plan and run the pipeline to its end.
 
@@ -166,22 +173,32 @@ class Pipeline:
         - ``retry_failed`` processes blocks again in which a stage failed on documents.
         - ``verify=False`` compares only the sizes of files that earlier runs wrote, not their checksums.
 
+        ``dashboard`` serves a page that shows the run, ``metrics_port`` metrics for Prometheus, and ``report`` writes a
+        report beside the output. ``profile_store=False`` keeps the run's measurements out of the profile store.
+
         Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
         not ignore failures. A run with a writer that read documents and kept none raises `NothingKept`, unless
         ``allow_empty`` is True. Ctrl-C raises `KeyboardInterrupt`, with a message on how many blocks are done.
         """
         how = ResumeOptions(fresh, append, retry_failed, verify)
         how.check()
+        watch = Watch.of(dashboard, metrics_port, report)
+        clock = Clock()
         if executor is None:
             executor = self.make_executor()
         try:
-            with executor.starting(self.stages) as started:
-                result = self._run(started, initial_tasks, keep_outputs, fuse, how)
+            with monitoring(self, executor, watch) as monitor, executor.starting(self.stages) as started:
+                result = self._run(started, initial_tasks, keep_outputs, fuse, how, monitor.observer)
+                monitor.result = result
+            if profile_store:
+                from gristmill.pipeline.profiles.recording import store_run  # not while workers wait for the driver
+
+                store_run(flatten(self.stages), executor, result, clock)
         except OutOfSpace as error:  # raised by commits and decisions of the driver
             raise PipelineError(str(error)) from None
-        if words := report.read_nothing(result.record, next(iter(flatten(self.stages)), None)):
+        if words := read_nothing(result.record, next(iter(flatten(self.stages)), None)):
             logger.info(words)
-        if not allow_empty and (words := report.kept_nothing(result.record)):
+        if not allow_empty and (words := kept_nothing(result.record)):
             raise NothingKept(words, result)
         return result
 
@@ -192,6 +209,7 @@ class Pipeline:
         keep_outputs: bool | None,
         fuse: bool,
         how: ResumeOptions,
+        observer: Observer | None,
     ) -> RunResult:
         stages = flatten(self.stages)  # once: composites make new stages each time, and a reader remembers its files
         if has_barrier(stages):
@@ -199,11 +217,11 @@ class Pipeline:
 
             if initial_tasks is not None:
                 raise PlanError("a pipeline that removes duplicates begins with a reader: it takes no initial_tasks.")
-            return run_phases(self, stages, executor, keep_outputs, fuse, how)
+            return run_phases(self, stages, executor, keep_outputs, fuse, how, observer)
         reader = next((stage for stage in stages[:1] if isinstance(stage, Source)), None)
-        blocks = reader.source() if initial_tasks is None and reader is not None else None
+        blocks = own_tasks(reader) if initial_tasks is None and reader is not None else None
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
-        plan = make_plan(self.name, stages, source, fuse)
+        plan = replace(make_plan(self.name, stages, source, fuse), observer=observer)
         if reader is not None and blocks is not None:
             plan, tasks = with_ledger(plan, reader, self._as_yaml, blocks, how)
         with closing_log(plan.ledger):

@@ -59,6 +59,8 @@ class BridgeExecutor(Executor):
             stack.callback(local.close)
             stack.enter_context(self.session(ray))
             plan = plan.on_gpus(gpus_in(ray))
+            if plan.observer is not None:
+                plan.observer.begin(plan.info(self.name))
             stages = pickle_steps(plan, local)
             stack.callback(accounts.close)
             attempts = [self.attempts(step) for step in plan.steps]

@@ -18,7 +18,7 @@ from gristmill.backends.engine.source import TaskSource, source_of
 from gristmill.backends.engine.worker import Limits
 from gristmill.backends.step_runner import overrides
 from gristmill.errors import PlanError
-from gristmill.metrics.view import View, view_for
+from gristmill.metrics.view import Announced, View, view_for
 from gristmill.scheduling import Scheduler, SchedulerConfig, StepSpec
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.log import RecordingScheduler
@@ -133,6 +133,9 @@ class EngineRun:
         if config.event_log:
             log = stack.enter_context(open(config.event_log, "w"))  # noqa: SIM115  # the stack closes it
         view = view_for(config.view, logging_interval=config.logging_interval)
+        if self.plan.observer is not None:
+            view = Announced(view, self.plan.observer)
+            self.plan.observer.begin(self.plan.info(config.executor))
         stack.callback(lambda: view.close(self._record))
         options = scheduler_config_of(config, budget, prefetch_us)
         scheduler = RecordingScheduler(self.specs, options, log) if log else Scheduler(self.specs, options)

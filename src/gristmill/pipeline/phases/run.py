@@ -53,7 +53,7 @@ from gristmill.pipeline.phases.decision import (
     stamps_of,
 )
 from gristmill.pipeline.phases.devices import GPU_SHARE, wants_gpu
-from gristmill.pipeline.phases.forecast import forecast, limits_of, look
+from gristmill.pipeline.phases.forecast import estimate_input, forecast, limits_of
 from gristmill.pipeline.phases.merged_record import merged_record, steps_of
 from gristmill.pipeline.phases.split import (
     Phase,
@@ -78,6 +78,7 @@ from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import Task
 
 if TYPE_CHECKING:
+    from gristmill.metrics.observer import Observer
     from gristmill.pipeline.pipeline import Pipeline
 
 
@@ -88,6 +89,7 @@ def run_phases(
     keep_outputs: bool | None,
     fuse: bool,
     how: ResumeOptions,
+    observer: Observer | None = None,
 ) -> RunResult:
     """Plan and run a pipeline with barriers; ``stages`` are its stages, composites decomposed."""
     reader = stages[0]
@@ -104,7 +106,8 @@ def run_phases(
         )
     client = pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext()
     with client, executor.several():
-        return PhasedRun(pipeline, executor, reader, list(blocks), writer, fuse, how).run(whole, source, keep_outputs)
+        run = PhasedRun(pipeline, executor, reader, list(blocks), writer, fuse, how, observer)
+        return run.run(whole, source, keep_outputs)
 
 
 class PhasedRun:
@@ -119,6 +122,7 @@ class PhasedRun:
         writer: Sink[Any, Any],
         fuse: bool,
         how: ResumeOptions,
+        observer: Observer | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.executor = executor
@@ -127,9 +131,13 @@ class PhasedRun:
         self.writer = writer
         self.fuse = fuse
         self.how = how
+        self.observer = observer
         self.whole: list[Stage] = []
         """All stages of the pipeline, the reader first."""
         self.records: list[RunRecord] = []
+        self.phases: list[RunRecord] = []
+        """Those of `records` that are phases; the others belong to decisions."""
+        self.decided_s: list[float] = []
         self.notes: list[str] = []
         self.ledger: RunLedger | None = None
         """The account of done phases, unless their documents are read from the source again."""
@@ -228,7 +236,8 @@ class PhasedRun:
         return splits, phase
 
     def plan(self, phase: Phase) -> Plan:
-        return plan_of(self.pipeline.name, phase.stages, phase.source, self.fuse)
+        plan = plan_of(self.pipeline.name, phase.stages, phase.source, self.fuse)
+        return replace(plan, observer=self.observer)
 
     def _is_decided(self, split: Split, made_of: dict[str, Any], number: int) -> bool:
         """Return whether an earlier run has decided at a split, and take its results.
@@ -295,11 +304,11 @@ class PhasedRun:
         barrier = split.barrier
         memory, workers = limits_of(self.executor, barrier.memory_limit)
         stages_before = self.whole[1 : self.whole.index(barrier)]
-        looked = look(barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
-        if wants_gpu(barrier, self.executor, looked, workers):
+        estimate = estimate_input(barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
+        if wants_gpu(barrier, self.executor, estimate, workers):
             phase.stages[-1] = phase.stages[-1].with_(resources=Resources(gpus=GPU_SHARE))
         cautions = [f"{barrier.name}: {line}" for line in barrier.cautions]
-        for line in (*cautions, *forecast(barrier, looked, memory, workers, stages_before)):
+        for line in (*cautions, *forecast(barrier, estimate, memory, workers, stages_before)):
             logger.info(line)
         before = len(self.records)
         loading = Thread(target=_import_all, args=(barrier.decides_with,), daemon=True)
@@ -337,7 +346,8 @@ class PhasedRun:
         finally:
             remove_temporaries(records)
             remove_temporaries(split.folder)
-        context.notes.append(f"{barrier.name}: decided in {time.monotonic() - began:.1f} s")
+        self.decided_s.append(time.monotonic() - began)
+        context.notes.append(f"{barrier.name}: decided in {self.decided_s[-1]:.1f} s")
         self.notes += context.notes
         state = {
             "parts": split.parts,
@@ -371,11 +381,13 @@ class PhasedRun:
         with closing_log(plan.ledger, "" if splits else f" at the {phase.stages[-1].name}"):
             record = self.executor.execute(plan, tasks, keep_outputs)
             self.records.append(record)
+            self.phases.append(record)
             result = RunResult(record)
             result.check()
             check_inputs(self.reader, result)
             if splits:
-                result = RunResult(merged_record(self.records, self.done_before, self.ledger, self.notes))
+                merged = merged_record(self.records, self.done_before, self.ledger, self.notes)
+                result = RunResult(replace(merged, phases=self.phases, decided_s=self.decided_s))
             log = check_written(plan, result, self.executor.ignore_failures)
             if splits and log is not None:
                 give_one_schema(self.writer, self.executor, log, bool(tasks), excluded_before(splits))
