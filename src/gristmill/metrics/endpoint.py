@@ -60,7 +60,9 @@ class MetricsEndpoint:
             return self._server.answered.wait_for(lambda: self._server.scrapes > after, seconds)
 
     def close(self) -> None:
-        """Stop serving. Answers that are being sent get a moment to end."""
+        """Stop serving. Answers that are being sent get a moment to end. More calls do nothing."""
+        if not self._thread.is_alive():
+            return
         self._server.stop()
         self._thread.join()
         self._server.server_close()
@@ -86,6 +88,8 @@ class _Server(ThreadingMixIn, HTTPServer):
     def open(cls, host: str, port: int, render: Render) -> _Server:
         where = f"metrics cannot be served at {host}:{port}"
         what_to_do = "choose another port with --metrics-port, or 0 for any free one"
+        if not 0 <= port <= 65535:
+            raise PlanError(f"{where}: a port is a number from 0 to 65535; {what_to_do}.")
         try:
             family, *_, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
             return cls(family, address, render)
@@ -93,8 +97,6 @@ class _Server(ThreadingMixIn, HTTPServer):
             raise PlanError(
                 f"{where}: the host is not known ({error.strerror}). Name an address of this machine."
             ) from None
-        except OverflowError:
-            raise PlanError(f"{where}: a port is a number from 0 to 65535; {what_to_do}.") from None
         except OSError as error:
             raise PlanError(f"{where}: {error.strerror}; {what_to_do}.") from None
 

@@ -1,0 +1,69 @@
+"""A real Prometheus scrapes runs on Ray. The driver exposes the whole run, and the bridges what they know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.monitoring.servers import MetricsUp
+from tests.monitoring.test_prometheus import by_label, check_documents, check_steps, run
+
+from gristmill.metrics import metric_table as m
+
+pytest.importorskip("ray")
+
+SMALL = {"documents": 400, "seconds": 0.05}
+NOT_ON_BRIDGES = (
+    m.MEMORY,
+    m.WORKER_MEMORY,
+    m.BUDGET,
+    m.SHARE,
+    m.OPTIMUM,
+    m.WORKERS_PLANNED,
+)
+
+
+def names(up: MetricsUp, selector: str) -> set[str]:
+    return {metric["__name__"] for metric, _ in up.last(selector)}
+
+
+def test_the_driver_of_a_run_on_ray_exposes_the_whole_run(tmp_path: Path, metrics_up: MetricsUp) -> None:
+    from gristmill.backends.ray import RayExecutor
+
+    folder = tmp_path / "on ray"
+    result = run(folder, metrics_up, RayExecutor({"view": "off", "ignore_failures": True}), **SMALL)
+    selector = f'{{pipeline="pipeline of {folder.name}"}}'
+    check_documents(metrics_up, result, selector)
+    check_steps(metrics_up, result, selector)
+    assert {x.name for x in NOT_ON_BRIDGES} <= names(metrics_up, selector)
+    trouble = next(step for step in result.record.steps if step.name == "trouble")
+    started = by_label(metrics_up.last(m.WORKERS_STARTED.name + selector), "step")
+    assert started["trouble"] == trouble.workers_started
+    deaths = by_label(metrics_up.last(m.WORKER_DEATHS.name + selector), "step")
+    assert sum(deaths.values()) == result.record.worker_deaths > 0
+    memory = metrics_up.query(f"max_over_time({m.MEMORY.name}{selector}[10m])")
+    assert memory[0][1] > 10 << 20
+
+
+@pytest.mark.parametrize("name", ["ray_data", "xenna"])
+def test_bridges_expose_what_their_accounts_know(name: str, tmp_path: Path, metrics_up: MetricsUp) -> None:
+    folder = tmp_path / name
+    result = run(folder, metrics_up, executor_of(name), **SMALL)
+    selector = f'{{pipeline="pipeline of {name}"}}'
+    check_documents(metrics_up, result, selector)
+    check_steps(metrics_up, result, selector)
+    deaths = by_label(metrics_up.last(m.WORKER_DEATHS.name + selector), "step")
+    assert sum(deaths.values()) == result.record.worker_deaths
+    retries = by_label(metrics_up.last(m.RETRIES.name + selector), "step")
+    assert retries["trouble"] == 1
+    assert not {x.name for x in NOT_ON_BRIDGES} & names(metrics_up, selector)
+    busy = metrics_up.query(f"max_over_time({m.WORKERS.name}{selector}[10m])")
+    assert any(metric["state"] == "busy" and value > 0 for metric, value in busy)
+
+
+def executor_of(name: str) -> Any:
+    from gristmill.backends.executors import make_executor
+
+    pytest.importorskip({"ray_data": "ray.data", "xenna": "cosmos_xenna"}[name])
+    return make_executor(name, {"view": "off", "ignore_failures": True})
