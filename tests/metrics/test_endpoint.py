@@ -101,7 +101,9 @@ def test_it_listens_on_loopback_only_unless_asked(serve: Callable[..., MetricsEn
     everywhere.close()
 
 
-def test_a_client_that_sends_nothing_delays_nobody_and_not_the_end(serve: Callable[..., MetricsEndpoint]) -> None:
+def test_a_client_that_sends_nothing_delays_no_other_client_and_not_the_end(
+    serve: Callable[..., MetricsEndpoint],
+) -> None:
     endpoint = serve()
     silent, rude = connection(endpoint), connection(endpoint)
     rude.sendall(b"\x16\x03\x01 no HTTP\r\n\r\n")

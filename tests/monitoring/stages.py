@@ -1,4 +1,4 @@
-"""A pipeline with everything that metrics tell of: drops, errors, retries, failures, deaths, and workers of its own."""
+"""A pipeline with everything that metrics count: drops, errors, retries, failures, deaths, and workers of its own."""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,11 @@ import pytest
 from tests.monitoring.servers import MetricsUp
 from tests.monitoring.test_prometheus import by_label, check_documents, check_steps, run
 
+from gristmill.backends.xenna.executor import ENVIRONMENT
+from gristmill.core.environment import reread_environment
 from gristmill.metrics import metric_table as m
 
-pytest.importorskip("ray")
+pytestmark = pytest.mark.usefixtures("ray_session")
 
 SMALL = {"documents": 400, "seconds": 0.05}
 NOT_ON_BRIDGES = (
@@ -22,6 +27,35 @@ NOT_ON_BRIDGES = (
     m.OPTIMUM,
     m.WORKERS_PLANNED,
 )
+
+
+@pytest.fixture(scope="module")
+def ray_session() -> Iterator[None]:
+    """Start Ray with four CPUs, some of which are only declared, on loopback. All runs of this module use it."""
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
+    from tests.backends.slow_starts import allow_slow_starts
+
+    before = dict(os.environ)
+    os.environ.update(ENVIRONMENT)
+    allow_slow_starts()
+    reread_environment()
+    try:
+        ray.init(
+            address="local",
+            num_cpus=4,
+            object_store_memory=200 << 20,
+            include_dashboard=find_spec("cosmos_xenna") is not None,
+            dashboard_host="127.0.0.1",
+            _node_ip_address="127.0.0.1",
+            log_to_driver=False,
+            namespace="metrics",
+        )
+        yield
+    finally:
+        ray.shutdown()
+        os.environ.clear()
+        os.environ.update(before)
+        reread_environment()
 
 
 def names(up: MetricsUp, selector: str) -> set[str]:
@@ -67,6 +101,6 @@ def executor_of(name: str) -> Any:
 
     pytest.importorskip({"ray_data": "ray.data", "xenna": "cosmos_xenna"}[name])
     options = {"view": "off", "ignore_failures": True}
-    if name == "xenna":  # in streaming mode each step needs a CPU of its own
-        options |= {"execution_mode": "batch", "cpu_allocation_percentage": 1.0}
+    if name == "xenna":
+        options |= {"cpu_allocation_percentage": 1.0}
     return make_executor(name, options)

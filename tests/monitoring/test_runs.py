@@ -101,7 +101,7 @@ def test_a_run_is_read_to_its_end(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(PATTERN))
 
 
-def test_nobody_waits_for_a_scrape_that_never_came(tmp_path: Path) -> None:
+def test_a_run_that_was_never_scraped_does_not_wait_for_a_scrape(tmp_path: Path) -> None:
     began = time.monotonic()
     options = MetricsOptions(0, folder=str(tmp_path), linger_s=3600)
     Pipeline("p", stages=[Sleep(0)]).run(LocalExecutor(LOCAL), [Task()], metrics_port=options)

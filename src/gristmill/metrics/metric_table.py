@@ -101,7 +101,9 @@ UNIT_SECONDS = _metric(
     "gristmill_step_unit_seconds", HISTOGRAM, _STEP, "Latency: how long a worker took for a batch of tasks."
 )
 BUSY_SECONDS = _metric("gristmill_step_busy_seconds_total", COUNTER, _STEP, "Time that workers spent on finished work.")
-RETRIES = _metric("gristmill_step_retries_total", COUNTER, _STEP, "Tasks queued again because a stage or a worker failed.")
+RETRIES = _metric(
+    "gristmill_step_retries_total", COUNTER, _STEP, "Tasks queued again because a stage or a worker failed."
+)
 QUEUE_TASKS = _metric("gristmill_step_queue_tasks", GAUGE, _STEP, "Tasks that wait for a worker.")
 QUEUE_BYTES = _metric("gristmill_step_queue_bytes", GAUGE, _STEP, "Bytes of tasks that wait for a worker.")
 QUEUE_SECONDS = _metric("gristmill_step_queue_wait_seconds_total", COUNTER, _STEP, "Time that tasks waited, added up.")
