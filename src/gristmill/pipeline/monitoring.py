@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gristmill.metrics.observer import Observer
     from gristmill.pipeline.pipeline import Pipeline
     from gristmill.pipeline.result import RunResult
+    from gristmill.storage import Folder
 
 LOOPBACK = "127.0.0.1"
 
@@ -149,4 +150,27 @@ def _attachments(run: WatchedRun, watch: Watch, stack: ExitStack) -> Sequence[At
         metrics = MetricsAttachment(run, watch.metrics)
         stack.callback(metrics.close)
         attached.append(metrics)
+    if watch.dashboard is not None:
+        attached.append(_dashboard(run, watch.dashboard, stack))
+    if watch.report:
+        from gristmill.pipeline.run_report import report_of
+
+        if (report := report_of(run)) is not None:
+            attached.append(report)
     return attached
+
+
+def _dashboard(run: WatchedRun, options: DashboardOptions, stack: ExitStack) -> Attachment:
+    from gristmill.dashboard.attachment import open_dashboard
+
+    output = _output_folder(run.pipeline)
+    name, host, port = run.pipeline.name, options.host, options.port
+    return open_dashboard(stack, run.history, name, output, host, port, options.show_text)
+
+
+def _output_folder(pipeline: Pipeline) -> Folder | None:
+    """Return the folder that a pipeline writes to, if it has a writer."""
+    from gristmill.pipeline.planner import flatten
+    from gristmill.stages.protocols import Sink
+
+    return next((stage.folder for stage in flatten(pipeline.stages) if isinstance(stage, Sink)), None)

@@ -183,7 +183,7 @@ class RunEnd:
         self.draining = True
 
     def stop(self, reason: str = "") -> None:
-        """Workers leave; the reason says why the run was aborted, if it was."""
+        """Workers leave. If the run was aborted, ``reason`` is why."""
         self.stopping = True
         self.aborted = self.aborted or reason
 

@@ -74,7 +74,8 @@ class RunAccounts:
         for number, task in enumerate([EmptyTask()] if tasks is None else tasks):
             if not isinstance(task, Task):
                 raise PipelineError(f"initial task {number} is a {type(task).__name__}, not a Task")
-            label = task.task_id if task.named and task.task_id else str(number)
+            keeps_id = task.named or self.ledger is not None  # among all blocks: those that are done are not here
+            label = task.task_id if keeps_id and task.task_id else str(number)
             try:
                 int(task.num_items)  # may be the user's code: an error in it is reported here, before any work
                 packed = PackedTask(label, b"".join(pack(task, names)))

@@ -201,26 +201,26 @@ class FailureLines:
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
         self._seen: Counter[str] = Counter()
-        self._untold: Counter[str] = Counter()
-        self._tell_at = 0.0
+        self._not_shown: Counter[str] = Counter()
+        self._show_at = 0.0
 
-    def say(self, stage: str, text: str, now: float) -> None:
+    def add(self, stage: str, text: str, now: float) -> None:
         self._seen[stage] += 1
         if self._seen[stage] <= _FAILURES_SHOWN:
             self._show(text)
             return
-        if not self._untold:
-            self._tell_at = max(self._tell_at, now)
-        self._untold[stage] += 1
+        if not self._not_shown:
+            self._show_at = max(self._show_at, now)
+        self._not_shown[stage] += 1
 
     def catch_up(self, now: float) -> None:
-        """Say in one line what has not been said, unless that was done a moment ago."""
-        if self._untold and now >= self._tell_at:
+        """Show in one line the failures that were not shown yet, unless that was done a moment ago."""
+        if self._not_shown and now >= self._show_at:
             self._show(
-                "; ".join(f"{stage}: {n:,} more task{'s' * (n != 1)} failed" for stage, n in self._untold.items())
+                "; ".join(f"{stage}: {n:,} more task{'s' * (n != 1)} failed" for stage, n in self._not_shown.items())
             )
-            self._untold.clear()
-            self._tell_at = now + _FAILURES_EVERY_S
+            self._not_shown.clear()
+            self._show_at = now + _FAILURES_EVERY_S
 
 
 AUTO_BYTES = 64 << 20

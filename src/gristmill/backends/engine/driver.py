@@ -248,7 +248,7 @@ class Driver(ABC):
             self._set_aside(x, label, name)
         self.account.fail(x.step, stage, failure, x.task, counts)
         text = f"{name}: task {failure.task_id} failed: {x.error.partition(chr(10))[0]}"
-        self.failure_lines.say(name, text, time.monotonic())
+        self.failure_lines.add(name, text, time.monotonic())
 
     def _set_aside(self, x: c.Quarantine, label: str, stage: str) -> None:
         """RunAccount for documents of a task that is given up."""
@@ -291,6 +291,7 @@ class Driver(ABC):
     def _put(self, label: str, task: Task[Any]) -> e.Output:
         ident = self.reports.new_task()
         if self.plan.ledger is not None:
+            label = task.task_id or label  # its number among all blocks: those that are done are not here
             self.plan.ledger.begin(label)
         try:
             size = self.store.put(ident, label, pack(task, self.names))

@@ -332,7 +332,7 @@ class RayDriver(Driver):
 
     def check_workers(self, now: float) -> float:
         self._report_failed_calls()
-        self._reservations.look(now)
+        self._reservations.check(now)
         nodes = self.talk.nodes.values()
         self.memory.note(sum(node.memory for node in nodes))
         self.memory.limit = sum(node.facts.memory for node in nodes if node.facts is not None)

@@ -109,6 +109,10 @@ class WorkerRec:
                 node.shared_memory_busy += memory - self.memory_held
         self.cpu_held, self.memory_held = cpu, memory
 
+    def make_fresh(self) -> None:
+        """Let the worker count as one that has run no unit yet."""
+        self.units_run = 0
+
     @property
     def is_fresh(self) -> bool:
         return self.units_run == 0 and not self.assigned and not self.suspended
