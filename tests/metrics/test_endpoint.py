@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import threading
@@ -68,6 +69,32 @@ def test_a_request_for_the_head_gets_no_body(serve: Callable[..., MetricsEndpoin
     assert (answer.status, answer.read(), endpoint.scrapes) == (200, b"", 0)
     assert answer.headers["Content-Length"] == str(len("plain ü\n".encode()))
     client.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"405"),
+        (b"nonsense\r\n\r\n", b"405"),
+        (b"GET\r\n\r\n", b"404"),
+        (b"GET /metrics\r\n\r\n", b"200"),
+        (b"GET /metrics HTTP/1.1\nACCEPT:text/plain\n\n", b"200"),
+        (b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 1000 + b"\r\n", b"431"),
+        (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b"4"),
+        (b"\x00\xff\xfe\r\n\r\n", b"405"),
+    ],
+)
+def test_strange_requests_get_an_answer(serve: Callable[..., MetricsEndpoint], request_: bytes, status: bytes) -> None:
+    endpoint = serve()
+    with connection(endpoint) as client:
+        client.sendall(request_)
+        client.shutdown(socket.SHUT_WR)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):  # what was not read of the request
+            while part := client.recv(1 << 16):
+                answer += part
+    assert answer.startswith(b"HTTP/1.0 " + status) or (not answer and len(request_) > 5000)
+    assert get(endpoint)[1] == "plain ü\n"
 
 
 def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(serve: Callable[..., MetricsEndpoint]) -> None:

@@ -42,15 +42,16 @@ class DropShort(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 class Trouble(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Takes a while. Fails once, and kills its worker once; what has happened is noted in a folder."""
+    """Takes a while. Fails on one task once, and kills its worker on another one once; a folder has notes of both."""
 
     name = "trouble"
     resources = Resources(cpus=0.5)
 
-    def __init__(self, notes: str, seconds: float, workers: int) -> None:
+    def __init__(self, notes: str, seconds: float, workers: int, kills: bool) -> None:
         self.notes = notes
         self.seconds = seconds
         self.workers = workers
+        self.kills = kills
 
     def num_workers(self) -> int:
         return self.workers
@@ -60,9 +61,10 @@ class Trouble(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
         time.sleep(self.seconds)
-        if self._first("failed"):
+        ids = batch.data["id"].to_pylist()
+        if "0-1" in ids and self._first("failed"):
             raise ValueError("fails once")
-        if self._first("killed"):
+        if "2-1" in ids and self.kills and self._first("killed"):
             os.kill(os.getpid(), signal.SIGKILL)
         return batch
 
@@ -85,7 +87,9 @@ class FailsOnOne(ProcessingStage[DocumentBatch, DocumentBatch]):
         return batch
 
 
-def pipeline_of(folder: Path, documents: int = 2000, seconds: float = 0.15, workers: int = 2) -> Pipeline:
+def pipeline_of(
+    folder: Path, documents: int = 2000, seconds: float = 0.15, workers: int = 2, kills: bool = True
+) -> Pipeline:
     """Return a pipeline on a new corpus."""
     write_corpus(folder / "in", documents)
     (folder / "notes").mkdir()
@@ -94,7 +98,7 @@ def pipeline_of(folder: Path, documents: int = 2000, seconds: float = 0.15, work
         stages=[
             JsonlReader(str(folder / "in"), blocksize="8KB"),
             DropShort(),
-            Trouble(str(folder / "notes"), seconds, workers),
+            Trouble(str(folder / "notes"), seconds, workers, kills),
             FailsOnOne(),
             JsonlWriter(str(folder / "out")),
         ],

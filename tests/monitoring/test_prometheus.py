@@ -26,9 +26,13 @@ OPTIONS = {"view": "off", "num_cpus": 2, "ignore_failures": True}
 
 
 def run(folder: Path, up: MetricsUp, executor: Any = None, **of_pipeline: Any) -> RunResult:
+    """Run a pipeline, and wait until Prometheus has stored the final values, which it has read."""
     pipeline = stages.pipeline_of(folder, **of_pipeline)
     options = MetricsOptions(0, folder=str(up.runs), linger_s=60)
-    return pipeline.run(executor or LocalExecutor(OPTIONS), metrics_port=options)
+    result = pipeline.run(executor or LocalExecutor(OPTIONS), metrics_port=options)
+    final = f'{m.RUN_STATE.name}{{pipeline="{pipeline.name}",state="succeeded"}}'
+    wait_for(lambda: [value for _, value in up.last(final)] == [1], "the final values")
+    return result
 
 
 @pytest.fixture(scope="module")
