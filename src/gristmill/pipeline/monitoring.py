@@ -43,6 +43,12 @@ class MetricsOptions:
     port: int
     """0: any free port."""
     host: str = LOOPBACK
+    """Beyond loopback, everybody who can reach the address can read the metrics."""
+    folder: str | None = None
+    """Where the file is written by which Prometheus finds the run. None: the environment variable
+    GRISTMILL_METRICS_DIR, or else a folder among the user's state files."""
+    linger_s: float = 5.0
+    """If the metrics are being read, how long to wait at the end until the final ones were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +144,19 @@ def monitoring(pipeline: Pipeline, executor: Executor, watch: Watch) -> Iterator
 def _attachments(run: WatchedRun, watch: Watch, stack: ExitStack) -> Sequence[Attachment]:
     """Open what is switched on. The stack closes it after its `end`."""
     attached: list[Attachment] = []
+    if watch.metrics is not None:
+        from gristmill.pipeline.metrics_endpoint import MetricsAttachment
+
+        metrics = MetricsAttachment(run, watch.metrics)
+        stack.callback(metrics.close)
+        attached.append(metrics)
     if watch.dashboard is not None:
         attached.append(_dashboard(run, watch.dashboard, stack))
+    if watch.report:
+        from gristmill.pipeline.run_report import report_of
+
+        if (report := report_of(run)) is not None:
+            attached.append(report)
     return attached
 
 
