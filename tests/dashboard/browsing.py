@@ -69,6 +69,6 @@ class Visitor:
         base = self.url.partition("?")[0]
         others = [url for url in self.requests if not url.startswith(base)]
         self.context.close()
-        assert errors == []
-        assert others == []
+        assert errors == [], errors
+        assert others == [], others
         assert len(self.requests) >= 10, "the page was loaded"
