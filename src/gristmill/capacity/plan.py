@@ -13,7 +13,7 @@ from gristmill.capacity import advice
 from gristmill.capacity.errors import CapacityError
 from gristmill.capacity.fitting import fitted
 from gristmill.capacity.gpus import gpu_kind
-from gristmill.capacity.jobs import Job, check_gpus, gpu_speed
+from gristmill.capacity.jobs import PlannedJob, check_gpus, gpu_speed
 from gristmill.capacity.predict import Prediction, fits, predict
 from gristmill.capacity.sampling import SampleLimits, sample, with_data
 from gristmill.pipeline import Pipeline
@@ -55,7 +55,7 @@ class CapacityPlan:
 
     name: str
     run: RunMeasure
-    job: Job
+    job: PlannedJob
     prediction: Prediction
     memory_bytes: int
     """At most, of all processes on one node."""
@@ -124,7 +124,7 @@ def plan_capacity(
     if request.gpu is not None:
         memory = gpu_kind(request.gpu).memory_gb
         nodes = tuple(replace(node, gpu_memory_gb=memory) for node in nodes)
-    job = Job(run, inputs, size, nodes, speed, request.cpu_speed)
+    job = PlannedJob(run, inputs, size, nodes, speed, request.cpu_speed)
     fits(job)
     prediction = predict(job)
     forecasts = list(_forecasts(flat, job, prediction))
@@ -237,7 +237,9 @@ def read_profile(path: str) -> RunMeasure:
         raise CapacityError(f"{error}. Give what 'gristmill plan --save-profile FILE' wrote, or 'auto'") from None
 
 
-def _forecasts(pipeline: Pipeline, job: Job, prediction: Prediction) -> list[tuple[BarrierStage, Looked, Forecast]]:
+def _forecasts(
+    pipeline: Pipeline, job: PlannedJob, prediction: Prediction
+) -> list[tuple[BarrierStage, Looked, Forecast]]:
     """Return the forecasts of stages that need all documents, for the largest node."""
     reader = pipeline.stages[0]
     if not isinstance(reader, FileReader):
@@ -256,7 +258,7 @@ def _forecasts(pipeline: Pipeline, job: Job, prediction: Prediction) -> list[tup
     return found
 
 
-def _scaled(size: int, job: Job) -> int:
+def _scaled(size: int, job: PlannedJob) -> int:
     run = job.run
     if size < 0 or not job.source_bytes or not run.source_bytes:
         return -1

@@ -44,7 +44,10 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     )
     job.add_argument("--gpu", metavar="KIND", help="kind of the GPUs, such as h100 (default: the same as measured)")
     job.add_argument(
-        "--cpu-speed", type=_number, metavar="F", help="how fast the CPUs of the nodes are, relative to the measured ones"
+        "--cpu-speed",
+        type=_number,
+        metavar="F",
+        help="how fast the CPUs of the nodes are, relative to the measured ones",
     )
     job.add_argument("--deadline", type=_duration, metavar="TIME", help="find the smallest cluster for this: 6h, 90min")
     sample = parser.add_argument_group("the measurements")
@@ -52,10 +55,14 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     sample.add_argument("--sample-documents", type=_count, metavar="N", help="of that at most N (default: 50000)")
     sample.add_argument("--sample-seconds", type=_number, metavar="S", help="about so long at most (default: 120)")
     sample.add_argument("--cpus", type=_number, metavar="N", help="CPUs for the sample (default: those of the machine)")
-    sample.add_argument("--gpus", type=_natural, metavar="N", help="GPUs for the sample; more than there are are logical")
+    sample.add_argument(
+        "--gpus", type=_natural, metavar="N", help="GPUs for the sample; more than there are are logical"
+    )
     sample.add_argument("--memory-limit", type=_size, metavar="SIZE", help="memory for the sample, such as 8GB")
     sample.add_argument(
-        "--profile", metavar="FILE", help="run no sample: measurements of --save-profile, or 'auto' for the profile store"
+        "--profile",
+        metavar="FILE",
+        help="run no sample: measurements of --save-profile, or 'auto' for the profile store",
     )
     sample.add_argument("--save-profile", metavar="FILE", help="write the measurements, for --profile")
     sample.add_argument("--no-profile-store", action="store_true", help="keep the sample out of the profile store")
