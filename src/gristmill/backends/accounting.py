@@ -9,6 +9,7 @@ from typing import Any
 
 from gristmill.backends.stage_errors import Interrupt, StageError, stage_error
 from gristmill.ledger.excluded import ExcludedFiles
+from gristmill.ledger.scores import ScoreFiles
 from gristmill.ledger.tally import LostIdentity, StageTally, Tally
 from gristmill.stages.core import ProcessingStage, accounts_for_all
 from gristmill.stages.protocols import Sink
@@ -51,9 +52,16 @@ class Documents:
     is_last_step: bool
     output: Sink[Any, Any] | None
     """The stage that writes; what is dropped or bad is put beside its files."""
+    first_stage: int = 0
+    """The number of its first stage in the plan."""
+    has_rules: bool = False
+    """Whether a stage of the plan has rules, so that scores are stored."""
 
     def excluded(self) -> ExcludedFiles | None:
-        return ExcludedFiles(self.output, self.step) if self.output is not None else None
+        if self.output is None:
+            return None
+        scores = ScoreFiles(self.first_stage) if self.has_rules and self.output.scores else None
+        return ExcludedFiles(self.output, self.step, scores)
 
 
 @dataclass(slots=True)
@@ -131,9 +139,8 @@ class StageAccounting:
         if self._tally is None:
             return StageCall(index, columns, None)
         before = Tally.before(task, is_compared=not accounts_for_all(stage))
-        return StageCall(
-            index, columns, self._tally.stage(stage, index == len(self.stages) - 1, before, self._excluded)
-        )
+        is_last = index == len(self.stages) - 1
+        return StageCall(index, columns, self._tally.stage(stage, index, is_last, before, self._excluded))
 
     def _outputs(self, index: int, ident: str, result: Any, call: StageCall) -> Iterator[Task[Any]]:
         """The tasks in what a stage returned for the task ``ident``, with their ids."""

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gristmill.ledger.scores import EXTENSION as SCORES_EXTENSION
+from gristmill.ledger.scores import SCORES, ScoreFiles
 from gristmill.stages.protocols import Sink
 from gristmill.tasks import BadRecord, Dropped, Written
 from gristmill.tasks.document import ID
@@ -35,9 +37,11 @@ class ExcludedFiles:
     Names follow the task and the step, so that an attempt that is repeated writes the same files again.
     """
 
-    def __init__(self, output: Sink[Any, Any], step: int) -> None:
+    def __init__(self, output: Sink[Any, Any], step: int, scores: ScoreFiles | None = None) -> None:
         self._output = output
         self._step = step
+        self.scores = scores
+        """The scores of documents; None if they are not stored."""
         self._dropped: dict[str, list[tuple[str, Dropped]]] = {}
         self._bad: dict[str, list[dict[str, Any]]] = {}
         self._bad_bytes = 0
@@ -45,7 +49,10 @@ class ExcludedFiles:
         self.written: list[tuple[str, Written]] = []
         """The files that were written, each with its task."""
 
-    def dropped(self, task: str, stage: str, dropped: Dropped) -> None:
+    def dropped(self, task: str, stage: str, place: int, dropped: Dropped) -> None:
+        """Take documents that a stage dropped; ``place`` is its number in the step."""
+        if self.scores is not None:
+            self.scores.dropped(task, place, dropped)
         if self._output.excluded is False or not dropped.reasons:
             return
         self._dropped.setdefault(task, []).append((stage, dropped))
@@ -64,8 +71,10 @@ class ExcludedFiles:
                 self._write(task, f"{EXCLUDED}/{self._name(task)}{suffix}{self._output.extension}", content, rows)
         for task in list(self._bad):
             self._write_bad(task)
+        for task, content, rows in self.scores.files() if self.scores is not None else ():
+            self._write(task, f"{SCORES}/{self._name(task)}{SCORES_EXTENSION}", content, rows)
 
-    def _write(self, task: str, name: str, content: bytes, rows: int) -> None:
+    def _write(self, task: str, name: str, content: Any, rows: int) -> None:
         checksum = self._output.folder.write(name, content)
         self.written.append((task, Written(name, rows, len(content), checksum)))
 

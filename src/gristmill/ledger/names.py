@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gristmill.ledger.excluded import EXCLUDED, QUARANTINE
+from gristmill.ledger.scores import EXTENSION, SCORES
 from gristmill.storage import TEMPORARY, Folder
 
-PLACES = ("", EXCLUDED, QUARANTINE)
+PLACES = ("", EXCLUDED, QUARANTINE, SCORES)
 """The folders of an output that a run writes blocks to."""
 _DIGITS = r"(?:\d{{{0}}}|z+\d{{{0},}})"
 """A number of so many digits or more, as `gristmill.tasks.names.part_name` writes it."""
@@ -70,6 +71,7 @@ class OutputNames:
             "": re.compile(r"(?!)" if self.phase else f"{stem}{end}"),
             EXCLUDED: re.compile(rf"{stem}{step}(?:\.\d+)?{end}"),
             QUARANTINE: re.compile(rf"{stem}(?:{step}(?:\.\d{{5,}})?|\.failed-(?:\d+-\d+|all))\.jsonl"),
+            SCORES: re.compile(rf"{stem}{step}{re.escape(EXTENSION)}"),
         }
 
 

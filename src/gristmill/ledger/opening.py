@@ -17,7 +17,7 @@ from gristmill.ledger.differences import listed
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.excluded import records_name
 from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads
-from gristmill.ledger.names import OutputNames, is_record
+from gristmill.ledger.names import PLACES, OutputNames, is_record
 from gristmill.ledger.resume import ResumeOptions
 
 _SLOW_S = 5.0
@@ -46,7 +46,7 @@ class OutputState:
         return {*self.damaged, *self.failed}
 
 
-def look(
+def inspect_log(
     log: CommitLog,
     made_of: Mapping[str, Any],
     how: ResumeOptions,
@@ -174,7 +174,7 @@ def clear(log: CommitLog) -> None:
     folder.mark = mark
     remove_temporaries(folder)
     folder.remove(RUN)
-    folder.remove_empty("excluded", "quarantine")
+    folder.remove_empty(*PLACES[1:])
 
 
 def check_clear(log: CommitLog) -> None:

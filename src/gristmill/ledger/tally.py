@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.ledger.entry import UNSPECIFIED, Entry
 from gristmill.ledger.excluded import ExcludedFiles
+from gristmill.stages.protocols import Source
 from gristmill.tasks import Account, DocumentBatch, Dropped, Task
 from gristmill.tasks.document import ID
 from gristmill.tasks.names import block_of
@@ -64,10 +65,16 @@ class Tally:
         return Before(task.task_id, is_accounted, task.data if is_accounted and is_compared else None)
 
     def stage(
-        self, stage: ProcessingStage[Any, Any], is_last: bool, before: Before, excluded: ExcludedFiles | None
+        self,
+        stage: ProcessingStage[Any, Any],
+        place: int,
+        is_last: bool,
+        before: Before,
+        excluded: ExcludedFiles | None,
     ) -> StageTally:
+        """Return the account of a call of a stage; ``place`` is its number in the step."""
         kind = _OwnAccount if before.table is None else _Compared
-        return kind(self, stage, is_last and self._is_last_step, before, excluded)
+        return kind(self, stage, place, is_last and self._is_last_step, before, excluded)
 
 
 class StageTally:
@@ -77,11 +84,13 @@ class StageTally:
         self,
         tally: Tally,
         stage: ProcessingStage[Any, Any],
+        place: int,
         is_last: bool,
         before: Before,
         excluded: ExcludedFiles | None,
     ) -> None:
         self._tally = tally
+        self._place = place
         self._block = block_of(before.label)
         self._stage = stage
         self._is_last = is_last
@@ -97,6 +106,13 @@ class StageTally:
                     f"{self._stage.name!r} returned documents without the column {ID!r}, by which gristmill follows "
                     "them. Drop columns by name, frame.drop(columns=[...]), or select this one too; drop documents "
                     "with batch.keep(mask, reason)"
+                )
+            source = isinstance(self._stage, Source) and not self._stage.builtin
+            if source and task.num_items and not (task.has_ids and account.read):
+                raise LostIdentity(
+                    f"{self._stage.name!r} returned documents without ids, or did not count them. A source gives each "
+                    f"document an id in the column {ID!r}, and counts it in batch.account.read by the name of its "
+                    "source: batch.account.read[name] = batch.num_items"
                 )
             if self._is_last:
                 self._entry.kept += task.num_items
@@ -126,6 +142,8 @@ class StageTally:
             entry.note(name, key, value)
         for file in account.written:
             entry.add_file(file)
+        if account.scored and self._excluded is not None and self._excluded.scores is not None:
+            self._excluded.scores.scored(self._before.label, self._place, self._stage, account.scored)
         for dropped in account.dropped:
             self._drop(dropped)
         if self._excluded is not None:
@@ -135,7 +153,7 @@ class StageTally:
         name = self._stage.name
         self._entry.dropped.update((name, reason) for reason in dropped.reasons)
         if self._excluded is not None:
-            self._excluded.dropped(self._before.label, name, dropped)
+            self._excluded.dropped(self._before.label, name, self._place, dropped)
 
 
 class _OwnAccount(StageTally):

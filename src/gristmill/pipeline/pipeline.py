@@ -31,7 +31,7 @@ from gristmill.pipeline.profiles.clock import Clock
 from gristmill.pipeline.report import kept_nothing, read_nothing
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.protocols import Source
+from gristmill.stages.protocols import Source, own_tasks
 from gristmill.tasks import EmptyTask, Task
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class Pipeline:
                 raise PlanError("a pipeline that removes duplicates begins with a reader: it takes no initial_tasks.")
             return run_phases(self, stages, executor, keep_outputs, fuse, how, observer)
         reader = next((stage for stage in stages[:1] if isinstance(stage, Source)), None)
-        blocks = reader.source() if initial_tasks is None and reader is not None else None
+        blocks = own_tasks(reader) if initial_tasks is None and reader is not None else None
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = replace(make_plan(self.name, stages, source, fuse), observer=observer)
         if reader is not None and blocks is not None:

@@ -12,7 +12,7 @@ from gristmill import fast_json
 from gristmill.errors import OutputDamaged, PlanError
 from gristmill.ledger.commits import COMMITS, DECIDED, LEDGER, PHASES, RUN, CommitLog
 from gristmill.ledger.entry import Entry
-from gristmill.ledger.excluded import EXCLUDED, QUARANTINE, records_name
+from gristmill.ledger.excluded import records_name
 from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads
 from gristmill.ledger.lock import is_locked
 from gristmill.ledger.names import PLACES, OutputNames, is_record, is_temporary, phase_name
@@ -92,7 +92,7 @@ class _Check:
             total = self._log(names)
             self._ledger(total)
         elif self.folder.names(COMMITS) or self.folder.exists(LEDGER):  # otherwise a run stopped in its first phase
-            self.found.problems.append(f"missing: {RUN}, which says what the commits are of")
+            self.found.problems.append(f"missing: {RUN}, which describes the run")
         for number in takewhile(lambda n: self.folder.exists(f"{PHASES}/{n}"), count(1)):
             self._phase(number)
         self._unexpected(names, mark)
@@ -226,11 +226,11 @@ def _output_of(log: CommitLog, run: Mapping[str, Any] | None) -> tuple[OutputNam
         raise log.damaged(RUN, "it is not what a run wrote") from None
 
 
-_SIDES = re.compile(f"({EXCLUDED}|{QUARANTINE})/")
+_SIDES = re.compile(f"({'|'.join(PLACES[1:])})/")
 
 
 def _beside(name: str, number: int) -> str:
-    side, _, base = name.partition("/")
+    side, _, base = name.rpartition("/")
     return f"{side}/{phase_name(base, number)}"
 
 

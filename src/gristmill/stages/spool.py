@@ -57,7 +57,7 @@ class Spool(Sink[DocumentBatch, FileGroupTask], builtin=True):
         self.barrier = barrier
         self._folder = folder
         self.writer = writer
-        self.excluded, self.extension = writer.excluded, writer.extension
+        self.excluded, self.scores, self.extension = writer.excluded, writer.scores, writer.extension
         self.with_documents = with_documents
         self.gives_up = False
 
@@ -200,8 +200,8 @@ class WithoutKeys(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
 
 def is_empty(folder: Folder, part: str, column: str) -> bool:
     """Whether a column is null in all documents of a part."""
-    told = read_arrow(folder, part + KEYS, []).schema.metadata[EMPTY]
-    return column in fast_json.loads(told)
+    empty = read_arrow(folder, part + KEYS, []).schema.metadata[EMPTY]
+    return column in fast_json.loads(empty)
 
 
 class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):

@@ -1,6 +1,6 @@
 """What flows through a pipeline. Importing this loads neither pyarrow nor pandas."""
 
-from gristmill.tasks.account import Account, BadRecord, Dropped, Written
+from gristmill.tasks.account import Account, BadRecord, Dropped, Scored, Written
 from gristmill.tasks.blocks import FileBlock, FileGroupTask, FileRange, FileStamp, SpoolBlock
 from gristmill.tasks.document import DocumentBatch
 from gristmill.tasks.task import EmptyTask, Task
@@ -15,6 +15,7 @@ __all__ = [
     "FileGroupTask",
     "FileRange",
     "FileStamp",
+    "Scored",
     "SpoolBlock",
     "Task",
     "Written",

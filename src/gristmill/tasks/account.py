@@ -33,6 +33,18 @@ class Dropped:
 
 
 @dataclass
+class Scored:
+    """The scores that the rules of a stage gave to documents, in the order of the rules."""
+
+    ids: Any
+    """A column with the ids of the documents that reached the first rule."""
+    rules: list[tuple[Any, Any]] = field(default_factory=list)
+    """For each rule the rows of ``ids`` that reached it, and their scores. None for the rows: all of them."""
+    dropped_by: Any = None
+    """For each of ``ids`` the number of the rule that dropped it, or -1."""
+
+
+@dataclass
 class BadRecord:
     """A record that could not be read, or the rest of a file that could not."""
 
@@ -75,12 +87,14 @@ class Account:
     """Bytes of the files, as stored, read since the batch before; only for a block that becomes several batches."""
     bad: list[BadRecord] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
+    scored: list[Scored] = field(default_factory=list)
+    """Scores of rules, stored beside the output so that other thresholds can be tried."""
     made: int = 0
     """Documents added: a splitter's parts but the first."""
     merged: int = 0
     """Documents that went into others: a joiner's parts but the first."""
     counters: Counter[str] = field(default_factory=Counter)
-    """Other things worth counting, by name: "redacted e-mail", say."""
+    """Other things worth counting, by name, such as "redacted e-mail"."""
     notes: dict[str, int] = field(default_factory=dict)
-    """Settings that the stage found out for itself and used, by name: "token_budget", say."""
+    """Settings that the stage found out for itself and used, by name, such as "token_budget"."""
     written: list[Written] = field(default_factory=list)

@@ -10,9 +10,9 @@ from gristmill import fast_json
 from gristmill.errors import OutputChanged, OutputDamaged
 from gristmill.ledger.commits import DECIDED, PHASES, START_OVER, CommitLog
 from gristmill.ledger.differences import listed
-from gristmill.ledger.excluded import EXCLUDED, QUARANTINE
+from gristmill.ledger.excluded import EXCLUDED
 from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads, stamped
-from gristmill.ledger.names import phase_name
+from gristmill.ledger.names import PLACES, phase_name
 from gristmill.pipeline.phases.split import Split
 from gristmill.pipeline.planner import Stage
 from gristmill.stages.barrier import BarrierStage
@@ -90,11 +90,11 @@ def _files(split: Split, output: Folder, number: int, decided: Mapping[str, Any]
 
 
 def _is_side(name: str) -> bool:
-    return name.startswith((f"{EXCLUDED}/", f"{QUARANTINE}/"))
+    return name.startswith(tuple(f"{side}/" for side in PLACES[1:]))
 
 
 def _beside(name: str, number: int) -> str:
-    side, _, base = name.partition("/")
+    side, _, base = name.rpartition("/")
     return f"{side}/{phase_name(base, number)}"
 
 
@@ -127,7 +127,7 @@ def put_beside(split: Split, output: Folder, number: int) -> None:
         output.sync(copied)
         folder.write(DECIDED, fast_json.dumps({**(read_decided(split) or {}), "cleared": True}), durable=True)
         split.is_cleared = True
-    for side in (EXCLUDED, QUARANTINE):
+    for side in PLACES[1:]:
         folder.remove(side)
     for name in folder.names(unfinished=True):
         if name != DECIDED and not split.keeps(name):

@@ -51,7 +51,7 @@ from gristmill.pipeline.phases.decision import (
     stamps_of,
 )
 from gristmill.pipeline.phases.devices import GPU_SHARE, wants_gpu
-from gristmill.pipeline.phases.forecast import forecast, limits_of, look
+from gristmill.pipeline.phases.forecast import estimate_input, forecast, limits_of
 from gristmill.pipeline.phases.merged_record import merged_record, steps_of
 from gristmill.pipeline.phases.split import (
     Phase,
@@ -304,11 +304,11 @@ class PhasedRun:
         barrier = split.barrier
         memory, workers = limits_of(self.executor, barrier.memory_limit)
         stages_before = self.whole[1 : self.whole.index(barrier)]
-        looked = look(barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
-        if wants_gpu(barrier, self.executor, looked, workers):
+        estimate = estimate_input(barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
+        if wants_gpu(barrier, self.executor, estimate, workers):
             phase.stages[-1] = phase.stages[-1].with_(resources=Resources(gpus=GPU_SHARE))
         cautions = [f"{barrier.name}: {line}" for line in barrier.cautions]
-        for line in (*cautions, *forecast(barrier, looked, memory, workers, stages_before)):
+        for line in (*cautions, *forecast(barrier, estimate, memory, workers, stages_before)):
             logger.info(line)
         before = len(self.records)
         loading = Thread(target=import_all, args=(barrier.decides_with,), daemon=True)

@@ -24,7 +24,7 @@ _STATED = ("optimum_inputs_per_s", "share_of_optimum")
 
 
 class LoadError(ValueError):
-    """A load cannot be read. The message says what is wrong and where."""
+    """A load cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

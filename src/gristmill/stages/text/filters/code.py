@@ -49,6 +49,7 @@ class PythonCommentToCodeFilter(_CommentRatio):
     """
 
     name = "python_comment_ratio"
+    thresholds = {"min_comment_to_code_ratio": "least", "max_comment_to_code_ratio": "most"}
 
     def __init__(self, min_comment_to_code_ratio: float = 0.01, max_comment_to_code_ratio: float = 0.85) -> None:
         super().__init__(min_comment_to_code_ratio, max_comment_to_code_ratio)
@@ -67,6 +68,7 @@ class GeneralCommentToCodeFilter(_CommentRatio):
     """
 
     name = "comment_ratio"
+    thresholds = {"min_comment_to_code_ratio": "least", "max_comment_to_code_ratio": "most"}
 
     def __init__(
         self, language: str, min_comment_to_code_ratio: float = 0.01, max_comment_to_code_ratio: float = 0.85
@@ -87,6 +89,7 @@ class NumberOfLinesOfCodeFilter(InRange):
     below = "too few lines"
     above = "too many lines"
     rule_text = "{0.least} to {0.most} lines"
+    thresholds = {"min_lines": "least", "max_lines": "most"}
 
     def __init__(self, min_lines: int = 10, max_lines: int = 20000) -> None:
         self.least = min_lines
@@ -109,6 +112,7 @@ class AlphaFilter(AtLeast):
 
     name = "alpha_filter"
     rule_text = "at least {0.least:.3g} of the characters are letters"
+    thresholds = {"min_alpha_ratio": "least"}
 
     def __init__(self, min_alpha_ratio: float = 0.25) -> None:
         self.least = min_alpha_ratio
@@ -161,6 +165,7 @@ class HTMLBoilerplateFilter(AtLeast):
 
     name = "html_boilerplate"
     rule_text = "at least {0.least:.3g} of the page, and {0.min_lang_content_num_chars} characters, is text"
+    thresholds = {"min_lang_content_ratio": "least"}
 
     def __init__(self, min_lang_content_ratio: float = 0.2, min_lang_content_num_chars: int = 100) -> None:
         self.least = min_lang_content_ratio

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gristmill.kernels.texts import Texts
@@ -30,6 +30,10 @@ class DocumentFilter(Component):
 
     needs: tuple[str, ...] = ()
     """The groups of features that it uses (see `kernels.features.KERNELS`). They are loaded before workers start."""
+
+    thresholds: Mapping[str, str] = {}
+    """The arguments that decide which scores are kept and change no score, each with the attribute that holds its
+    value: "least" for the smallest score that is kept, "most" for the largest. `gristmill what-if` can change them."""
 
     rule_text: str = ""
     """The rule in words for people. ``{0.most}`` stands for the filter's attribute ``most``."""
@@ -76,6 +80,10 @@ class DocumentFilter(Component):
     def rule(self) -> str:
         """Return the rule with its thresholds in words for people; empty if it is unknown."""
         return self.rule_text.format(self)
+
+    def threshold_values(self) -> dict[str, tuple[str, Any]]:
+        """Return the value of each of ``thresholds`` by its argument, with the attribute that holds it."""
+        return {argument: (attribute, getattr(self, attribute)) for argument, attribute in self.thresholds.items()}
 
     def setup(self) -> None:
         """Open in each worker, before the first document, what cannot be shared."""
@@ -138,7 +146,7 @@ class AtLeast(DocumentFilter):
 
 
 class InRange(DocumentFilter):
-    """Keeps scores from ``least`` to ``most``. The reason tells whether a score is ``below`` or ``above``."""
+    """Keeps scores from ``least`` to ``most``. The reason is ``below`` or ``above``."""
 
     least: float
     most: float

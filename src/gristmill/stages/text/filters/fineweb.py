@@ -54,6 +54,7 @@ class LinePunctuationFilter(AtLeast):
     """
 
     rule_text = "at least {0.least:g} of the lines end in punctuation"
+    thresholds = {"min_ratio": "least"}
 
     def __init__(
         self,
@@ -88,6 +89,7 @@ class ShortLinesFilter(AtMost):
     """Keep documents in which at most ``max_ratio`` of the lines have at most ``length`` characters."""
 
     rule_text = "at most {0.most:g} of the lines have {0.length} characters or fewer"
+    thresholds = {"max_ratio": "most"}
 
     def __init__(
         self, max_ratio: float = 0.67, length: int = 30, blank_lines: bool = False, exclusive: bool = False
@@ -112,6 +114,7 @@ class DuplicateLineCharsFilter(AtMost):
     """Keep documents in which repeated lines have at most ``max_ratio`` of the characters, without newlines."""
 
     rule_text = "at most {0.most:g} of the characters are in lines that came before"
+    thresholds = {"max_ratio": "most"}
 
     def __init__(self, max_ratio: float = 0.01, exclusive: bool = False) -> None:
         self.most = max_ratio
@@ -137,6 +140,7 @@ class NewlinesToWordsFilter(AtMost):
     """Keep documents with at most ``max_ratio`` newlines per word. Words are separated by white space."""
 
     rule_text = "at most {0.most:g} newlines for each word"
+    thresholds = {"max_ratio": "most"}
 
     def __init__(self, max_ratio: float = 0.3) -> None:
         self.most = max_ratio

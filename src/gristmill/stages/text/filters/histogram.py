@@ -43,6 +43,7 @@ class HistogramFilter(AtLeast):
 
     exclusive = True
     rule_text = "more than {0.least:.0%} of the characters are among those of {0.lang!r}"
+    thresholds = {"threshold": "least"}
 
     def __init__(
         self, lang: str = "en", threshold: float = 0.8, cache_dir: str | None = None, threshold_char: str = "]"

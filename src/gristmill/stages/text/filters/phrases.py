@@ -45,6 +45,7 @@ class UrlsFilter(AtMost):
     name = "urls_ratio"
     needs = ("chars", "urls")
     rule_text = "at most {0.percent} of the characters belong to addresses"
+    thresholds = {"max_url_to_text_ratio": "most"}
 
     def __init__(self, max_url_to_text_ratio: float = 0.2, url_regex: re.Pattern[str] | str | None = None) -> None:
         self.most = max_url_to_text_ratio
@@ -91,6 +92,7 @@ class BoilerPlateStringFilter(AtMost):
 
     name = "boilerplate_string_ratio"
     needs = ("boilerplate",)
+    thresholds = {"max_boilerplate_string_ratio": "most"}
 
     def __init__(self, remove_if_at_top_or_bottom: bool = True, max_boilerplate_string_ratio: float = 0.4) -> None:
         self.remove_if_at_top_or_bottom = remove_if_at_top_or_bottom
@@ -198,6 +200,7 @@ class SentenceCountFilter(AtLeast):
     """
 
     rule_text = "at least {0.least} sentences"
+    thresholds = {"min_sentences": "least"}
 
     def __init__(self, min_sentences: int = 3) -> None:
         self.least = min_sentences

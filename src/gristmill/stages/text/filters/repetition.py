@@ -23,6 +23,7 @@ class RepeatedLinesFilter(AtLeast):
     name = "repeated_lines"
     needs = ("lines",)
     rule_text = "at least {0.percent} of the lines are different"
+    thresholds = {"max_repeated_line_fraction": "least"}
 
     def __init__(self, max_repeated_line_fraction: float = 0.7) -> None:
         self.least = max_repeated_line_fraction
@@ -43,6 +44,7 @@ class RepeatedParagraphsFilter(AtLeast):
     name = "repeated_paragraphs"
     needs = ("paragraphs",)
     rule_text = "at least {0.percent} of the paragraphs are different"
+    thresholds = {"max_repeated_paragraphs_ratio": "least"}
 
     def __init__(self, max_repeated_paragraphs_ratio: float = 0.7) -> None:
         self.least = max_repeated_paragraphs_ratio
@@ -61,6 +63,7 @@ class RepeatedLinesByCharFilter(AtLeast):
     name = "repeated_lines_char"
     needs = ("lines",)
     rule_text = "at least {0.percent} of the characters of lines are in different ones"
+    thresholds = {"max_repeated_lines_char_ratio": "least"}
 
     def __init__(self, max_repeated_lines_char_ratio: float = 0.8) -> None:
         self.least = max_repeated_lines_char_ratio
@@ -79,6 +82,7 @@ class RepeatedParagraphsByCharFilter(AtLeast):
     name = "repeated_paragraphs_char"
     needs = ("paragraphs",)
     rule_text = "at least {0.percent} of the characters of paragraphs are in different ones"
+    thresholds = {"max_repeated_paragraphs_char_ratio": "least"}
 
     def __init__(self, max_repeated_paragraphs_char_ratio: float = 0.8) -> None:
         self.least = max_repeated_paragraphs_char_ratio
@@ -104,6 +108,7 @@ class RepeatingTopNGramsFilter(AtMost):
 
     needs = ("length", "words", "ngrams")
     rule_text = "at most {0.percent} of the characters are in the most frequent {0.n}-gram"
+    thresholds = {"max_repeating_ngram_ratio": "most"}
 
     def __init__(self, n: int = 2, max_repeating_ngram_ratio: float = 0.2, lang: str = "en") -> None:
         self.n = checked(n)
@@ -129,6 +134,7 @@ class RepeatingDuplicateNGramsFilter(AtMost):
 
     needs = ("length", "words", "ngrams")
     rule_text = "at most {0.percent} of the characters are in duplicate {0.n}-grams"
+    thresholds = {"max_repeating_duplicate_ngram_ratio": "most"}
 
     def __init__(self, n: int = 2, max_repeating_duplicate_ngram_ratio: float = 0.2, lang: str = "en") -> None:
         self.n = checked(n)

@@ -9,11 +9,13 @@ from gristmill.kernels import features
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.protocols import Scoring
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.adapters import Filters, as_filters
 from gristmill.stages.text.filters.columns import column_scores, numbers, texts_of, with_column
 from gristmill.stages.text.filters.document_filter import DocumentFilter
-from gristmill.tasks import DocumentBatch
+from gristmill.tasks import DocumentBatch, Scored
+from gristmill.tasks.document import ID
 
 
 class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
@@ -47,7 +49,7 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 @builtin
-class ScoreFilter(_FilterStage):
+class ScoreFilter(_FilterStage, Scoring):
     """Scores documents by one or several filters in order, and drops the documents that a filter does not keep.
 
         ScoreFilter([WordCountFilter(50), MeanWordLengthFilter()], keep_scores=True)
@@ -81,6 +83,7 @@ class ScoreFilter(_FilterStage):
         left = np.arange(task.num_items)
         texts = {field: texts_of(task, field) for field in self.text_fields}
         verdicts: dict[int, tuple[str, float | None]] = {}
+        scored = _scored(task)
         columns: list[tuple[str, Array, Array]] = []
         for one, text, field, invert in zip(
             self.filters, self.text_fields, self.score_fields, self.invert, strict=True
@@ -89,8 +92,10 @@ class ScoreFilter(_FilterStage):
             if field:
                 columns.append((field, left, scores))
             mask = mask_of(one, scores) ^ invert
+            scored.rules.append((left, scores))
             if mask.all():
                 continue
+            scored.dropped_by[left[~mask]] = len(scored.rules) - 1
             gone = scores[~mask]
             verdicts.update(
                 zip(left[~mask].tolist(), zip(reasons_of(one, gone, invert), numbers(gone), strict=True), strict=True)
@@ -105,18 +110,27 @@ class ScoreFilter(_FilterStage):
         mask = np.ones(task.num_items, dtype=bool)
         mask[dropped] = False
         kept = task.keep(mask, [verdicts[row][0] for row in dropped], [verdicts[row][1] for row in dropped])
+        kept.account.scored.append(scored)
         kept.cache.update(texts)
         return kept
 
     def _process_inverted(self, task: DocumentBatch) -> DocumentBatch:
         keep_all = np.ones(task.num_items, dtype=bool)
+        scored = _scored(task)
         for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
             scores = scores_of(one, texts_of(task, text))
             if field:
                 task = with_column(task, field, scores)
             keep_all &= mask_of(one, scores)
+            scored.rules.append((None, scores))
+        scored.dropped_by[keep_all] = len(self.filters) - 1
         names = ", ".join(one.name for one in self.filters)
-        return task.keep(~keep_all, f"kept by all of {names}")
+        kept = task.keep(~keep_all, f"kept by all of {names}")
+        kept.account.scored.append(scored)
+        return kept
+
+    def scored_rules(self) -> Sequence[tuple[DocumentFilter, bool]]:
+        return list(zip(self.filters, self.invert, strict=True))
 
 
 @builtin
@@ -145,7 +159,7 @@ class Score(_FilterStage):
 
 
 @builtin
-class Filter(_FilterStage):
+class Filter(_FilterStage, Scoring):
     """Drops documents by a stored score: by a filter's thresholds, or by a function of the score.
 
         Filter(lambda score: score > 0.5, "quality")
@@ -168,12 +182,27 @@ class Filter(_FilterStage):
         """Load nothing: no document is scored."""
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
+        scored = _scored(task)
+        left = np.arange(task.num_items)
         for one, field, invert in zip(self.filters, self.text_fields, self.invert, strict=True):
             scores = column_scores(task, field)
             mask = mask_of(one, scores) ^ invert
             gone = scores[~mask]
+            scored.rules.append((left, scores))
+            scored.dropped_by[left[~mask]] = len(scored.rules) - 1
+            left = left[mask]
             task = task.keep(mask, reasons_of(one, gone, invert), numbers(gone))
+        task.account.scored.append(scored)
         return task
+
+    def scored_rules(self) -> Sequence[tuple[DocumentFilter, bool]]:
+        return list(zip(self.filters, self.invert, strict=True))
+
+
+def _scored(task: DocumentBatch) -> Scored:
+    """Return the record of the scores of a stage, without scores."""
+    ids = task.data.column(ID) if task.has_ids else None
+    return Scored(ids, dropped_by=np.full(task.num_items, -1, dtype=np.int16))
 
 
 def scores_of(one: DocumentFilter, texts: Texts) -> Array:

@@ -22,6 +22,7 @@ class BulletsFilter(AtMost):
     name = "bullet_ratio"
     needs = ("lines",)
     rule_text = "at most {0.percent} of the lines begin with a bullet"
+    thresholds = {"max_bullet_lines_ratio": "most"}
 
     def __init__(self, max_bullet_lines_ratio: float = 0.9) -> None:
         self.most = max_bullet_lines_ratio
@@ -41,6 +42,7 @@ class PunctuationFilter(AtMost):
     name = "punctuation"
     needs = ("lines",)
     rule_text = "at most {0.percent} of the lines end without an end mark"
+    thresholds = {"max_num_sentences_without_endmark_ratio": "most"}
 
     def __init__(self, max_num_sentences_without_endmark_ratio: float = 0.85) -> None:
         self.most = max_num_sentences_without_endmark_ratio
@@ -61,6 +63,7 @@ class EllipsisFilter(AtMost):
     name = "ellipsis"
     needs = ("lines",)
     rule_text = "at most {0.percent} of the lines end with an ellipsis"
+    thresholds = {"max_num_lines_ending_with_ellipsis_ratio": "most"}
 
     def __init__(self, max_num_lines_ending_with_ellipsis_ratio: float = 0.3) -> None:
         self.most = max_num_lines_ending_with_ellipsis_ratio
@@ -81,6 +84,7 @@ class NonAlphaNumericFilter(AtMost):
     name = "alpha_numeric"
     needs = ("chars",)
     rule_text = "at most {0.percent} of the characters are neither alphanumeric nor newlines nor any of ?!,."
+    thresholds = {"max_non_alpha_numeric_to_text_ratio": "most"}
 
     def __init__(self, max_non_alpha_numeric_to_text_ratio: float = 0.25) -> None:
         self.most = max_non_alpha_numeric_to_text_ratio
@@ -100,6 +104,7 @@ class NumbersFilter(AtMost):
     name = "numbers_ratio"
     needs = ("chars",)
     rule_text = "at most {0.percent} of the characters are digits"
+    thresholds = {"max_number_to_text_ratio": "most"}
 
     def __init__(self, max_number_to_text_ratio: float = 0.15) -> None:
         self.most = max_number_to_text_ratio
@@ -119,6 +124,7 @@ class WhiteSpaceFilter(AtMost):
     name = "white_space"
     needs = ("chars",)
     rule_text = "at most {0.percent} of the characters are white space"
+    thresholds = {"max_white_space_ratio": "most"}
 
     def __init__(self, max_white_space_ratio: float = 0.25) -> None:
         self.most = max_white_space_ratio
@@ -138,6 +144,7 @@ class ParenthesesFilter(AtMost):
     name = "parentheses_ratio"
     needs = ("chars",)
     rule_text = "at most {0.percent} of the characters are brackets"
+    thresholds = {"max_parentheses_ratio": "most"}
 
     def __init__(self, max_parentheses_ratio: float = 0.1) -> None:
         self.most = max_parentheses_ratio

@@ -29,6 +29,7 @@ class TokenCountFilter(InRange):
     below = "too few tokens"
     above = "too many tokens"
     rule_text = "{0.least} to {0.most} tokens"
+    thresholds = {"min_tokens": "least", "max_tokens": "most"}
 
     def __init__(
         self, tokenizer: Any, min_tokens: int = 0, max_tokens: float = math.inf, special_tokens: bool = True
@@ -57,6 +58,7 @@ class TokenizerFertilityFilter(AtLeast):
     """
 
     rule_text = "at least {0.least:.3g} characters to the token"
+    thresholds = {"min_char_to_token_ratio": "least"}
 
     def __init__(self, path_to_tokenizer: Any, min_char_to_token_ratio: float = 2.5) -> None:
         self.counter = TokenCounter(path_to_tokenizer, special_tokens=False)

@@ -29,6 +29,7 @@ class WordCountFilter(InRange):
     below = "too few words"
     above = "too many words"
     rule_text = "{0.least:,} to {0.most:,} words"
+    thresholds = {"min_words": "least", "max_words": "most"}
 
     def __init__(self, min_words: int = 50, max_words: int = 100000, lang: str = "en") -> None:
         self.least = min_words
@@ -51,6 +52,7 @@ class MeanWordLengthFilter(InRange):
     below = "words too short on average"
     above = "words too long on average"
     rule_text = "words of {0.least:g} to {0.most:g} characters on average"
+    thresholds = {"min_mean_word_length": "least", "max_mean_word_length": "most"}
 
     def __init__(self, min_mean_word_length: float = 3, max_mean_word_length: float = 10, lang: str = "en") -> None:
         self.least = min_mean_word_length
@@ -72,6 +74,7 @@ class LongWordFilter(AtMost):
     name = "max_word_length"
     needs = ("words",)
     rule_text = "no word of more than {0.most:,} characters"
+    thresholds = {"max_word_length": "most"}
 
     def __init__(self, max_word_length: int = 1000, lang: str = "en") -> None:
         self.most = max_word_length
@@ -93,6 +96,7 @@ class SymbolsToWordsFilter(AtMost):
     name = "symbol_to_word"
     needs = ("words", "symbols")
     rule_text = "at most {0.most:g} hash signs per word, and at most {0.most:g} ellipses"
+    thresholds = {"max_symbol_to_word_ratio": "most"}
 
     def __init__(self, max_symbol_to_word_ratio: float = 0.1, lang: str = "en") -> None:
         self.most = max_symbol_to_word_ratio
@@ -114,10 +118,13 @@ class CommonEnglishWordsFilter(AtLeast):
 
     name = "common_english_words"
     needs = ("words", "listed_words")
+    thresholds = {"min_num_common_words": "least"}
 
     def __init__(self, min_num_common_words: int = 2, stop_at_false: bool = True, distinct: bool = True) -> None:
         self.least = min_num_common_words
         self.stop_at_false = stop_at_false
+        if stop_at_false:  # then the scores depend on it
+            self.thresholds = {}
         self.distinct = distinct
 
     def score_batch(self, texts: Texts) -> Array:
@@ -140,6 +147,7 @@ class WordsWithoutAlphabetsFilter(AtLeast):
     name = "words_without_alphabets"
     needs = ("words",)
     rule_text = "at least {0.percent} of the words have a letter"
+    thresholds = {"min_words_with_alphabets": "least"}
 
     def __init__(self, min_words_with_alphabets: float = 0.8, lang: str = "en") -> None:
         self.least = min_words_with_alphabets
@@ -158,6 +166,7 @@ class StopWordsFilter(AtLeast):
     """
 
     needs = ("words", "listed_words")
+    thresholds = {"min_words": "least"}
 
     def __init__(self, min_words: int = 2, words: Sequence[str] = COMMON_ENGLISH_WORDS) -> None:
         self.least = min_words

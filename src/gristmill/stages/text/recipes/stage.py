@@ -8,6 +8,8 @@ from typing import Any
 
 from gristmill.near_names import did_you_mean
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.protocols import Scoring
+from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 from gristmill.stages.text.modifiers.modify import Modify
@@ -16,7 +18,7 @@ from gristmill.stages.text.recipes.recipe import Recipe
 from gristmill.tasks import DocumentBatch
 
 
-class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
+class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], Scoring, builtin=True):
     """Runs the rules of a recipe in order. A rule drops the documents that it does not keep.
 
     ``keep_scores`` stores the score of each rule under ``<rule>_score``.
@@ -74,6 +76,9 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
     def setup(self, worker_metadata: Any = None) -> None:
         for part in self.inner:
             part.setup()
+
+    def scored_rules(self) -> Sequence[tuple[DocumentFilter, bool]]:
+        return [rule for part in self.inner if isinstance(part, ScoreFilter) for rule in part.scored_rules()]
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         for part in self.inner:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gristmill.stages.text.io.reader.choice import Choice
 
 DEFAULT_HELD_BYTES = 16 << 20
-"""The bytes of documents that a worker reads at a time, where files do not tell."""
+"""The bytes of documents that a worker reads at a time, if files do not state it."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         if sample is not None and (type(sample) not in (int, float) or not 0 < sample <= 1):
             raise ValueError(f"sample must be a fraction above 0 and up to 1, not {sample!r}.")
         if files_per_partition is not None and blocksize is not None:
-            raise ValueError("give files_per_partition or blocksize, not both: one of them says how large blocks are.")
+            raise ValueError("give files_per_partition or blocksize, not both: one of them sets the size of blocks.")
         if files_per_partition is not None and (type(files_per_partition) is not int or files_per_partition < 1):
             raise ValueError(f"files_per_partition must be a whole number above 0, not {files_per_partition!r}.")
         if isinstance(fields, str):

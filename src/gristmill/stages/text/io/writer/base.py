@@ -23,6 +23,7 @@ class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):
     """Writes each batch to a file of its own."""
 
     accounts_for_documents = True
+    indifferent = ("scores",)
     touched: frozenset[str] | None = None
     """The columns that stages may have set since they were read; None: any."""
     narrowed: bool = False
@@ -35,6 +36,7 @@ class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):
         path: str | os.PathLike[str],
         fields: Sequence[str] | None,
         excluded: bool | float,
+        scores: bool,
         write_kwargs: dict[str, Any] | None,
         known: Sequence[str],
     ) -> dict[str, Any]:
@@ -52,6 +54,7 @@ class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):
         self.storage_options: dict[str, Any] = dict(storage or {})
         self.fields = None if fields is None else list(dict.fromkeys(fields))
         self.excluded = excluded
+        self.scores = scores
         return options
 
     @cached_property
@@ -92,7 +95,7 @@ class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
         """The content of a file with these documents. Hidden columns do not show.
 
-        ``extra`` columns are written whatever ``fields`` says.
+        ``extra`` columns are written also if ``fields`` does not name them.
         """
         return bytes(self._rendered(table, extra))
 

@@ -32,7 +32,8 @@ class JsonlWriter(FileWriter):
     written under its new name. With ``fields`` only these are written, in this order.
 
     ``compression`` is "gzip", "zstd" or "bz2", with ``write_kwargs={"compression_level": n}``. ``excluded`` says
-    whether documents that are dropped are written beside the output, or which fraction of them.
+    whether documents that are dropped are written beside the output, or which fraction of them. ``scores`` says whether
+    the scores of rules are stored beside it, for `gristmill what-if`.
     """
 
     loads = ("gristmill.stages.text.io.writer.lines",)
@@ -45,8 +46,9 @@ class JsonlWriter(FileWriter):
         compression: str | None = None,
         excluded: bool | float = True,
         write_kwargs: dict[str, Any] | None = None,
+        scores: bool = True,
     ) -> None:
-        options = self._set_arguments(path, fields, excluded, write_kwargs, ("compression_level",))
+        options = self._set_arguments(path, fields, excluded, scores, write_kwargs, ("compression_level",))
         if compression is not None and compression not in LEVELS:
             raise ValueError(f"compression must be one of {', '.join(map(repr, LEVELS))} or None, not {compression!r}.")
         self.compression = compression

@@ -37,7 +37,8 @@ class ParquetWriter(FileWriter):
 
     With ``fields`` only these are written, in this order; one that is not there is null.
     ``compression`` is "snappy", "zstd", "gzip", "brotli", "lz4" or None; ``write_kwargs`` may hold
-    "compression_level" and "row_group_size" (rows). ``excluded`` is as for `JsonlWriter`.
+    "compression_level" and "row_group_size" (rows). ``excluded`` and ``scores`` are as for
+    `JsonlWriter`.
     """
 
     loads = ("pyarrow.parquet",)
@@ -51,9 +52,10 @@ class ParquetWriter(FileWriter):
         excluded: bool | float = True,
         write_kwargs: dict[str, Any] | None = None,
         schema: dict[str, str] | None = None,
+        scores: bool = True,
     ) -> None:
         self.write_options = self._set_arguments(
-            path, fields, excluded, write_kwargs, ("compression_level", "row_group_size")
+            path, fields, excluded, scores, write_kwargs, ("compression_level", "row_group_size")
         )
         if compression is not None and compression not in COMPRESSIONS:
             names = ", ".join(map(repr, COMPRESSIONS))
