@@ -10,7 +10,7 @@ from gristmill.capacity.jobs import PlannedJob
 from gristmill.capacity.predict import makespan_s
 from gristmill.metrics.format import size
 from gristmill.scheduling.simulator.loads import GB, NodeModel
-from gristmill.stages.barrier import BarrierStage, Looked
+from gristmill.stages.barrier import BarrierStage, InputEstimate
 from gristmill.stages.deduplication.cost import bands_at_once
 from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
 
@@ -112,14 +112,14 @@ class BandsAdvice:
         )
 
 
-def bands(barrier: BarrierStage, looked: Looked, node: NodeModel) -> BandsAdvice | None:
+def bands(barrier: BarrierStage, estimate: InputEstimate, node: NodeModel) -> BandsAdvice | None:
     """Return how many bands fit the memory of a node at the same time; None for other barriers."""
     if not isinstance(barrier, FuzzyDeduplication):
         return None
     memory = node.memory * 9 // 10
-    count = bands_at_once(looked.documents, barrier.num_bands, memory)
-    told = barrier.forecast(looked, memory, max(1, int(node.cpus)), stored=False)
-    return BandsAdvice(barrier.name, count, barrier.num_bands, told.memory_bytes)
+    count = bands_at_once(estimate.documents, barrier.num_bands, memory)
+    expected = barrier.forecast(estimate, memory, max(1, int(node.cpus)), stored=False)
+    return BandsAdvice(barrier.name, count, barrier.num_bands, expected.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)
