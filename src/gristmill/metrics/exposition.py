@@ -88,7 +88,7 @@ class _PhaseSamples:
         self._labels = labels
         self._moment = moment
         self._is_current = is_current
-        self._steps: list[str] = _unique(step.name for step in moment.snapshot.steps)
+        self._steps: list[str] = _unique((SHARED, *(step.name for step in moment.snapshot.steps)))[1:]
 
     def add(self, phase: PhaseView) -> None:
         moment = self._moment
@@ -212,8 +212,8 @@ class _PhaseSamples:
             self._put(m.DOCUMENTS_DROPPED, count, f'stage="{stage}",reason="{reason}"')
         for (_, reason), count in _capped({("", reason): n for reason, n in x.errored.items()}).items():
             self._put(m.DOCUMENTS_ERRORED, count, f'reason="{reason}"')
-        for (stage, counter), count in _capped(x.counters).items():
-            self._put(m.STAGE_COUNTER, count, f'stage="{stage}",counter="{counter}"')
+        for (stage, name), count in _capped(x.counters).items():
+            self._put(m.STAGE_COUNTS, count, f'stage="{stage}",name="{name}"')
         ended = x.kept + sum(x.dropped.values()) + x.merged + sum(x.errored.values())
         self._put(m.BALANCE, x.read + x.made - ended)
         self._put(m.PROBLEMS, x.problems)

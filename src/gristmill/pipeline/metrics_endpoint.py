@@ -18,14 +18,14 @@ from gristmill.metrics.optimum import share_of_optimum
 from gristmill.pipeline.monitoring import LOOPBACK, MetricsOptions, Outcome, WatchedRun
 
 _STILL_SCRAPED_S = 60.0
-"""If the metrics were last read longer ago, nobody is taken to read the final ones."""
+"""If the metrics were last read longer ago, no scrape of the final ones is expected."""
 
 
 class MetricsAttachment:
     """Keeps what was seen last, and serves it until the run has ended.
 
     Observers call it in the thread of the run. It only replaces one reference there: the text is made in the thread of
-    the server, and only when somebody asks for it.
+    the server, and only for a scrape.
     """
 
     def __init__(self, run: WatchedRun, options: MetricsOptions) -> None:
@@ -81,7 +81,7 @@ class MetricsAttachment:
         self._endpoint.close()
 
     def _wait_for_last_scrape(self) -> None:
-        """If somebody reads the metrics, serve the final ones until they were read, for a limited time."""
+        """If the metrics are being scraped, serve the final ones until they were read, for a limited time."""
         endpoint = self._endpoint
         if not endpoint.scrapes or time.monotonic() - endpoint.scraped_at > _STILL_SCRAPED_S:
             return
