@@ -2,9 +2,10 @@
 
     python benchmarks/metrics_cost.py [--seconds 30] [--pairs 3] [--stages 5] [--task-ms 5]
 
-Tasks of 5 ms, or of another length, as many as keep two workers busy for so long. Each run is in a process of its own; runs with and without
-metrics alternate. The scraper is another process, so its CPU time does not count. Printed: CPU seconds of the driver,
-and what metrics add per second and step. CPU time, not time on the clock: other work on the machine matters little.
+Tasks of 5 ms, or of another length, as many as keep two workers busy for so long. Each run is in a process of its own,
+and runs with and without metrics alternate. The scraper is another process, so its CPU time does not count. Printed: CPU
+seconds of the driver, and what metrics add per second and step. CPU time, not time on the clock: other work on the
+machine matters little.
 """
 
 from __future__ import annotations
@@ -71,9 +72,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--stages", type=int, default=5)
-    parser.add_argument(
-        "--task-ms", type=float, default=5.0, help="longer ones: less work that hides what metrics cost"
-    )
+    parser.add_argument("--task-ms", type=float, default=5.0, help="longer: less other work, so less noise")
     parser.add_argument("--once", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.once:
