@@ -1,10 +1,11 @@
 """What metrics cost the driver: CPU of runs with `metrics_port` and a scrape every second, against runs without.
 
-    python benchmarks/metrics_cost.py [--seconds 30] [--pairs 3] [--stages 5]
+    python benchmarks/metrics_cost.py [--seconds 30] [--pairs 3] [--stages 5] [--task-ms 5]
 
-Tasks of 5 ms, as many as keep two workers busy for so long. Each run is in a process of its own; runs with and without
-metrics alternate. The scraper is another process, so its CPU time does not count. Printed: CPU seconds of the driver,
-and what metrics add per second and step. CPU time, not time on the clock: other work on the machine matters little.
+Tasks of 5 ms, or of another length, as many as keep two workers busy for so long. Each run is in a process of its own,
+and runs with and without metrics alternate. The scraper is another process, so its CPU time does not count. Printed: CPU
+seconds of the driver, and what metrics add per second and step. CPU time, not time on the clock: other work on the
+machine matters little.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ while True:
 """
 
 
-def once(stages: int, tasks: int, folder: str) -> None:
+def once(stages: int, tasks: int, task_s: float, folder: str) -> None:
     """Run in this process; print the driver's CPU seconds per second and step."""
     from engine import Pass, Source
 
@@ -48,7 +49,7 @@ def once(stages: int, tasks: int, folder: str) -> None:
     from gristmill.pipeline.monitoring import MetricsOptions
 
     source = Source(tasks)
-    pipeline = Pipeline("cost", stages=[Pass(f"sleep {i}", 0.005) for i in range(stages)])
+    pipeline = Pipeline("cost", stages=[Pass(f"sleep {i}", task_s) for i in range(stages)])
     options = MetricsOptions(0, folder=folder, linger_s=0) if folder else None
     executor = LocalExecutor({"view": "off", "num_cpus": 2})
     began = time.perf_counter()
@@ -58,8 +59,8 @@ def once(stages: int, tasks: int, folder: str) -> None:
     print(json.dumps({"cpu_us": cpu * 1e6, "wall_s": seconds, "tasks": result.record.steps[-1].stages[0].tasks_done}))
 
 
-def measured(stages: int, tasks: int, folder: str) -> dict[str, float]:
-    command = [sys.executable, __file__, "--once", str(stages), str(tasks), folder]
+def measured(stages: int, tasks: int, task_s: float, folder: str) -> dict[str, float]:
+    command = [sys.executable, __file__, "--once", str(stages), str(tasks), str(task_s), folder]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -71,18 +72,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--stages", type=int, default=5)
-    parser.add_argument("--once", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--task-ms", type=float, default=5.0, help="longer: less other work, so less noise")
+    parser.add_argument("--once", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.once:
-        once(int(args.once[0]), int(args.once[1]), args.once[2])
+        once(int(args.once[0]), int(args.once[1]), float(args.once[2]), args.once[3])
         return
-    tasks = int(args.seconds * 2 / 0.0055 / args.stages)
+    task_s = args.task_ms / 1000
+    tasks = max(2, int(args.seconds * 2 / (task_s + 0.0005) / args.stages))
     added = []
     for _ in range(args.pairs):
-        off = measured(args.stages, tasks, "")
+        off = measured(args.stages, tasks, task_s, "")
         with tempfile.TemporaryDirectory() as folder:
             scraper = subprocess.Popen([sys.executable, "-c", SCRAPER, folder], stdout=subprocess.PIPE, text=True)
-            on = measured(args.stages, tasks, folder)
+            on = measured(args.stages, tasks, task_s, folder)
             scraper.terminate()
             scrapes = len(scraper.communicate()[0].split())
         # The same work: what metrics add is the difference, per second of the run with them.

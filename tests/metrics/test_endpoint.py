@@ -79,7 +79,7 @@ def test_a_request_for_the_head_gets_no_body(serve: Callable[..., MetricsEndpoin
         (b"GET\r\n\r\n", b"404"),
         (b"GET /metrics\r\n\r\n", b"200"),
         (b"GET /metrics HTTP/1.1\nACCEPT:text/plain\n\n", b"200"),
-        (b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 1000 + b"\r\n", b"431"),
+        (b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", b"431"),
         (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b"4"),
         (b"\x00\xff\xfe\r\n\r\n", b"405"),
     ],
@@ -111,6 +111,8 @@ def test_a_port_that_is_taken_is_an_error_that_says_what_to_do(serve: Callable[.
     ("host", "port", "problem"),
     [
         ("no.such.host.invalid", 0, "the host is not known"),
+        ("a" * 300, 0, "the host is not known"),
+        ("a" * 300, 0, "the host is not known"),
         ("192.0.2.1", 0, "Cannot assign requested address"),
         ("127.0.0.1", 70_000, "a port is a number from 0 to 65535"),
         ("127.0.0.1", -1, "a port is a number from 0 to 65535"),

@@ -16,7 +16,7 @@ from gristmill.metrics.openmetrics import (
     INFO,
     LONGEST_VALUE,
     Metric,
-    Samples,
+    SampleLines,
     label_value,
     labels_of,
     wants_openmetrics,
@@ -43,7 +43,7 @@ HOSTILE = (
 
 
 def test_a_sample_has_its_labels_and_value() -> None:
-    samples = Samples()
+    samples = SampleLines()
     samples.add(TASKS, labels_of({"step": "a"}), 3)
     assert samples.text([TASKS], False) == (
         '# HELP gristmill_tasks_total Tasks.\n# TYPE gristmill_tasks_total counter\ngristmill_tasks_total{step="a"} 3\n'
@@ -51,7 +51,7 @@ def test_a_sample_has_its_labels_and_value() -> None:
 
 
 def test_openmetrics_names_the_families_of_counters_and_information_without_their_suffix() -> None:
-    samples = Samples()
+    samples = SampleLines()
     samples.add(TASKS, "", 3)
     samples.add(RUN, "", 1)
     lines = samples.text([TASKS, RUN], True).splitlines()
@@ -63,7 +63,7 @@ def test_openmetrics_names_the_families_of_counters_and_information_without_thei
 
 
 def test_the_older_format_knows_no_information_and_no_end() -> None:
-    samples = Samples()
+    samples = SampleLines()
     samples.add(RUN, "", 1)
     lines = samples.text([RUN], False).splitlines()
     assert "# TYPE gristmill_run_info gauge" in lines
@@ -71,7 +71,7 @@ def test_the_older_format_knows_no_information_and_no_end() -> None:
 
 
 def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
-    samples = Samples()
+    samples = SampleLines()
     samples.add_histogram(TIME, "", ("0.1", "1.0"), (2, 0, 3), 9.5)
     assert [line.partition("{")[2] for line in samples.text([TIME], False).splitlines()[2:]] == [
         ',le="0.1"} 2',
@@ -83,7 +83,7 @@ def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
 
 
 def test_families_without_samples_are_left_out() -> None:
-    samples = Samples()
+    samples = SampleLines()
     samples.add(SIZE, "", 1)
     assert "tasks" not in samples.text([TASKS, SIZE], False)
 
@@ -118,7 +118,7 @@ def test_promtool_accepts_hostile_labels() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed: apt-get install prometheus")
-    samples = Samples()
+    samples = SampleLines()
     for text in (*HOSTILE, "long " * 10_000):
         samples.add(TASKS, labels_of({"step": text}), 1)
     text = samples.text([TASKS], openmetrics=False)

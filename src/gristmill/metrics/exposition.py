@@ -9,7 +9,7 @@ from enum import Enum
 
 from gristmill.metrics import metric_table as m
 from gristmill.metrics.observer import DocumentsMoment, Moment, PlanInfo, StageMoment
-from gristmill.metrics.openmetrics import Metric, Samples, label_value, labels_of
+from gristmill.metrics.openmetrics import GAUGE, Metric, SampleLines, label_value, labels_of
 from gristmill.metrics.rates import progress_of
 from gristmill.scheduling.snapshot import LATENCY_BOUNDS_US, GpuSnapshot, Snapshot, StepSnapshot
 
@@ -65,7 +65,7 @@ class RunView:
 
 def render(view: RunView, openmetrics: bool) -> str:
     """Return the metrics of a run as text."""
-    samples = Samples()
+    samples = SampleLines()
     common = labels_of({"run": view.run, "pipeline": view.pipeline})
     info = labels_of({"executor": view.executor, "version": view.version})
     samples.add(m.RUN_INFO, f"{common},{info}", 1)
@@ -83,7 +83,7 @@ def render(view: RunView, openmetrics: bool) -> str:
 class _PhaseSamples:
     """Adds the samples of one phase. Of phases that have ended only counters are shown, and the ledger's balance."""
 
-    def __init__(self, samples: Samples, labels: str, moment: Moment, is_current: bool) -> None:
+    def __init__(self, samples: SampleLines, labels: str, moment: Moment, is_current: bool) -> None:
         self._samples = samples
         self._labels = labels
         self._moment = moment
@@ -105,7 +105,7 @@ class _PhaseSamples:
             self._gpu(gpu)
 
     def _put(self, metric: Metric, value: float | None, more: str = "") -> None:
-        if value is not None and (self._is_current or metric.kind != m.GAUGE or metric in _KEPT_GAUGES):
+        if value is not None and (self._is_current or metric.kind != GAUGE or metric in _KEPT_GAUGES):
             self._samples.add(metric, f"{self._labels},{more}" if more else self._labels, value)
 
     def _run(self, moment: Moment, share: float | None) -> None:

@@ -1,7 +1,6 @@
 """The text formats of Prometheus: version 0.0.4 and OpenMetrics 1.0. Pure: values in, text out.
 
-A `Metric` names a family of samples. `Samples` collects the lines of a scrape, and `text` joins them by family, as both
-formats want.
+A `Metric` names a family of samples. `SampleLines` collects the lines of a scrape and joins them by family.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _bucket_prefixes(name: str, labels: str, bounds: tuple[str, ...]) -> list[st
     return [f'{name}_bucket{{{labels},le="{bound}"}} ' for bound in (*bounds, "+Inf")]
 
 
-class Samples:
+class SampleLines:
     """The samples of one scrape."""
 
     def __init__(self) -> None:

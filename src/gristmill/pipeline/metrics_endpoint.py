@@ -71,11 +71,11 @@ class MetricsAttachment:
 
     def end(self, outcome: Outcome) -> None:
         self._view = replace(self._view, state=_state_of(outcome))
-        if self._view.state is not RunState.INTERRUPTED:
-            self._wait_for_last_scrape()
 
     def close(self) -> None:
-        """Stop serving, and remove the file by which Prometheus finds the run."""
+        """Stop serving, and remove the file by which Prometheus finds the run. What else watches the run has ended."""
+        if self._view.state in (RunState.SUCCEEDED, RunState.FAILED):
+            self._wait_for_last_scrape()
         if self._target is not None:
             self._target.remove()
         self._endpoint.close()
