@@ -144,7 +144,9 @@ def test_a_cluster_without_room_for_a_worker_is_refused() -> None:
 
 def test_logical_gpus_say_nothing_about_a_kind_of_gpu() -> None:
     run = run_of(step("embed", 1.0, gpus=1.0))
-    with pytest.raises(CapacityError, match="logical GPUs, which only count workers: how fast they are on h100 is unkn"):
+    with pytest.raises(
+        CapacityError, match="logical GPUs, which only count workers: how fast they are on h100 is unkn"
+    ):
         gpu_speed(run, gpu_kind("h100"))
     measured = replace(run, machine=MachineKind("a CPU", 2.0, ("NVIDIA A100-SXM4-80GB",)))
     speed, words = gpu_speed(measured, gpu_kind("h100"))

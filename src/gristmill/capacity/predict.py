@@ -10,6 +10,7 @@ from gristmill.capacity.errors import CapacityError
 from gristmill.capacity.jobs import PlannedJob, loads
 from gristmill.scheduling.simulator import LoadError, SimulationResult, check, simulate
 from gristmill.scheduling.simulator.loads import Load
+from gristmill.scheduling.simulator.optimum import ideal_s
 
 MOST_TASKS = 12_000
 """Tasks of all steps that are simulated, at most: longer jobs are continued at the rate of the last half."""
@@ -82,6 +83,12 @@ def makespan_s(job: PlannedJob, seed: int = SEEDS[0]) -> float:
     return job.run.outside_s + sum(phases) + sum(_decisions(job))
 
 
+def least_s(job: PlannedJob) -> float:
+    """Return the time of the whole job at the best steady throughput: what no simulation stays much below."""
+    phases = [ideal_s(load) for load in loads(job)]
+    return job.run.outside_s + sum(phases) + sum(_decisions(job))
+
+
 def predict(job: PlannedJob, gpu_bounds: bool = True) -> Prediction:
     """Simulate a job with several seeds, and with times at both ends of what the sample leaves open."""
     fits(job)
@@ -125,7 +132,7 @@ def _simulated(load: Load, seed: int) -> PhasePrediction:
         each += tasks
         tasks *= stage.outputs_per_input
     slots = sum(int(node.cpus) + node.gpus for node in load.nodes)
-    most = max(200, int(MOST_TASKS / max(each, 1e-9)), ceil(6 * slots))
+    most = max(20, ceil(max(MOST_TASKS, 6 * slots) / each))
     if load.inputs <= 2 * most:
         result = _played(load, seed)
         return PhasePrediction(result.makespan_s, load, result, 1.0, _finite(result.ideal_s, result.makespan_s))
