@@ -178,7 +178,7 @@ def test_a_line_that_a_killed_process_began_does_not_spoil_the_next(store: Profi
     assert found.damaged == 1
 
 
-def test_a_process_that_is_killed_while_it_holds_the_lock_blocks_nobody(store: ProfileStore) -> None:
+def test_a_process_that_is_killed_while_it_holds_the_lock_blocks_no_other_process(store: ProfileStore) -> None:
     store.add(run_of("a"))
     script = (
         "import fcntl, os, sys\n"

@@ -160,7 +160,7 @@ def _smallest(job: PlannedJob, node: NodeModel, deadline_s: float) -> ClusterSiz
     def on(count: int) -> PlannedJob:
         return replace(job, nodes=(node,) * count)
 
-    low = _first(lambda count: least_s(on(count)) <= deadline_s, 0, 1)  # by the best throughput, which is fast
+    low = _first(lambda count: least_s(on(count)) <= deadline_s, 0, 1)  # fewer cannot do it
     if low is None:
         return ClusterSize(node, 0, least_s(on(_MOST_NODES)))
     high, took, step = low, makespan_s(on(low)), max(1, low // 16)
