@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-WORDS = "the of and to a in that is was for on with as his they at be this from have or by one had not but what".split()
+WORDS = ["the", "of", "and", "to", "a", "in", "that", "is", "was", "for", "on", "with", "as", "his", "they", "at"]
 
 
 @pytest.fixture
@@ -39,12 +40,17 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def yaml_of(tmp_path: Path, corpus: Path, *stages: str, blocksize: str = "64KB") -> Path:
-    """Write a pipeline from the corpus to ``tmp_path/out``."""
-    lines = "".join(f"  - {stage}\n" for stage in stages)
-    path = tmp_path / "pipeline.yaml"
-    path.write_text(
-        f"stages:\n  - JsonlReader: {{file_paths: {corpus}, blocksize: {blocksize}}}\n{lines}"
-        f"  - JsonlWriter: {{path: {tmp_path / 'out'}}}\n"
-    )
-    return path
+@pytest.fixture
+def pipeline_file(tmp_path: Path, corpus: Path) -> Callable[..., Path]:
+    """Writes a pipeline with these stages from the corpus to ``tmp_path/out``."""
+
+    def write(*stages: str, blocksize: str = "64KB") -> Path:
+        lines = "".join(f"  - {stage}\n" for stage in stages)
+        path = tmp_path / "pipeline.yaml"
+        path.write_text(
+            f"stages:\n  - JsonlReader: {{file_paths: {corpus}, blocksize: {blocksize}}}\n{lines}"
+            f"  - JsonlWriter: {{path: {tmp_path / 'out'}}}\n"
+        )
+        return path
+
+    return write

@@ -42,7 +42,7 @@ def test_a_kind_is_as_fast_as_itself(kind: object) -> None:
 
 
 def test_an_unknown_kind_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(CapacityError, match="'h10' is not a kind of GPU.*Did you mean"):
+    with pytest.raises(CapacityError, match=r"'h10' is not a kind of GPU.*Did you mean"):
         gpu_kind("h10")
     with pytest.raises(CapacityError, match="It knows t4, v100"):
         gpu_kind("xyzzy")

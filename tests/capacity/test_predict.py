@@ -135,7 +135,7 @@ def test_large_blocks_are_split_if_workers_would_have_none() -> None:
     assert 1000 * MB / found.block_bytes >= 16
 
 
-def test_a_cluster_without_room_for_a_worker_is_refused() -> None:
+def test_a_cluster_too_small_for_a_worker_is_refused() -> None:
     with pytest.raises(CapacityError, match=r"the nodes are too small: .*'read'"):
         fits(PlannedJob(run_of(step("read", 1.0, cpus=8.0)), 10, 0, (NodeModel(4),)))
     with pytest.raises(CapacityError, match="too small"):
@@ -144,7 +144,9 @@ def test_a_cluster_without_room_for_a_worker_is_refused() -> None:
 
 def test_logical_gpus_say_nothing_about_a_kind_of_gpu() -> None:
     run = run_of(step("embed", 1.0, gpus=1.0))
-    with pytest.raises(CapacityError, match="logical GPUs, which only count workers: how fast they are on h100 is unkn"):
+    with pytest.raises(
+        CapacityError, match="logical GPUs, which only count workers: how fast they are on h100 is unkn"
+    ):
         gpu_speed(run, gpu_kind("h100"))
     measured = replace(run, machine=MachineKind("a CPU", 2.0, ("NVIDIA A100-SXM4-80GB",)))
     speed, words = gpu_speed(measured, gpu_kind("h100"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
 from gristmill.capacity.jobs import PlannedJob
-from gristmill.capacity.predict import makespan_s
+from gristmill.capacity.predict import least_s, makespan_s
 from gristmill.metrics.format import size
 from gristmill.scheduling.simulator.loads import GB, NodeModel
 from gristmill.stages.barrier import BarrierStage, InputEstimate
@@ -157,27 +157,40 @@ def cluster_sizes(job: PlannedJob, deadline_s: float) -> list[ClusterSize]:
 
 
 def _smallest(job: PlannedJob, node: NodeModel, deadline_s: float) -> ClusterSize:
-    def seconds(count: int) -> float:
-        return makespan_s(replace(job, nodes=(node,) * count))
+    def on(count: int) -> PlannedJob:
+        return replace(job, nodes=(node,) * count)
 
-    high, took = 1, seconds(1)
+    low = _first(lambda count: least_s(on(count)) <= deadline_s, 0, 1)  # fewer cannot do it
+    if low is None:
+        return ClusterSize(node, 0, least_s(on(_MOST_NODES)))
+    high, took, step = low, makespan_s(on(low)), max(1, low // 16)
+    low -= 1
     while took > deadline_s:
-        before = took
-        high *= 2
-        if high > _MOST_NODES:
-            return ClusterSize(node, 0, before)
-        took = seconds(high)
-        if took > 0.99 * before and high >= 4:  # more nodes do not help
+        before, low = took, high
+        high, step = high + step, step * 2
+        took = makespan_s(on(high))
+        if high > _MOST_NODES or (took > 0.99 * before and step > 4):  # more nodes do not help
             return ClusterSize(node, 0, min(took, before))
-    low = high // 2  # too few, or none
-    while high - low > 1:
+    while high - low > 1 and low >= 1:
         middle = (low + high) // 2
-        now = seconds(middle)
+        now = makespan_s(on(middle))
         if now <= deadline_s:
             high, took = middle, now
         else:
             low = middle
     return ClusterSize(node, high, took)
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """Return the first number above ``low`` from which on something holds; None if there is none."""
+    while not holds(high):
+        low, high = high, high * 2
+        if high > _MOST_NODES:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def describe(node: NodeModel) -> str:

@@ -110,6 +110,7 @@ def plan_capacity(
 
     Raise `CapacityError` if it cannot be planned, and `PlanError` for a pipeline or an input that is wrong.
     """
+    kind = None if request.gpu is None else gpu_kind(request.gpu)
     flat = with_data(pipeline, request.data)
     checked = flat.plan()
     options = _local_options(flat, options or {})
@@ -118,12 +119,11 @@ def plan_capacity(
     nodes = tuple(request.nodes) or (_this_node(options),)
     notes = [f"measured on {run.machine.name}" + _of_sample(run)]
     check_gpus(checked, run, nodes)
-    speed, words = gpu_speed(run, None if request.gpu is None else gpu_kind(request.gpu))
+    speed, words = gpu_speed(run, kind)
     if words:
         notes.append(words)
-    if request.gpu is not None:
-        memory = gpu_kind(request.gpu).memory_gb
-        nodes = tuple(replace(node, gpu_memory_gb=memory) for node in nodes)
+    if kind is not None:
+        nodes = tuple(replace(node, gpu_memory_gb=kind.memory_gb) for node in nodes)
     job = PlannedJob(run, inputs, size, nodes, speed, request.cpu_speed)
     fits(job)
     prediction = predict(job)

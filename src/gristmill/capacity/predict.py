@@ -82,6 +82,24 @@ def makespan_s(job: PlannedJob, seed: int = SEEDS[0]) -> float:
     return job.run.outside_s + sum(phases) + sum(_decisions(job))
 
 
+def least_s(job: PlannedJob) -> float:
+    """Return the time of the whole job if its nodes never waited. Simulations take longer, but for random times."""
+    phases = [max(_work(load, True), _work(load, False)) for load in loads(job)]
+    return job.run.outside_s + sum(phases) + sum(_decisions(job))
+
+
+def _work(load: Load, on_gpus: bool) -> float:
+    """Return the seconds for which a phase occupies all GPUs, or all CPUs, of its nodes."""
+    node = load.nodes[0]
+    total = sum(one.gpus * one.gpu_speed if on_gpus else one.cpus * one.cpu_speed for one in load.nodes)
+    work = 0.0
+    for stage, tasks in zip(load.stages, _tasks(load), strict=True):
+        if (stage.gpus > 0 or stage.gpu_memory_gb > 0) == on_gpus:
+            each = (stage.gpus or stage.gpu_memory_gb / node.gpu_memory_gb) if on_gpus else stage.cpus
+            work += stage.mean_s * tasks * each
+    return work / total if work else 0.0
+
+
 def predict(job: PlannedJob, gpu_bounds: bool = True) -> Prediction:
     """Simulate a job with several seeds, and with times at both ends of what the sample leaves open."""
     fits(job)
@@ -125,7 +143,7 @@ def _simulated(load: Load, seed: int) -> PhasePrediction:
         each += tasks
         tasks *= stage.outputs_per_input
     slots = sum(int(node.cpus) + node.gpus for node in load.nodes)
-    most = max(200, int(MOST_TASKS / max(each, 1e-9)), ceil(6 * slots))
+    most = max(20, ceil(max(MOST_TASKS, 6 * slots) / each))
     if load.inputs <= 2 * most:
         result = _played(load, seed)
         return PhasePrediction(result.makespan_s, load, result, 1.0, _finite(result.ideal_s, result.makespan_s))
@@ -167,6 +185,13 @@ def _cpu_s(job: PlannedJob) -> float:
     else:
         times = job.inputs / run.phases[0].inputs
     return run.cpu_fixed_s + (run.cpu_s - run.cpu_fixed_s) * times
+
+
+def _tasks(load: Load) -> Iterator[float]:
+    tasks = float(load.inputs)
+    for stage in load.stages:
+        yield tasks
+        tasks *= stage.outputs_per_input
 
 
 def _error(job: PlannedJob) -> float:
