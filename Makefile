@@ -41,7 +41,7 @@ pytest: $(STAMP)
 
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "the site is in build/site: open build/site/index.html, or run $(BIN)/mkdocs serve"
+	@echo "the site is in build/site: open build/site/index.html, or run $(BIN)/mkdocs serve, which has search"
 
 SOAK ?= --new 100000
 soak: $(BASE)

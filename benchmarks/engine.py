@@ -325,12 +325,12 @@ def kills(seconds: float = 60.0) -> None:
     killed: Counter[str] = Counter()
 
     def killer() -> None:
-        chance = random.Random(1)
+        rng = random.Random(1)
         while not over.wait(1.0):
             me = psutil.Process()
             workers = [w for supervisor in me.children() for w in supervisor.children()]
             if workers:
-                os.kill(chance.choice(workers).pid, signal.SIGKILL)
+                os.kill(rng.choice(workers).pid, signal.SIGKILL)
                 killed["workers"] += 1
 
     thread = threading.Thread(target=killer)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil, fsum
 from typing import TypeVar
 
-from gristmill.scheduling.simulator.chance import exp, ln, mix, uniform
+from gristmill.scheduling.simulator.draws import exp, ln, mix, uniform
 from gristmill.scheduling.simulator.loads import Load, NodeModel, SpeedChange, StageModel
 
 MAX_TASKS = 60_000

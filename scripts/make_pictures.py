@@ -12,7 +12,12 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from rich.console import Console
@@ -61,7 +66,26 @@ def live_view() -> None:
     (IMAGES / "live-view.svg").write_text(picture, encoding="utf-8")
 
 
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder on loopback and yield its URL: pages that are opened as files have no search."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 def site() -> None:
+    with served(SITE) as url:
+        screenshots(url)
+
+
+def screenshots(url: str) -> None:
     for page, theme, width, height in SCREENSHOTS:
         kind = f"{theme}-{'wide' if width > 800 else 'narrow'}"
         target = IMAGES / f"site-{page.partition('.')[0].replace('/', '-')}-{kind}.png"
@@ -71,7 +95,7 @@ def site() -> None:
                 *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
                 *("--hide-scrollbars", "--virtual-time-budget=3000", f"--user-data-dir={profile}"),
                 f"--blink-settings=preferredColorScheme={int(theme == 'light')}",
-                *(f"--window-size={width},{height}", f"--screenshot={target}", (SITE / page).as_uri()),
+                *(f"--window-size={width},{height}", f"--screenshot={target}", f"{url}/{page}"),
             ]
             subprocess.run(command, check=True, capture_output=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import fmean, pstdev
 
-from gristmill.scheduling.simulator.chance import lognormal
+from gristmill.scheduling.simulator.draws import lognormal
 from gristmill.scheduling.simulator.loads import Load
 from gristmill.scheduling.simulator.model import Data, outputs_of, service_key, source_key
 from gristmill.scheduling.simulator.simulation import step_models

@@ -78,7 +78,7 @@ def public_options(options: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def without_query(url: str) -> str:
-    """Return a URL of the web up to its query: its end tells the format of the file. Other paths stay as they are."""
+    """Return a URL of the web up to its query: its end shows the format of the file. Other paths stay as they are."""
     if url.partition("://")[0].rpartition("::")[2].lower() not in WEB:
         return url
     return re.split("[?#]", url, maxsplit=1)[0]

@@ -117,11 +117,11 @@ def test_only_a_recent_kill_of_the_system_explains_a_death(monkeypatch):
     monkeypatch.setattr(machine, "oom_kills", lambda: kills)
     watch = OomKills()
     kills = 1
-    watch.look(10.0)
+    watch.check(10.0)
     assert watch.take() and not watch.take()
     kills = 2
     for now in (11.0, 13.0, 16.0, 19.0):
-        watch.look(now)
+        watch.check(now)
     assert not watch.take()
 
 

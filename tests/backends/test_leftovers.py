@@ -146,8 +146,8 @@ def test_further_failures_are_counted_now_and_then():
     lines: list[str] = []
     failures = FailureLines(lines.append)
     for now in range(100):
-        failures.say("a", f"task {now} failed", float(now))
-        failures.say("b", f"task {now} failed", float(now))
+        failures.add("a", f"task {now} failed", float(now))
+        failures.add("b", f"task {now} failed", float(now))
         failures.catch_up(float(now))
     assert len(lines) <= 2 * 5 + 100 / 10 + 1
     assert sum(int(part.split()[1]) for x in lines if "more" in x for part in x.split("; ")) > 150

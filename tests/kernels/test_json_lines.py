@@ -60,19 +60,19 @@ def test_values_are_where_a_full_parser_finds_them(objects, ascii_only, indent):
 @settings(max_examples=400, deadline=None)
 def test_what_is_sure_is_valid_whatever_is_broken(value, seed, ascii_only):
     line = bytearray(json.dumps(value, ensure_ascii=ascii_only).encode())
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     broken = []
     for _ in range(20):
         damaged = bytearray(line)
-        for _ in range(chance.randint(1, 3)):
-            at = chance.randrange(len(damaged) + 1)
-            what = chance.random()
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(damaged) + 1)
+            what = rng.random()
             if what < 0.4:
                 damaged[at : at + 1] = b""
             elif what < 0.7:
-                damaged[at : at + 1] = bytes([chance.choice(b'{}[]",:\\ue0-+.19tfn \xff\xc3\xed\xa0\x80\x1f')])
+                damaged[at : at + 1] = bytes([rng.choice(b'{}[]",:\\ue0-+.19tfn \xff\xc3\xed\xa0\x80\x1f')])
             else:
-                damaged[at:at] = bytes([chance.randrange(256)])
+                damaged[at:at] = bytes([rng.randrange(256)])
         broken.append(bytes(damaged))
     check(broken)
 

@@ -13,9 +13,11 @@ from gristmill import Resources, processing_stage
 from gristmill.pipeline.fingerprint import code_hash, describe_stage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.fuzzy import FuzzyDeduplication
+from gristmill.stages.deduplication.remove import RemoveDuplicates
 from gristmill.stages.text.filters.fineweb import ShortLinesFilter
 from gristmill.stages.text.filters.score_filter import Score, ScoreFilter
 from gristmill.stages.text.recipes import recipe
+from gristmill.storage import Folder
 
 
 def test_a_registered_stage_is_its_name_and_arguments_with_defaults():
@@ -144,3 +146,13 @@ def test_it_is_the_same_in_another_process_with_other_hashes():
         for seed in ("1", "2", "3")
     }  # fmt: skip
     assert len(outputs) == 1
+
+
+def test_the_removal_of_duplicates_is_described_as_in_the_logs_of_earlier_versions(tmp_path):
+    folders = Folder(str(tmp_path / "keys")), Folder(str(tmp_path / "records"))
+    plain = describe_stage(RemoveDuplicates("unique", "duplicate", *folders))["attributes"]
+    assert sorted(plain) == ["_counts", "folder", "reason", "records"]
+    assert describe_stage(RemoveDuplicates("unique", "duplicate", *folders, ["vector"]))["attributes"] == {
+        **plain,
+        "dropped": ["vector"],
+    }

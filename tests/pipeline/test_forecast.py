@@ -17,7 +17,7 @@ from tests.stages.deduplication.in_process import InProcess
 
 from gristmill.cli.main import main
 from gristmill.pipeline import Pipeline
-from gristmill.pipeline.phases.forecast import forecast, forecasts, look
+from gristmill.pipeline.phases.forecast import estimate_input, forecast, forecasts
 from gristmill.pipeline.planner import flatten
 from gristmill.stages.core import CompositeStage
 from gristmill.stages.deduplication.exact import ExactDeduplication, LineDeduplication
@@ -58,7 +58,7 @@ def put(folder, documents, kind):
 
 
 def looked_at(reader, barrier=None):
-    return look(barrier or ExactDeduplication(), reader, reader.source())
+    return estimate_input(barrier or ExactDeduplication(), reader, reader.source())
 
 
 @pytest.mark.parametrize("options", [{}, {"files_per_partition": 2}, {"blocksize": "1MB"}])
@@ -66,11 +66,11 @@ def looked_at(reader, barrier=None):
 def test_documents_and_their_text_are_estimated_in_all_kinds_of_files(tmp_path, documents, kind, options):
     put(tmp_path / "in", documents, kind)
     reader = (ParquetReader if kind == "parquet" else JsonlReader)(str(tmp_path / "in"), **options)
-    looked = looked_at(reader)
+    estimate = looked_at(reader)
     text = sum(len(document["text"]) for document in documents)
-    assert looked.documents == pytest.approx(ROWS, rel=0.2)
-    assert looked.text_bytes == pytest.approx(text, rel=0.2)
-    assert 0 < looked.seconds_each < 0.01
+    assert estimate.documents == pytest.approx(ROWS, rel=0.2)
+    assert estimate.text_bytes == pytest.approx(text, rel=0.2)
+    assert 0 < estimate.seconds_each < 0.01
 
 
 def test_rows_of_parquet_files_are_counted_where_these_are_not_alike(tmp_path, documents):
@@ -78,8 +78,8 @@ def test_rows_of_parquet_files_are_counted_where_these_are_not_alike(tmp_path, d
     for n in range(40):
         some = documents[:20] if n % 2 else documents[: 20 * n]
         pq.write_table(pa.Table.from_pylist(some), tmp_path / f"in/{n:02d}.parquet")
-    looked = looked_at(ParquetReader(str(tmp_path / "in")))
-    assert looked.documents == pytest.approx(sum(20 if n % 2 else 20 * n for n in range(40)), rel=0.3)
+    estimate = looked_at(ParquetReader(str(tmp_path / "in")))
+    assert estimate.documents == pytest.approx(sum(20 if n % 2 else 20 * n for n in range(40)), rel=0.3)
 
 
 def test_an_input_that_cannot_be_read_or_lacks_the_field_has_no_forecast(tmp_path, documents):
@@ -101,20 +101,20 @@ def test_a_stream_that_breaks_off_counts_as_far_as_it_goes(tmp_path, documents):
 
 def test_memory_grows_with_documents_and_stays_below_a_limit_that_is_high_enough(tmp_path, documents):
     put(tmp_path / "in", documents, "jsonl")
-    looked = looked_at(JsonlReader(str(tmp_path / "in")))
+    estimate = looked_at(JsonlReader(str(tmp_path / "in")))
     for stage in (ExactDeduplication(), FuzzyDeduplication(), LineDeduplication()):
         sizes = []
         for times in (1, 100, 10_000):
             more = replace(
-                looked,
-                documents=looked.documents * times,
-                text_bytes=looked.text_bytes * times,
-                keys=looked.keys * times,
+                estimate,
+                documents=estimate.documents * times,
+                text_bytes=estimate.text_bytes * times,
+                keys=estimate.keys * times,
             )
             sizes.append(stage.forecast(more, 8 * GIB, 2, stored=False).memory_bytes)
         assert sizes == sorted(sizes) and sizes[0] < sizes[2], stage
         assert sizes[1] < 8 * GIB, stage
-        lines = forecast(stage, looked, 64 << 20, 2, [])
+        lines = forecast(stage, estimate, 64 << 20, 2, [])
         assert "the estimate is above memory_limit" in lines[-1]
 
 
@@ -134,11 +134,11 @@ def test_plain_and_compressed_files_together_are_estimated_each_by_its_kind(tmp_
         for path in (tmp_path / kind).iterdir():
             path.rename(tmp_path / "in" / f"{n}-{path.name}")
     reader = (DocumentReader if "parquet" in kinds else JsonlReader)(str(tmp_path / "in"))
-    looked = looked_at(reader)
+    estimate = looked_at(reader)
     text = sum(len(document["text"]) for document in documents)
-    assert looked.documents == pytest.approx(ROWS * len(kinds), rel=0.15)
-    assert looked.text_bytes == pytest.approx(text * len(kinds), rel=0.15)
-    assert looked.stream_bytes > 0
+    assert estimate.documents == pytest.approx(ROWS * len(kinds), rel=0.15)
+    assert estimate.text_bytes == pytest.approx(text * len(kinds), rel=0.15)
+    assert estimate.stream_bytes > 0
     assert looked_at(reader.limited(limit=500)).documents == pytest.approx(500, rel=0.01)
     assert looked_at(reader.limited(sample=0.1)).documents == pytest.approx(ROWS * len(kinds) / 10, rel=0.15)
 
@@ -148,15 +148,17 @@ def test_a_forecast_with_a_limit_is_made_of_the_documents_that_are_read(tmp_path
     rows = [{"text": "short text"}] * 100 + [{"text": "long text " * 100}] * 5000
     put(tmp_path / "in", rows, kind)
     reader = (ParquetReader if kind == "parquet" else JsonlReader)(str(tmp_path / "in"), limit=100)
-    looked = looked_at(reader)
-    assert looked.documents == 100
-    assert looked.text_bytes == pytest.approx(1000, rel=0.05)
+    estimate = looked_at(reader)
+    assert estimate.documents == 100
+    assert estimate.text_bytes == pytest.approx(1000, rel=0.05)
 
 
 def test_verification_takes_more_of_all(tmp_path, documents):
     put(tmp_path / "in", documents, "jsonl")
-    looked = replace(looked_at(JsonlReader(str(tmp_path / "in"))), documents=10**7, text_bytes=10**10)
-    plain, verified = (FuzzyDeduplication(verify=on).forecast(looked, 8 * GIB, 2, stored=False) for on in (False, True))
+    estimate = replace(looked_at(JsonlReader(str(tmp_path / "in"))), documents=10**7, text_bytes=10**10)
+    plain, verified = (
+        FuzzyDeduplication(verify=on).forecast(estimate, 8 * GIB, 2, stored=False) for on in (False, True)
+    )
     assert verified.disk_bytes - plain.disk_bytes == pytest.approx(10**10 / 3, rel=0.01)
     assert verified.memory_bytes > plain.memory_bytes and verified.seconds > plain.seconds
     assert verified.memory_bytes < 8 * GIB
@@ -171,7 +173,7 @@ def test_memory_follows_the_size_of_reads(tmp_path, documents):
     assert packed.block_bytes == 0 and packed.stream_bytes == 307_200
     held = [(1, 0), (64, 0), (64, 64)]
     several = [replace(small, block_bytes=block << 20, stream_bytes=stream << 20) for block, stream in held]
-    memory = [FuzzyDeduplication().forecast(looked, 8 * GIB, 2, stored=False).memory_bytes for looked in several]
+    memory = [FuzzyDeduplication().forecast(estimate, 8 * GIB, 2, stored=False).memory_bytes for estimate in several]
     assert memory[0] < memory[1] < memory[2]
 
 
@@ -192,8 +194,8 @@ def test_documents_that_are_put_aside_are_counted_with_all_their_fields(tmp_path
             return record
 
     pipeline = Pipeline("aside", stages=stages)
-    looked = look(stages[2], stages[0], stages[0].source(), stages[1:])
-    expected = stages[2].forecast(looked, 8 * GIB, 2, stored=True).disk_bytes
+    estimate = estimate_input(stages[2], stages[0], stages[0].source(), stages[1:])
+    expected = stages[2].forecast(estimate, 8 * GIB, 2, stored=True).disk_bytes
     pipeline.run(Watched())
     assert expected == pytest.approx(peak, rel=0.25)
 

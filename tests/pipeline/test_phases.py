@@ -64,7 +64,7 @@ def check_balance(result, documents: int = 126) -> None:
     assert sum(account.kept for account in result.ledger.files.values()) == whole.kept
 
 
-def test_documents_are_accounted_for_across_the_cut_by_file_and_by_stage(corpus, tmp_path):
+def test_documents_are_accounted_for_across_the_barrier_by_file_and_by_stage(corpus, tmp_path):
     result = execute(*curate(corpus, tmp_path / "out"), workers=2)
     check_balance(result)
     whole = result.ledger.total()
@@ -278,16 +278,27 @@ def test_the_input_cannot_be_the_output_and_the_output_of_another_run_is_seen_fi
     assert not (out / "_gristmill/phases").exists() and not (tmp_path / "parts/_gristmill/phases").exists()
 
 
+def test_a_run_that_another_version_began_is_refused_if_gristmill_itself_has_changed(corpus, tmp_path):
+    stages = [JsonlReader(str(corpus)), ExactDeduplication(), JsonlWriter(str(tmp_path / "out"))]
+    execute(*stages)
+    file = tmp_path / "out/_gristmill/run.json"
+    run = json.loads(file.read_text())
+    run["stages"][1]["code"] = "of another version"
+    file.write_text(json.dumps(run))
+    with pytest.raises(OutputChanged, match="'ExactDeduplication': gristmill's own code of it has changed"):
+        execute(*stages)
+
+
 def test_two_runs_do_not_write_to_one_folder_at_the_same_time(corpus, tmp_path):
     """Not even while the first one is between its phases."""
     refused = []
 
     class Meddled(ExactDeduplication):
-        def decide(self, between):
+        def decide(self, context):
             with pytest.raises(OutputChanged, match="another run is writing") as error:
                 execute(JsonlReader(str(corpus)), ExactDeduplication(), JsonlWriter(str(tmp_path / "out")))
             refused.append(error)
-            super().decide(between)
+            super().decide(context)
 
     execute(JsonlReader(str(corpus)), Meddled(), JsonlWriter(str(tmp_path / "out")))
     assert refused and len(lines_of(tmp_path / "out")) == 90

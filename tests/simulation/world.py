@@ -60,8 +60,8 @@ class CheckedWorld(World):
         if kill_every_us:
             self.after(kill_every_us, CheckedWorld.kill_one)
 
-    def tell(self, event: e.Event | list[e.Event]) -> None:
-        super().tell(event)
+    def deliver(self, event: e.Event | list[e.Event]) -> None:
+        super().deliver(event)
         s = self.scheduler.state
         self.max_bytes = max(self.max_bytes, s.budget.used)
         check_progress(s)

@@ -144,8 +144,8 @@ def excluded_names(documents: StoredDocuments, file: ScoreFile) -> tuple[Folder,
     output = documents.scores.folder
     rows = documents.rows_of(file.phase)
     folder, names, total = output, [], 0
-    for suffix in ("", *(f".{n}" for n in count(1))):
-        base = f"{file.task}{suffix}{documents.extension}"
+    for number in count():
+        base = f"{file.task}{f'.{number}' if number else ''}{documents.extension}"
         written = rows.get(f"{EXCLUDED}/{base}")
         if written is None:
             break

@@ -1,1 +1,1 @@
-"""Who does the work: executors that run a plan."""
+"""Executors, which run a plan."""

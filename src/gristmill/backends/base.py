@@ -98,7 +98,10 @@ class Plan:
         last = len(self.steps) - 1
         firsts = accumulate((len(step.stages) for step in self.steps), initial=0)
         has_rules = any(isinstance(stage, Scoring) for step in self.steps for stage in step.stages)
-        return [Documents(i, i == last, self.output, first, has_rules) for i, first in zip(range(last + 1), firsts, strict=False)]
+        return [
+            Documents(i, i == last, self.output, first, has_rules)
+            for i, first in zip(range(last + 1), firsts, strict=False)
+        ]
 
 
 def _step_info(step: Step) -> StepInfo:
@@ -215,7 +218,11 @@ class RunRecord:
     measured_load: Callable[[], Load | None] | None = None
     """Returns the run as a simulator's load; None unless every step finished a task."""
     notes: list[str] = field(default_factory=list)
-    """What stages that look at all documents have to say, line by line."""
+    """Notes of stages that need all documents, line by line."""
+    phases: Sequence[RunRecord] = ()
+    """The records of the phases of a pipeline with stages that need all documents, in order."""
+    decided_s: Sequence[float] = ()
+    """How long the decision after each of these phases took; the last phase has none."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +240,7 @@ class Executor(ABC):
     config_class: ClassVar[type[ExecutorConfig]] = ExecutorConfig
     """The options that the executor takes; others are errors."""
     on_cluster: bool = True
-    """Whether it runs on a Ray cluster, so that a pipeline's `RayClient` is of use to it."""
+    """Whether it runs on a Ray cluster, so that it can use a pipeline's `RayClient`."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = self.config_class.of(config)

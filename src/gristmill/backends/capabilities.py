@@ -115,7 +115,7 @@ FEATURES: dict[str, Feature] = {
     "ledger": Feature("every document accounted for, runs resume"),
     "endless": Feature("initial tasks are taken as memory allows", ray_data=_TAKEN_FIRST, xenna=_TAKEN_FIRST),
     "turns": Feature(
-        "steps whose workers do not fit at the same time take turns",
+        "steps whose workers do not fit at the same time share slots in time",
         ray_data=No("a pipeline whose actors do not fit together is refused", is_error=True),
         xenna=No("a pipeline whose workers do not fit together is refused, but in batch mode", is_error=True),
     ),
@@ -132,7 +132,7 @@ def can(executor: str, feature: str) -> bool:
 
 
 def check(plan: Plan, executor: str) -> None:
-    """Say what an executor cannot do for a plan: a `PlanError`, or a `LimitedExecutor` warning for each such thing."""
+    """Raise `PlanError` if an executor cannot run a plan. Warn (`LimitedExecutor`) of each thing that it ignores."""
     errors = []
     for stage in (stage for step in plan.steps for stage in step.stages):
         for lack in _lacks(stage, executor):

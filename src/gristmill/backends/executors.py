@@ -33,7 +33,7 @@ EXECUTORS = {
 
 
 def executor_class(name: str) -> type[Executor]:
-    """The class of an executor. Raises `PlanError` that says what to install."""
+    """Return the class of an executor. Raise `PlanError` with what to install if a package is missing."""
     home = EXECUTORS[name]
     if home.needs and importlib.util.find_spec(home.needs) is None:
         raise PlanError(f"executor {name!r} needs {home.needs!r}: pip install 'gristmill[{home.extra}]'")

@@ -1,4 +1,4 @@
-"""Errors of stages, in words for the people who read them."""
+"""Errors of stages as messages for users."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class StepRunner(StageAccounting):
         return end, result
 
     def _read_so_far(self, documents: int) -> None:
-        """Tell how many documents the first stage has read of a batch that it is making."""
+        """Report how many documents the first stage has read of a batch that it is making."""
         if self._note_progress is not None and self._tally is not None:
             read, kept = self._tally.so_far()
             self._note_progress(block_of(self._running), read + documents, kept, 0.0)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from gristmill import __version__
+from gristmill.cli import metrics
+from gristmill.cli.plan_options import add_plan_options, is_capacity_plan
 from gristmill.cli.target import UsageError
 from gristmill.secrets import without_secrets
 from gristmill.sizes import WANTED as SIZE_WANTED
@@ -44,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return USAGE
         return _say(str(error), USAGE)
     except KeyboardInterrupt as error:
-        return _say(_folded(str(error) or "interrupted"), INTERRUPTED)
+        notes = vars(error).get("__notes__", ())  # where the report of the run is
+        return _say("\n".join([_folded(str(error) or "interrupted"), *notes]), INTERRUPTED)
     except BrokenPipeError:
         if _has_reader():  # it was another pipe
             raise
@@ -60,7 +63,11 @@ def _execute(args: argparse.Namespace) -> int:
         case "plan":
             from gristmill.cli.run import plan
 
-            return plan(args)
+            if not is_capacity_plan(args):
+                return plan(args)
+            from gristmill.cli.plan import plan_job
+
+            return plan_job(args)
         case "init":
             from gristmill.cli.init import init
 
@@ -78,6 +85,16 @@ def _execute(args: argparse.Namespace) -> int:
 
             shown = show_dropped(args.output, args.stage, args.reason, args.number, args.id_field, args.text_field)
             return _print(list(shown))
+        case "metrics":
+            return metrics.metrics(args)
+        case "report":
+            from gristmill.cli.report import report
+
+            return _print(report(args.output, args.file, args.open))
+        case "diff":
+            from gristmill.cli.report import diff
+
+            return _print(diff(args.one, args.other, args.html, args.id_field))
         case "verify":
             from gristmill.cli.output import verify
 
@@ -139,6 +156,7 @@ _NATURAL = _value(int, lambda n: n >= 0, "a whole number of 0 or more")
 _NUMBER = _value(float, lambda x: 0 < x < math.inf, "a number above 0")
 _FRACTION = _value(float, lambda x: 0 < x <= 1, "a fraction; write a number above 0 and up to 1, such as 0.01")
 _WIDTH = _value(int, lambda n: 40 <= n <= 10_000, "a width; write a whole number from 40 to 10000")
+_PORT = _value(int, lambda n: 0 <= n <= 65535, "a port; write a whole number from 0 to 65535")
 _SIZE = _value(parse_size, bool, SIZE_WANTED)
 
 
@@ -181,10 +199,38 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--batch", action="store_true", help="finish each step before the next begins")
     run.add_argument("--ignore-failures", action="store_true", help="succeed even if tasks failed; they are reported")
     run.add_argument("--view", choices=("auto", "live", "lines", "off"), help="how to watch the run (default: auto)")
+    run.add_argument("--dashboard", action="store_true", help="serve a page that shows the run, and print its address")
+    run.add_argument(
+        "--dashboard-port",
+        type=_PORT,
+        metavar="N",
+        help="the port of the page; implies --dashboard (default: any free)",
+    )
+    run.add_argument(
+        "--dashboard-host",
+        metavar="HOST",
+        help="the address that serves the page; implies --dashboard (default: 127.0.0.1; others ask for a token)",
+    )
+    run.add_argument(
+        "--no-dashboard-text", action="store_true", help="show no texts of documents on the page, only ids and reasons"
+    )
+    run.add_argument(
+        "--report",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="write a report beside the output (default: if a stage writes)",
+    )
     run.add_argument("--no-fuse", action="store_true", help="run each stage as a step of its own")
-    run.add_argument("--profile", metavar="FILE", help="measurements of an earlier run, for a balanced start")
+    run.add_argument(
+        "--profile",
+        metavar="FILE",
+        help="measurements of an earlier run, for a balanced start; 'auto' takes them from the profile store",
+    )
+    run.add_argument("--no-profile-store", action="store_true", help="keep this run's measurements out of the store")
     run.add_argument("--save-profile", metavar="FILE", help="write the measurements of this run, for --profile")
     run.add_argument("--save-load", metavar="FILE", help="write this run as a load for the simulator")
+
+    metrics.add_run_options(run)
 
     explain = commands.add_parser(
         "explain",
@@ -211,6 +257,33 @@ def _parser() -> argparse.ArgumentParser:
         "--text-field", default="text", metavar="FIELD", help="the field with the text (default: text)"
     )
 
+    report = commands.add_parser(
+        "report",
+        help="make the report of a run again, from its record and its output",
+        description="Make the report of a run again, as one HTML file, from its record and its output. It also works "
+        "for a run that was killed or is still running, and reads more examples than the run itself. No code of the "
+        "pipeline runs.",
+    )
+    report.add_argument("output", metavar="RUN", help="the output folder of the run")
+    report.add_argument("--open", action="store_true", help="open it in the browser")
+    report.add_argument(
+        "-o",
+        dest="file",
+        metavar="FILE",
+        help="where to write it (default: RUN/_gristmill/report.html); FILE.json gets the data instead",
+    )
+
+    diff = commands.add_parser(
+        "diff",
+        help="compare two runs: configuration, input, documents, speed",
+        description="Compare two runs: configuration, input, versions, documents by stage and reason, speed, and "
+        "documents that one run kept and the other dropped. No code of the pipelines runs.",
+    )
+    diff.add_argument("one", metavar="RUN_A", help="the output folder of a run")
+    diff.add_argument("other", metavar="RUN_B", help="the output folder of the other run")
+    diff.add_argument("--html", metavar="FILE", help="write the comparison as an HTML file instead")
+    diff.add_argument("--id-field", default="id", metavar="FIELD", help="the field with the id (default: id)")
+
     verify = commands.add_parser(
         "verify",
         help="compare an output with its log: checksums and numbers of documents",
@@ -222,12 +295,16 @@ def _parser() -> argparse.ArgumentParser:
 
     plan = commands.add_parser(
         "plan",
-        help="check a pipeline and show its steps",
-        description="Check a pipeline and show its steps.",
+        help="show the steps of a pipeline, or forecast its run on any cluster",
+        description="Check a pipeline and show its steps. With any of the options for a job, measure a sample of it "
+        "on this machine, and forecast time, memory and disk of the whole job.",
         epilog=TARGET,
     )
     plan.add_argument("target", metavar="TARGET")
     _add_set(plan)
+    add_plan_options(plan)
+
+    metrics.add_command(commands)
 
     init = commands.add_parser(
         "init",

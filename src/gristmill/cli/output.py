@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from gristmill.cli.target import UsageError
 from gristmill.errors import PipelineError
 from gristmill.lazy import np
+from gristmill.ledger.dropped import DroppedDocument, Reasons, dropped_documents, dropped_reasons, output_of_run
 from gristmill.metrics.format import cut, escaped
-from gristmill.pipeline.dropped import DroppedDocument, Reasons, dropped_documents, dropped_reasons, output_of_run
 
 if TYPE_CHECKING:
     from gristmill.pipeline import Pipeline

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from gristmill.cli import metrics
 from gristmill.cli.target import UsageError, load_pipeline
 from gristmill.secrets import public_url, without_secrets
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from gristmill.backends.base import Executor
     from gristmill.ledger.resume import ResumeOptions
     from gristmill.pipeline import Pipeline
+    from gristmill.pipeline.monitoring import DashboardOptions
+    from gristmill.pipeline.result import RunResult
     from gristmill.stages.core import ProcessingStage
     from gristmill.tasks import Task
 
@@ -34,17 +37,22 @@ def run(args: argparse.Namespace) -> int:
         if args.save_load:
             _check_one_piece(pipeline)
         limit_input(pipeline, tasks is not None, args.limit, args.sample)
+        if args.profile == "auto":
+            from gristmill.pipeline.profiles.lookup import stored_profile
+
+            args.profile = stored_profile(pipeline)
         executor = pipeline.make_executor(args.executor, **executor_config(args))
         how = ResumeOptions(args.fresh, args.append, args.retry_failed, not args.no_verify)
         if args.dry_run:
             return dry_run(pipeline, tasks, executor, how)
-        options = {"fuse": not args.no_fuse, "allow_empty": args.allow_empty, **asdict(how)}
+        options = {"fuse": not args.no_fuse, "allow_empty": args.allow_empty, **asdict(how), **watching(args, pipeline)}
+        options["profile_store"] = not args.no_profile_store
         result = pipeline.run(executor, tasks, **options)
     except PipelineError as error:
         if isinstance(error, PipelineFailed) and error.result is not None:
-            print(error.result.summary())
+            _print_result(error.result)
         return _say(error)
-    print(result.summary())
+    _print_result(result)
     try:
         if args.save_profile:
             result.profile().write(args.save_profile)
@@ -53,6 +61,22 @@ def run(args: argparse.Namespace) -> int:
     except (OSError, PipelineError) as error:
         return _say(error)
     return INTERRUPTED if result.record.interrupted else OK
+
+
+def wants_report(asked: bool | None, pipeline: Pipeline) -> bool:
+    """Return whether a run writes a report: by default if a stage writes."""
+    from gristmill.pipeline.planner import flatten
+    from gristmill.stages.protocols import Sink
+
+    return any(isinstance(stage, Sink) for stage in flatten(pipeline.stages)) if asked is None else asked
+
+
+def _print_result(result: RunResult) -> None:
+    from gristmill.pipeline.text_layout import near_path
+
+    print(result.summary())
+    if result.report is not None:
+        print(f"report: {near_path(result.report)}")
 
 
 def plan(args: argparse.Namespace) -> int:
@@ -160,6 +184,26 @@ def executor_config(args: argparse.Namespace) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value is not None}
 
 
+def watching(args: argparse.Namespace, pipeline: Pipeline) -> dict[str, Any]:
+    """Return what watches the run, as arguments of `Pipeline.run`."""
+    return {
+        "dashboard": _dashboard(args),
+        "metrics_port": metrics.options_of(args),
+        "report": wants_report(args.report, pipeline),
+    }
+
+
+def _dashboard(args: argparse.Namespace) -> bool | DashboardOptions:
+    from gristmill.pipeline.monitoring import LOOPBACK, DashboardOptions
+
+    if not (args.dashboard or args.dashboard_port is not None or args.dashboard_host is not None):
+        if args.no_dashboard_text:
+            raise UsageError("--no-dashboard-text is for a run with --dashboard: add it, or leave both out")
+        return False
+    host = LOOPBACK if args.dashboard_host is None else args.dashboard_host
+    return DashboardOptions(host, args.dashboard_port or 0, not args.no_dashboard_text)
+
+
 def _check_folder(path: str) -> None:
     """Raise an error before a long run if its results could not be written."""
     folder = os.path.dirname(path) or "."
@@ -184,6 +228,8 @@ def _check_one_piece(pipeline: Pipeline) -> None:
 
 def _say(error: Exception) -> int:
     print(f"gristmill: {without_secrets(str(error))}", file=sys.stderr)
+    for note in vars(error).get("__notes__", ()):  # where the report is, if there is no result to print
+        print(without_secrets(note), file=sys.stderr)
     return FAILED
 
 

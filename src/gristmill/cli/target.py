@@ -25,7 +25,7 @@ _OF_FILE = "gristmill_target_"
 
 
 class UsageError(Exception):
-    """The command line is wrong. The message tells what to do.
+    """The command line is wrong. The message contains what to do.
 
     ``has_place``: each line of the message begins with a file and a line number.
     """

@@ -93,7 +93,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def is_locked(folder: Folder) -> bool:
-    """Return whether a run holds the lock of a folder, as far as the system can tell. Nothing is made."""
+    """Return whether a run holds the lock of a folder, as far as the system knows. Nothing is created."""
     if not folder.is_local:
         return False
     try:

@@ -46,7 +46,7 @@ class OutputState:
         return {*self.damaged, *self.failed}
 
 
-def look(
+def inspect_log(
     log: CommitLog,
     made_of: Mapping[str, Any],
     how: ResumeOptions,

@@ -270,9 +270,7 @@ def _described(rule: DocumentFilter, inverted: bool) -> dict[str, Any]:
         "filter": type(rule).__name__,
         "rule": rule.rule(),
         "arguments": plain,
-        "thresholds": {
-            argument: [side, _number(value)] for argument, (side, value) in rule.threshold_values().items()
-        },
+        "thresholds": {argument: [side, _number(value)] for argument, (side, value) in rule.threshold_values().items()},
         "inverted": inverted,
     }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.ledger.entry import UNSPECIFIED, Entry
 from gristmill.ledger.excluded import ExcludedFiles
+from gristmill.stages.protocols import Source
 from gristmill.tasks import Account, DocumentBatch, Dropped, Task
 from gristmill.tasks.document import ID
 from gristmill.tasks.names import block_of
@@ -105,6 +106,13 @@ class StageTally:
                     f"{self._stage.name!r} returned documents without the column {ID!r}, by which gristmill follows "
                     "them. Drop columns by name, frame.drop(columns=[...]), or select this one too; drop documents "
                     "with batch.keep(mask, reason)"
+                )
+            source = isinstance(self._stage, Source) and not self._stage.builtin
+            if source and task.num_items and not (task.has_ids and account.read):
+                raise LostIdentity(
+                    f"{self._stage.name!r} returned documents without ids, or did not count them. A source gives each "
+                    f"document an id in the column {ID!r}, and counts it in batch.account.read by the name of its "
+                    "source: batch.account.read[name] = batch.num_items"
                 )
             if self._is_last:
                 self._entry.kept += task.num_items

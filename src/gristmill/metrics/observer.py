@@ -1,8 +1,9 @@
 """What watches a run besides the terminal: the contract between executors and observers, and what they see.
 
-An executor that runs a plan with an observer calls `begin` once, `update` about twice a second, and `message` for each
-warning, all in the thread that runs the pipeline. So an observer must be fast, and must not raise because of its own
-output. It never sees the scheduler: all that a page, an exposition of metrics or a report shows is in a `Moment`.
+An executor that runs a plan with an observer calls `begin` once, `update` about twice a second and at the end, and
+`message` for each warning: in the thread that runs the pipeline, or on the bridges in the thread of the accounts, never
+in two threads at a time. So an observer must be fast, and must not raise because of its own output. It never sees the
+scheduler: all that a page, an exposition of metrics or a report shows is in a `Moment`.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Moment:
 
     snapshot: Snapshot
     memory_bytes: int
-    """Of all processes of the run."""
+    """Of all processes of the run; 0 if the executor does not measure it."""
     memory_limit: int
     """0: none."""
     progress: InputProgress | None
@@ -105,6 +106,10 @@ class Moment:
     failures_total: int = 0
     steps_memory: tuple[int, ...] = ()
     """By step, the most memory that a worker used while it ran the step."""
+    worker_bytes: tuple[int, ...] = ()
+    """By step, the resident memory of the workers that run it now. What they share counts for each of them."""
+    idle_bytes: int = 0
+    """The same of shared workers that run nothing now."""
 
 
 class Observer(Protocol):

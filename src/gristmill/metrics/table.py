@@ -144,7 +144,7 @@ def _memory(state: ViewState, columns: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _gpus(state: ViewState) -> list[Line]:
-    """Return a line for each GPU that could be measured: how busy it is, its memory, its power, and who holds it."""
+    """Return a line for each GPU that could be measured: how busy it is, its memory, its power, and its workers."""
     steps = state.snapshot.steps
     lines: list[Line] = []
     for gpu in state.snapshot.gpus:

@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from gristmill.errors import ModelError
 from gristmill.lazy import np
-from gristmill.models.tokenizer import Cut, ModelTokenizer, ReadLimits, portions
+from gristmill.models.tokenizer import ModelTokenizer, ReadLimits, Truncation, portions
 from gristmill.models.tokens import TokenLists
 
 
@@ -32,11 +32,11 @@ class ChunkTokenizer:
                 "    use a shorter prompt, or a larger max_seq_length."
             )
 
-    def tokens(self, texts: Sequence[str | None]) -> tuple[TokenLists, Cut]:
+    def tokens(self, texts: Sequence[str | None]) -> tuple[TokenLists, Truncation]:
         """The tokens of each text, all its chunks one after another, and what was cut. None is an empty text."""
         if not self._prompt and not self._in_chunks:
             return self._tokenizer.tokens(texts, self._limits)
-        cut = Cut()
+        cut = Truncation()
         rows = []
         for part in portions([text or "" for text in texts]):
             read = [text[: self._limits.chars] for text in part]

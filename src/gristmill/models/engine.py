@@ -173,7 +173,7 @@ class TaskInference:
 
     @property
     def notes(self) -> dict[str, int]:
-        """What the account of a block says about how it was computed."""
+        """The settings that the account of a block reports."""
         return {TOKEN_BUDGET: self._least_budget}
 
     @property

@@ -22,7 +22,7 @@ class Trunk(ABC):
     max_tokens: int
     """The longest sequence that it takes."""
     batch_tokens: int = 65_536
-    """How many tokens it computes at a time unless the user says otherwise: enough to fill a large GPU."""
+    """How many tokens it computes at a time by default: enough to fill a large GPU."""
 
     @abstractmethod
     def hidden(self, tokens: TokenLists, reads: Reads) -> torch.Tensor:
@@ -45,7 +45,7 @@ class Head(ABC):
 
     @abstractmethod
     def rows(self, hidden: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        """float32, (texts, width). ``offsets`` (int64, on the device) tells where each text begins in ``hidden``."""
+        """float32, (texts, width). ``offsets`` (int64, on the device): where each text begins in ``hidden``."""
 
 
 class Model:

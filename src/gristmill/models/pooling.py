@@ -25,7 +25,7 @@ def reads_of(modes: Sequence[Mode]) -> Reads:
 def pool(hidden: torch.Tensor, offsets: torch.Tensor, modes: Sequence[Mode]) -> torch.Tensor:
     """Return a row for each text, in float32: the results of the modes, one after another.
 
-    ``hidden`` are the states that `reads_of` names. ``offsets`` (int64) tells where each text begins in them.
+    ``hidden`` are the states that `reads_of` names. ``offsets`` (int64): where each text begins in them.
     """
     import torch
 

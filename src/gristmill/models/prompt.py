@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gristmill.errors import ModelError
-from gristmill.models.tokenizer import Cut, ModelTokenizer, ReadLimits
+from gristmill.models.tokenizer import ModelTokenizer, ReadLimits, Truncation
 from gristmill.models.tokens import TokenLists
 
 PLACE = "{text}"
@@ -60,9 +60,9 @@ class PromptTokenizer:
                 f"{limits.tokens:,}.\n    use a shorter prompt."
             )
 
-    def tokens(self, texts: Sequence[str | None]) -> tuple[TokenLists, Cut]:
+    def tokens(self, texts: Sequence[str | None]) -> tuple[TokenLists, Truncation]:
         """The tokens of each prompt after the common prefix. If a prompt is too long, its text is cut."""
-        cut = Cut()
+        cut = Truncation()
         shown = [text or "" for text in texts]
         read = [text[: self._limits.chars] for text in shown]
         whole, _ = self._tokenizer.tokens([self._prompt.around(text) for text in read], ReadLimits())

@@ -171,10 +171,10 @@ def _module_json(checkpoint: Checkpoint, module: Mapping[str, Any]) -> dict[str,
 
 
 def _modes(checkpoint: Checkpoint, config: Mapping[str, Any]) -> tuple[Mode, ...]:
-    told = config.get("pooling_mode")
-    if told is None:
+    mode = config.get("pooling_mode")
+    if mode is None:
         return tuple(mode for name, mode in _OLD_MODES.items() if config.get(name)) or ("mean",)
-    modes: list[Any] = [told] if isinstance(told, str) else list(told)
+    modes: list[Any] = [mode] if isinstance(mode, str) else list(mode)
     unknown = [mode for mode in modes if mode not in MODES]
     if unknown or not modes:
         raise ModelError(

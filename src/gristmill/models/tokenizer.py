@@ -32,11 +32,11 @@ class ReadLimits:
 
 
 @dataclass(slots=True)
-class Cut:
+class Truncation:
     """What was cut from texts before a model read them. The texts themselves are not changed."""
 
     documents: int = 0
-    """Texts of which something was cut."""
+    """Texts that were cut."""
     chars: int = 0
     """Characters beyond the limit on characters."""
     tokens: int = 0
@@ -69,9 +69,9 @@ class ModelTokenizer(ABC):
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, special ones left out."""
 
-    def tokens(self, texts: Sequence[str | None], limits: ReadLimits) -> tuple[TokenLists, Cut]:
+    def tokens(self, texts: Sequence[str | None], limits: ReadLimits) -> tuple[TokenLists, Truncation]:
         """The tokens of each text within limits, with special tokens. None is an empty text."""
-        cut = Cut()
+        cut = Truncation()
         most = None if limits.tokens is None else max(0, limits.tokens - len(self.prefix) - len(self.suffix))
         rows: list[list[int]] = []
         for part in portions([text or "" for text in texts]):
@@ -200,8 +200,8 @@ def token_limit(checkpoint: Checkpoint, wanted: int | None) -> int | None:
                 f"    set max_seq_length to {most:,} or less."
             )
         return wanted
-    told = (checkpoint.json(CONFIG) or {}).get("model_max_length")
-    length = int(told) if isinstance(told, int | float) and told < NO_LIMIT else None
+    given = (checkpoint.json(CONFIG) or {}).get("model_max_length")
+    length = int(given) if isinstance(given, int | float) and given < NO_LIMIT else None
     if length is None:
         return most if most is not None else config.get("max_position_embeddings")
     return length if most is None else min(length, most)

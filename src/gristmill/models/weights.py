@@ -27,7 +27,7 @@ class Weights:
     """The weights in the files of a folder. Names are known at once; a tensor is read when it is asked for."""
 
     def __init__(self, files: dict[str, Path]) -> None:
-        """``files`` tells in which file each weight is."""
+        """``files`` maps each weight to its file."""
         self.files = files
         self._new_names = {_new_name(name): name for name in files}
         self._pickled: dict[Path, dict[str, Any]] = {}
@@ -71,7 +71,7 @@ class Weights:
 
 
 def weights_in(folder: Path, title: str) -> Weights:
-    """Return the weights in a folder, or raise a `ModelError` that says what is wrong. No tensor is read."""
+    """Return the weights in a folder, or raise a `ModelError`. No tensor is read."""
     if (folder / SAFE).exists():
         return Weights(dict.fromkeys(safe_names(folder / SAFE, title), folder / SAFE))
     if (folder / INDEX).exists():
@@ -93,8 +93,8 @@ def weights_in(folder: Path, title: str) -> Weights:
 
 def _sharded(folder: Path, title: str) -> dict[str, Path]:
     try:
-        told = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        files = {str(name): folder / Path(str(file)).name for name, file in told.items()}
+        named = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
+        files = {str(name): folder / Path(str(file)).name for name, file in named.items()}
     except (ValueError, KeyError, AttributeError, OSError) as error:
         raise ModelError(f"{title}: {INDEX} is damaged ({error}).\n    get the checkpoint again.") from None
     for path in sorted(set(files.values())):

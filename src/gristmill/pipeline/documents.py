@@ -17,7 +17,7 @@ from gristmill.ledger.closing import check_output, remove_temporaries
 from gristmill.ledger.commits import RUN, CommitLog
 from gristmill.ledger.differences import listed
 from gristmill.ledger.names import OutputNames
-from gristmill.ledger.opening import OutputState, begin, clear, look
+from gristmill.ledger.opening import OutputState, begin, clear, inspect_log
 from gristmill.ledger.resume import ResumeOptions
 from gristmill.ledger.run import RunLedger
 from gristmill.logs import logger
@@ -58,18 +58,18 @@ def with_ledger(
             log.lock()
         if how.fresh:
             clear(log)
-        looked = look_into(log, plan, reader, blocks, how, part)
-        for line in notices(log, looked.found, how):
+        inspected = inspect_output(log, plan, reader, blocks, how, part)
+        for line in notices(log, inspected.found, how):
             logger.info(line)
-        _note_input(ledger, reader, looked.blocks)
-        for number, entry in begin(log, looked.found, {**looked.made_of, "pipeline": text()}):
+        _note_input(ledger, reader, inspected.blocks)
+        for number, entry in begin(log, inspected.found, {**inspected.made_of, "pipeline": text()}):
             ledger.resume(number, entry)
-    left = [block for block in looked.blocks if int(block.task_id) not in ledger.blocks]
+    left = [block for block in inspected.blocks if int(block.task_id) not in ledger.blocks]
     return replace(plan, ledger=ledger, output=output), left
 
 
 @dataclass(frozen=True)
-class LookedInto:
+class OutputInspection:
     """The state of the output folder of a plan."""
 
     blocks: list[Task[Any]]
@@ -79,24 +79,24 @@ class LookedInto:
     found: OutputState
 
 
-def look_into(
+def inspect_output(
     log: CommitLog,
     plan: Plan,
     reader: Source[Any, Any],
     blocks: Sequence[Task[Any]],
     how: ResumeOptions,
     part: PhaseOptions,
-) -> LookedInto:
-    """Return the state of the output folder, and change nothing. Raise as `gristmill.ledger.opening.look`."""
+) -> OutputInspection:
+    """Return the state of the output folder, and change nothing. Raise as `gristmill.ledger.opening.inspect_log`."""
     segments = [Segment(blocks)] if part.is_of_several else segments_of(reader, blocks, log)
     every = [block for segment in segments for block in segment.blocks]
     log.names = OutputNames(log.names.extension, len(every))
     made_of = fingerprint(plan, reader, segments)
     numbers = [int(block.task_id) for block in every]
-    found = look(
+    found = inspect_log(
         log, made_of, how, numbers, part.cannot_redo, lambda: logger.info(f"comparing the files in {log.title}")
     )
-    return LookedInto(every, made_of, found)
+    return OutputInspection(every, made_of, found)
 
 
 def _note_input(ledger: RunLedger, reader: Source[Any, Any], blocks: Sequence[Task[Any]]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gristmill.metrics.observer import Observer
     from gristmill.pipeline.pipeline import Pipeline
     from gristmill.pipeline.result import RunResult
+    from gristmill.storage import Folder
 
 LOOPBACK = "127.0.0.1"
 
@@ -42,6 +43,12 @@ class MetricsOptions:
     port: int
     """0: any free port."""
     host: str = LOOPBACK
+    """Beyond loopback, everybody who can reach the address can read the metrics."""
+    folder: str | None = None
+    """Where the file is written by which Prometheus finds the run. None: the environment variable
+    GRISTMILL_METRICS_DIR, or else a folder among the user's state files."""
+    linger_s: float = 5.0
+    """If the metrics are being read, how long to wait at the end until the final ones were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,4 +143,34 @@ def monitoring(pipeline: Pipeline, executor: Executor, watch: Watch) -> Iterator
 
 def _attachments(run: WatchedRun, watch: Watch, stack: ExitStack) -> Sequence[Attachment]:
     """Open what is switched on. The stack closes it after its `end`."""
-    return []
+    attached: list[Attachment] = []
+    if watch.metrics is not None:
+        from gristmill.pipeline.metrics_endpoint import MetricsAttachment
+
+        metrics = MetricsAttachment(run, watch.metrics)
+        stack.callback(metrics.close)
+        attached.append(metrics)
+    if watch.dashboard is not None:
+        attached.append(_dashboard(run, watch.dashboard, stack))
+    if watch.report:
+        from gristmill.pipeline.run_report import report_of
+
+        if (report := report_of(run)) is not None:
+            attached.append(report)
+    return attached
+
+
+def _dashboard(run: WatchedRun, options: DashboardOptions, stack: ExitStack) -> Attachment:
+    from gristmill.dashboard.attachment import open_dashboard
+
+    output = _output_folder(run.pipeline)
+    name, host, port = run.pipeline.name, options.host, options.port
+    return open_dashboard(stack, run.history, name, output, host, port, options.show_text)
+
+
+def _output_folder(pipeline: Pipeline) -> Folder | None:
+    """Return the folder that a pipeline writes to, if it has a writer."""
+    from gristmill.pipeline.planner import flatten
+    from gristmill.stages.protocols import Sink
+
+    return next((stage.folder for stage in flatten(pipeline.stages) if isinstance(stage, Sink)), None)

@@ -27,10 +27,11 @@ from gristmill.pipeline.planner import (
     has_barrier,
     make_plan,
 )
+from gristmill.pipeline.profiles.clock import Clock
 from gristmill.pipeline.report import kept_nothing, read_nothing
 from gristmill.pipeline.result import RunResult
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.protocols import Source
+from gristmill.stages.protocols import Source, own_tasks
 from gristmill.tasks import EmptyTask, Task
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class Pipeline:
         dashboard: bool | DashboardOptions = False,
         metrics_port: int | MetricsOptions | None = None,
         report: bool = False,
+        profile_store: bool = True,
     ) -> RunResult:
         """Plan and run the pipeline to its end.
 
@@ -172,7 +174,7 @@ class Pipeline:
         - ``verify=False`` compares only the sizes of files that earlier runs wrote, not their checksums.
 
         ``dashboard`` serves a page that shows the run, ``metrics_port`` metrics for Prometheus, and ``report`` writes a
-        report beside the output.
+        report beside the output. ``profile_store=False`` keeps the run's measurements out of the profile store.
 
         Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
         not ignore failures. A run with a writer that read documents and kept none raises `NothingKept`, unless
@@ -181,12 +183,17 @@ class Pipeline:
         how = ResumeOptions(fresh, append, retry_failed, verify)
         how.check()
         watch = Watch.of(dashboard, metrics_port, report)
+        clock = Clock()
         if executor is None:
             executor = self.make_executor()
         try:
             with monitoring(self, executor, watch) as monitor, executor.starting(self.stages) as started:
                 result = self._run(started, initial_tasks, keep_outputs, fuse, how, monitor.observer)
                 monitor.result = result
+            if profile_store:
+                from gristmill.pipeline.profiles.recording import store_run  # not while workers wait for the driver
+
+                store_run(flatten(self.stages), executor, result, clock)
         except OutOfSpace as error:  # raised by commits and decisions of the driver
             raise PipelineError(str(error)) from None
         if words := read_nothing(result.record, next(iter(flatten(self.stages)), None)):
@@ -212,7 +219,7 @@ class Pipeline:
                 raise PlanError("a pipeline that removes duplicates begins with a reader: it takes no initial_tasks.")
             return run_phases(self, stages, executor, keep_outputs, fuse, how, observer)
         reader = next((stage for stage in stages[:1] if isinstance(stage, Source)), None)
-        blocks = reader.source() if initial_tasks is None and reader is not None else None
+        blocks = own_tasks(reader) if initial_tasks is None and reader is not None else None
         source, tasks = _peek(initial_tasks if blocks is None else blocks)
         plan = replace(make_plan(self.name, stages, source, fuse), observer=observer)
         if reader is not None and blocks is not None:

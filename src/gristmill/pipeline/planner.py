@@ -36,7 +36,7 @@ UNKNOWN = PipelineInput(None)
 
 
 def make_plan(name: str, stages: Sequence[Stage], source: PipelineInput, fuse: bool = True) -> Plan:
-    """The steps that run ``stages`` on tasks from ``source``, or a `PlanError` that says which stage lacks what."""
+    """The steps that run ``stages`` on tasks from ``source``, or a `PlanError` with the stage and what it lacks."""
     return plan_of(name, linked_stages(name, stages, source), source, fuse)
 
 
@@ -155,7 +155,7 @@ def _check_types(stages: list[Stage], source: PipelineInput) -> None:
     taken = stages[0].input_type()
     if source.first is not None and not _fits(type(source.first), taken):
         if not source.given and isinstance(stages[0], FileReader) and stages[0].file_paths is None:
-            raise PlanError(f"{label(1, stages[0])}: file_paths is missing, which says what to read.")
+            raise PlanError(f"{label(1, stages[0])}: file_paths is missing: name the files to read.")
         if not source.given:
             raise PlanError(
                 f"{label(1, stages[0])} takes {type_name(taken)}, but a pipeline without initial tasks starts with an "
@@ -221,7 +221,7 @@ def _missing_words(stage: str, missing: list[str], columns: Columns) -> str:
     where = "add it to initial_tasks"
     if columns.named_by != "initial_tasks":
         where = "name it in outputs() of the stage that makes it"
-    return f"{words}\n    tell the stage to use a column that is there, or {where}."
+    return f"{words}\n    let the stage use a column that exists, or {where}."
 
 
 def _steps(stages: Sequence[Stage], source: PipelineInput, fuse: bool) -> Iterator[Step]:

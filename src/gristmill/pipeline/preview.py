@@ -15,7 +15,15 @@ from gristmill.ledger.lock import is_locked, locked_by_another
 from gristmill.ledger.names import OutputNames
 from gristmill.ledger.opening import check_clear
 from gristmill.ledger.resume import ResumeOptions
-from gristmill.pipeline.documents import LookedInto, PhaseOptions, check_apart, look_into, notices, output_of, stages_of
+from gristmill.pipeline.documents import (
+    OutputInspection,
+    PhaseOptions,
+    check_apart,
+    inspect_output,
+    notices,
+    output_of,
+    stages_of,
+)
 from gristmill.pipeline.phases.decision import failed_before
 from gristmill.pipeline.phases.run import PhasedRun
 from gristmill.pipeline.phases.split import Phase, Split
@@ -48,13 +56,13 @@ def preview(pipeline: Pipeline, plan: Plan, reader: Reader, executor: Executor, 
         how = replace(how, fresh=False)
     if has_barrier(stages_of(plan)):
         return _of_phases(PhasedRun(pipeline, executor, reader, list(blocks), output, True, how), plan, log)
-    looked = look_into(log, plan, reader, blocks, how, PhaseOptions())
-    return [_words(looked), *notices(log, looked.found, how)]
+    inspected = inspect_output(log, plan, reader, blocks, how, PhaseOptions())
+    return [_words(inspected), *notices(log, inspected.found, how)]
 
 
-def _words(looked: LookedInto, before: str = "") -> str:
+def _words(inspected: OutputInspection, before: str = "") -> str:
     """Describe what a run would do; ``before`` names the stage that its blocks are read for."""
-    found, total = looked.found, len(looked.blocks)
+    found, total = inspected.found, len(inspected.blocks)
     if found.run is None and not before:
         return "start a new output"
     done = len(found.done)
@@ -82,27 +90,27 @@ def _of_phases(phases: PhasedRun, plan: Plan, log: CommitLog) -> list[str]:
             what = f"files of {log.title} are missing or damaged, and are made again:{listed(damage)}"
             raise _Undecided([f"resume with what comes before {split.barrier.name!r}", what])
         if damage is None:
-            looked = _look(phases, phase, how)
-            is_new = number == 1 and looked.found.run is None
-            words = "start a new output" if is_new else _words(looked, split.barrier.name)
-            raise _Undecided([words, *notices(log, looked.found, how)])
+            inspected = _inspect(phases, phase, how)
+            is_new = number == 1 and inspected.found.run is None
+            words = "start a new output" if is_new else _words(inspected, split.barrier.name)
+            raise _Undecided([words, *notices(log, inspected.found, how)])
 
     try:
         _, last = phases.splits(whole, source, look_at_phase)
     except _Undecided as undecided:
         return undecided.lines
-    looked = _look(phases, last, how)
-    if looked.found.run is None:
+    inspected = _inspect(phases, last, how)
+    if inspected.found.run is None:
         return [f"resume after the last stage that compares all documents: 0 of {len(last.blocks):,} blocks are done"]
-    return [_words(looked), *notices(log, looked.found, how)]
+    return [_words(inspected), *notices(log, inspected.found, how)]
 
 
-def _look(phases: PhasedRun, phase: Phase, how: ResumeOptions) -> LookedInto:
+def _inspect(phases: PhasedRun, phase: Phase, how: ResumeOptions) -> OutputInspection:
     plan, options = phases.plan(phase), phases.options()
     output = output_of(plan)
     assert output is not None
     log = CommitLog(output.folder, OutputNames(output.extension, len(phase.blocks)), options.title)
-    return look_into(log, plan, phase.reader, phase.blocks, how, options)
+    return inspect_output(log, plan, phase.reader, phase.blocks, how, options)
 
 
 class _Undecided(Exception):

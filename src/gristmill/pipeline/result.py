@@ -27,6 +27,8 @@ class RunResult:
 
     def __init__(self, record: RunRecord) -> None:
         self.record = record
+        self.report: str | None = None
+        """The page with the report of the run, if one was written."""
 
     @property
     def outputs(self) -> list[Task[Any]]:

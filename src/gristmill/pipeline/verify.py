@@ -92,7 +92,7 @@ class _Check:
             total = self._log(names)
             self._ledger(total)
         elif self.folder.names(COMMITS) or self.folder.exists(LEDGER):  # otherwise a run stopped in its first phase
-            self.found.problems.append(f"missing: {RUN}, which says what the commits are of")
+            self.found.problems.append(f"missing: {RUN}, which describes the run")
         for number in takewhile(lambda n: self.folder.exists(f"{PHASES}/{n}"), count(1)):
             self._phase(number)
         self._unexpected(names, mark)

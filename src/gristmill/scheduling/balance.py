@@ -20,9 +20,9 @@ _LEAST_WAIT_US = 2 * UNIT
 _UNKNOWN_HORIZON_US = 600 * UNIT
 """A source of unknown length is assumed to continue for at least this long."""
 _GAP_US = 100
-"""Time between two looks for each node and step."""
+"""The least time between two rebalances, for each node and step."""
 _LEAVE_US = 30 * UNIT
-"""The longest that others are taken to need until they have left."""
+"""The longest estimate of the time until other workers have left."""
 _CHEAP_SETUP_US = 5 * UNIT
 _MARGIN = 20_000
 _MOST_MARGIN = 250_000
@@ -120,9 +120,11 @@ def _follow(s: State, problem: Problem, plan: StaffingPlan) -> None:
         _plan(s, problem_of(s, active, 0))
         return
     s.balance.share_in_time(not plan.complete)
+    for step in active:
+        step.plan.aim(None if s.balance.taking_turns else plan.counts.get(step.index, 0))
     if s.balance.taking_turns:
         for step in active:
-            step.plan.reserved.clear()  # whose turn it is decides who starts where
+            step.plan.reserved.clear()  # the order of time sharing decides which worker starts where
         take_turns(s, active)
         return
     wait = max(_LEAST_WAIT_US, min(plan.finish_us, plan.stay_us) // 10)

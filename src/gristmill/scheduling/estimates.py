@@ -19,7 +19,7 @@ _UNKNOWN_CV = 700_000
 """How much service times are taken to vary while too few have been seen, in millionths of their mean."""
 _FAN_WINDOW = 1024
 _UNUSUAL = 4
-"""A task that has been running for so many times the mean says that the speed has changed."""
+"""A task that has been running for this many times the mean is evidence that the speed has changed."""
 
 
 @dataclass(slots=True)
@@ -112,8 +112,8 @@ class ServiceEstimate:
         busy = self.old_busy_us + self.recent_busy_us
         if self.prior is None or tasks >= _ENOUGH:
             return tasks, busy
-        said = self.prior.service_us * tasks
-        if tasks >= _PRIOR_TASKS and not said < 2 * busy < 4 * said:
+        forecast = self.prior.service_us * tasks
+        if tasks >= _PRIOR_TASKS and not forecast < 2 * busy < 4 * forecast:
             return tasks, busy
         return tasks + _PRIOR_TASKS, busy + _PRIOR_TASKS * self.prior.service_us
 

@@ -25,7 +25,7 @@ class Death(Enum):
 
     @property
     def is_no_fault(self) -> bool:
-        """It says nothing about what the worker was doing, not even that a suspect was tried."""
+        """It proves nothing about what the worker was doing, not even that a suspect was tried."""
         return self in (Death.NODE_LOST, Death.UNREACHABLE)
 
 

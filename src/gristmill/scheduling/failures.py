@@ -72,6 +72,8 @@ def _unit_lost(s: State, w: WorkerRec, unit: Unit, cause: Death, running: int | 
 
 def _respond(s: State, unit: Unit, response: Response, error: str) -> None:
     step = s.steps[unit.step]
+    if response is not Response.FAIL:
+        step.counts.retry(len(unit.tasks))
     if response is Response.HALVE:
         for tasks in policy.halves_of_batch(unit.tasks):
             half = Unit(step.index, list(tasks), isolated=unit.isolated, solo=unit.solo, avoid=unit.avoid)
@@ -107,6 +109,7 @@ def _slice(s: State, step: StepRec, unit: Unit, t: TaskRec) -> None:
     s.slices.setdefault(t.data, SlicedTask()).live += 1
     del s.tasks[t.id]
     step.count_live(1)
+    step.counts.retry(2)
     for start, stop in policy.halves_of_items(t.start, t.items):
         part = t.part(s.new_slice_id(), start, stop, s.now)
         s.tasks[part.id] = part

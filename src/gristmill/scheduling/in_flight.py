@@ -78,7 +78,7 @@ def take_out(s: State, w: WorkerRec, key: int) -> Unit:
     s.steps[unit.step].times.add_head(busy_us, busy_us)
     w.head_since = s.now
     if unit.isolated:
-        w.units_run = 0  # it ran only suspects so far, and survived them: the next one may run here too
+        w.make_fresh()  # it ran only suspects so far, and survived them: the next one may run here too
     return unit
 
 

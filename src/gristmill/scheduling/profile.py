@@ -20,7 +20,7 @@ from gristmill.scheduling.settings import UNIT, Prior, StepSpec
 
 
 class ProfileError(ValueError):
-    """A profile cannot be read; the message says what is wrong."""
+    """A profile cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

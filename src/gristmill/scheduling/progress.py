@@ -91,10 +91,10 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
         if o.losable:
             record_outputs(s, step, unit, e.outputs)
             break
-    whole_us = unit.part_us + e.busy_us
+    latency_us = whole_us = unit.part_us + e.busy_us
     if step.in_flight:
         whole_us //= step.in_flight
-    step.finish_unit(tasks, whole_us)
+    step.finish_unit(tasks, whole_us, latency_us)
     _learn(s, step, e.outputs, whole_us, n)
     if len(s.kinds) > 1 and w.node in s.nodes:
         kind = s.nodes[w.node].kind

@@ -93,4 +93,4 @@ class SchedulerConfig:
     """A task that was killed from outside this often, alone in a fresh worker, is given up after all. The run ends when
     as many workers in a row die at their start, in a setup, or while they have nothing to do."""
     unexplained_losses: int = 3
-    """A unit is suspected after this many deaths of workers that had it and did not say what they died of."""
+    """A unit is suspected after this many deaths of workers that had it and left no cause."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LATENCY_BOUNDS_US = tuple(250 << power for power in range(24))
+"""The upper bounds of the buckets of latencies, in microseconds: 250 us to 35 minutes, each twice the one before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -41,6 +44,33 @@ class StepSnapshot:
     """Has nothing to do now, and more may come."""
     blocked_by_output: bool = False
     """Tasks wait because their output would not fit the byte budget."""
+    units_done: int = 0
+    latency: tuple[int, ...] = ()
+    """Finished units by their time, one count for each of `LATENCY_BOUNDS_US` and one for longer ones. Not cumulative.
+    Empty if it is not known."""
+    latency_us: int = 0
+    """The time of all finished units. Unlike in `busy_us`, time in which several ran in a worker counts for each."""
+    queue_us: int = 0
+    """Time that tasks have waited in the queue, summed over those that were sent to a worker."""
+    retries: int = 0
+    """Tasks that were queued again after an attempt failed or its worker died. Each half of a task counts."""
+    bytes_out: int = 0
+    """Bytes of the outputs that were passed to the next step. 0 for the last step."""
+    started: int = 0
+    """Dedicated workers started."""
+    deaths: int = 0
+    """Workers that died without being asked to leave: those of this step, and shared workers that were running it."""
+    recycled: int = 0
+    """Dedicated workers replaced because of their age."""
+    setups: int = 0
+    setup_us: int = 0
+    """Setups that succeeded, and the time they took together."""
+    planned: int | None = None
+    """Workers that the balancer plans for this step. None for a step on shared workers, before the first plan, and
+    while steps share slots in time."""
+    optimum_ns: int = 0
+    """The least mean time between two tasks of this step, if all workers of the current plan were always busy: the
+    slowest step sets the pace. 0 while no step is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +118,11 @@ class Snapshot:
     """The latest ones, oldest first."""
     gpus: tuple[GpuSnapshot, ...] = ()
     """Those of this machine that the run uses, if their driver can be asked. The backend adds them."""
+    source_bytes: int = 0
+    """Bytes of the source tasks taken so far."""
+    shared_started: int = 0
+    """Shared workers started."""
+    shared_deaths: int = 0
+    """Shared workers that died while they had nothing to do."""
+    shared_recycled: int = 0
+    """Shared workers replaced because of their age."""

@@ -183,7 +183,7 @@ class RunEnd:
         self.draining = True
 
     def stop(self, reason: str = "") -> None:
-        """Workers leave; the reason says why the run was aborted, if it was."""
+        """Workers leave. If the run was aborted, ``reason`` is why."""
         self.stopping = True
         self.aborted = self.aborted or reason
 
@@ -281,9 +281,11 @@ class State:
         for index in steps:
             self.steps[index].hosts -= 1
 
-    def count_death(self) -> None:
+    def count_death(self, w: WorkerRec) -> None:
         """A worker died that was not asked to leave."""
         self.deaths += 1
+        group = self.steps[w.assigned[0].step] if w.step is None and w.assigned else self.group_of(w)
+        group.count_death()
         self.balance.learn()
 
     def decide(self, text: str) -> None:

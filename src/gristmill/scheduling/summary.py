@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gristmill.scheduling.credit import fits_budget
+from gristmill.scheduling.optimum import optimum_ns
 from gristmill.scheduling.records import StepRec, WorkerState
 from gristmill.scheduling.snapshot import Snapshot, StepSnapshot
 from gristmill.scheduling.state import State
@@ -14,7 +15,7 @@ def snapshot(s: State) -> Snapshot:
     starting = sum(1 for w in s.shared.workers.values() if w.state is WorkerState.STARTING)
     return Snapshot(
         now_us=s.now,
-        steps=tuple(_step(s, step) for step in s.steps),
+        steps=tuple(_step(s, step, optimum) for step, optimum in zip(s.steps, optimum_ns(s), strict=True)),
         bottleneck=bottleneck(s),
         held_bytes=s.budget.held,
         reserved_bytes=s.budget.reserved,
@@ -26,10 +27,14 @@ def snapshot(s: State) -> Snapshot:
         shared_idle=sum(1 for w in s.shared.workers.values() if w.state is WorkerState.READY and not w.assigned),
         shared_starting=starting,
         decisions=tuple(s.decisions[-_SHOWN_DECISIONS:]),
+        source_bytes=s.source.bytes,
+        shared_started=s.shared.started,
+        shared_deaths=s.shared.deaths,
+        shared_recycled=s.shared.recycled,
     )
 
 
-def _step(s: State, step: StepRec) -> StepSnapshot:
+def _step(s: State, step: StepRec, optimum: int) -> StepSnapshot:
     if step.dedicated:
         workers = step.workers.values()
         busy = sum(1 for w in workers if w.assigned)
@@ -58,6 +63,19 @@ def _step(s: State, step: StepRec) -> StepSnapshot:
         draining=draining,
         waits_for_input=not (waiting or step.running or step.suspended or step.ended),
         blocked_by_output=bool(waiting) and not fits_budget(s, step),
+        units_done=step.counts.units_done,
+        latency=tuple(step.times.latency.counts),
+        latency_us=step.times.latency.total_us,
+        queue_us=step.times.queue_us,
+        retries=step.counts.retries,
+        bytes_out=step.counts.output_bytes,
+        started=step.started,
+        deaths=step.deaths,
+        recycled=step.recycled,
+        setups=step.setup.count,
+        setup_us=step.setup.total_us,
+        planned=(0 if step.ended else step.plan.workers) if step.dedicated else None,
+        optimum_ns=0 if step.ended else optimum,
     )
 
 

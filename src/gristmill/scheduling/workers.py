@@ -256,7 +256,7 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
     if w.state is WorkerState.STOPPING:
         remove(s, w)
         return
-    s.count_death()
+    s.count_death(w)
     cause = w.kill_cause or e.cause
     starting = w.state is WorkerState.STARTING
     idle = not w.assigned and not w.suspended
@@ -359,7 +359,7 @@ def _recycle(s: State, w: WorkerRec) -> None:
         return
     s.balance.learn()
     w.mark_replaced(True)
-    s.group_of(w).last_recycled = s.now
+    s.group_of(w).recycle(s.now)
     name = "a shared worker" if step is None else f"a worker of {step.spec.name}"
     age = f"{(s.now - w.ready_at) / 1e6:.0f} s"
     if step is None and not w.assigned and not w.suspended:

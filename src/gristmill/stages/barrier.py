@@ -19,7 +19,7 @@ KEYS = ".keys"
 
 
 @dataclass(frozen=True)
-class Looked:
+class InputEstimate:
     """An estimate of the input before it is read, by its size and some of its documents."""
 
     documents: int
@@ -98,7 +98,7 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Modules that `decide` imports: they are loaded while the first half of the pipeline runs."""
 
     @property
-    def gpu_is_of_use(self) -> bool:
+    def gpu_is_useful(self) -> bool:
         """Whether keys can be made on a GPU, faster than on a few CPUs."""
         return False
 
@@ -120,7 +120,7 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def after_barrier(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
         """Return the stage of the second half that carries out the decision."""
 
-    def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast | None:
+    def forecast(self, estimate: InputEstimate, memory: int, workers: int, stored: bool) -> Forecast | None:
         """Return the expected resources. ``stored``: documents are stored as well."""
         return None
 

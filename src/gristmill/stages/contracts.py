@@ -113,7 +113,7 @@ class ColumnContract(Component):
         return type(self).inputs is not ColumnContract.inputs
 
     def declares_outputs(self) -> bool:
-        """Whether `outputs` was defined, if only to say that no column is made."""
+        """Whether `outputs` was defined, if only to declare that no column is made."""
         return type(self).outputs is not ColumnContract.outputs
 
 
@@ -134,11 +134,11 @@ class TaskContract(Generic[In, Out]):
     """Defined by `ProcessingStage`."""
 
     def input_type(self) -> TaskType | None:
-        """The tasks it takes, by ``ProcessingStage[In, Out]``; None when that does not say."""
+        """The tasks it takes, by ``ProcessingStage[In, Out]``; None if that does not name them."""
         return self._generic_type(0)
 
     def output_type(self) -> TaskType | None:
-        """The tasks it gives, by ``ProcessingStage[In, Out]``; None when that does not say."""
+        """The tasks it returns, by ``ProcessingStage[In, Out]``; None if that does not name them."""
         return self._generic_type(1)
 
     def fans_out(self) -> bool:

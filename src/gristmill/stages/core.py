@@ -68,7 +68,7 @@ class ProcessingStage(TaskContract[In, Out], ColumnContract, WorkerSettings, ABC
     """
 
     name: str = ""
-    """The class's name unless a class says otherwise."""
+    """By default the class's name."""
     resources: Resources = Resources()
     batch_size: int = 1
     """How many tasks `process_batch` gets at most."""

@@ -100,7 +100,7 @@ def return_annotation(function: Callable[..., Any]) -> Any:
 
 
 def may_give_several(function: Callable[..., Any]) -> bool:
-    """Whether ``function`` is a generator or says that it may return several tasks."""
+    """Whether ``function`` is a generator or is annotated to return several tasks."""
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
     return is_generator or _means_several(return_annotation(function))
 

@@ -22,7 +22,11 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class Source(ProcessingStage[In, Out]):
-    """A stage that a pipeline can begin with: it makes the initial tasks."""
+    """A stage that a pipeline can begin with: it makes the initial tasks.
+
+    If the pipeline writes files, `process` gives each document an id, unique and the same in every run, in the column
+    `gristmill.tasks.document.ID`, and counts the documents in ``batch.account.read`` by the name of their source.
+    """
 
     file_paths: Paths | None = None
     """The input that the user named; None if it reads no files, or none were named."""
@@ -32,7 +36,8 @@ class Source(ProcessingStage[In, Out]):
     def source(self) -> Sequence[Task[Any]] | None:
         """Return the initial tasks, the blocks of a reader for example. None: the user has to give them.
 
-        Called before anything starts. A problem with the input is a `PlanError`.
+        Called before anything starts. A problem with the input is a `PlanError`. A run that resumes skips the tasks
+        that are done by their place in the sequence, so the order must be the same each time.
         """
 
     def versions(self) -> list[tuple[str, str]]:
@@ -56,8 +61,11 @@ class Source(ProcessingStage[In, Out]):
 
 
 def own_tasks(stage: ProcessingStage[Any, Any]) -> Sequence[Task[Any]] | None:
-    """The tasks that a stage begins a pipeline with; None if it makes none by itself."""
-    return stage.source() if isinstance(stage, Source) else None
+    """Return the tasks that a stage begins a pipeline with, numbered in order; None if it makes none by itself."""
+    tasks = stage.source() if isinstance(stage, Source) else None
+    for number, task in enumerate(tasks or ()):
+        task.task_id = str(number)
+    return tasks
 
 
 class Linked(ABC):

@@ -51,7 +51,7 @@ def register(cls: C) -> C:
         raise ValueError(f"{name!r} is registered already, by {before.__module__}: give the class another name")
     REGISTERED[name] = cls
     init = cls.__init__  # type: ignore[misc]  # the class's own constructor is what is wrapped
-    if init is object.__init__:  # which says that it takes anything
+    if init is object.__init__:  # whose signature takes anything
         signature = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
     else:
         signature = inspect.signature(init)

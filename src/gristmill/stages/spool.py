@@ -200,8 +200,8 @@ class WithoutKeys(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
 
 def is_empty(folder: Folder, part: str, column: str) -> bool:
     """Whether a column is null in all documents of a part."""
-    told = read_arrow(folder, part + KEYS, []).schema.metadata[EMPTY]
-    return column in fast_json.loads(told)
+    empty = read_arrow(folder, part + KEYS, []).schema.metadata[EMPTY]
+    return column in fast_json.loads(empty)
 
 
 class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):

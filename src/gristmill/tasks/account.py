@@ -94,7 +94,7 @@ class Account:
     merged: int = 0
     """Documents that went into others: a joiner's parts but the first."""
     counters: Counter[str] = field(default_factory=Counter)
-    """Other things worth counting, by name: "redacted e-mail", say."""
+    """Other things worth counting, by name, such as "redacted e-mail"."""
     notes: dict[str, int] = field(default_factory=dict)
-    """Settings that the stage found out for itself and used, by name: "token_budget", say."""
+    """Settings that the stage found out for itself and used, by name, such as "token_budget"."""
     written: list[Written] = field(default_factory=list)

@@ -17,9 +17,9 @@ SHORT_STRINGS = ("string", "string_view")
 FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 """What NumPy calls the numbers that Arrow has other names for."""
 NOTES = "gristmill"
-"""The key under which fields say that strings are JSON text, and frames, by their ``attrs``, which columns were."""
+"""The key under which fields note that strings are JSON text, and frames, by their ``attrs``, which columns were."""
 EXACT = "gristmill.exact"
-"""The key under which fields say that each of their strings is JSON, and none is a plain text that a stage has set."""
+"""The key under which fields note that each of their strings is JSON, and none is a plain text that a stage has set."""
 _JSON_VALUES = (str, int, float, bool, list, dict, type(None))
 SLACK_BYTES = 1024
 """Buffers larger than what is shown by no more than this are not worth a copy."""

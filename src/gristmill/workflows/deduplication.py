@@ -27,9 +27,7 @@ def kind_of_files(input_path: Paths, read_kwargs: dict[str, Any] | None) -> str:
     files = list_files(input_path, all_extensions(), storage)
     found = {kind: sum(one.matches(file.path) for file in files) for kind, one in FORMATS.items()}
     if len(there := [f"{count} {FORMATS[kind].name}" for kind, count in found.items() if count]) > 1:
-        raise PlanError(
-            f"{input_path} holds {' and '.join(there)} files: say by input_filetype which of them are meant."
-        )
+        raise PlanError(f"{input_path} holds {' and '.join(there)} files: choose one with input_filetype.")
     return max(FORMATS, key=lambda kind: found[kind])
 
 

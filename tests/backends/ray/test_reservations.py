@@ -35,7 +35,7 @@ class Desk:
         end = time.monotonic() + SAFETY_S
         while not condition() and time.monotonic() < end:
             self.mailbox.listen(time.monotonic() + 0.2)
-            self.reservations.look(time.monotonic())
+            self.reservations.check(time.monotonic())
         assert condition(), self.lines
 
 

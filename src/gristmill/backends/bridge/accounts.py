@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from gristmill.backends.base import Plan, RunRecord, StepStats
-from gristmill.backends.bridge.collector import CollectorUpdate, GivenUp, PackedTask, Report
+from gristmill.backends.bridge.collector import CollectorUpdate, GivenUp, OpenWork, PackedTask, Report
 from gristmill.backends.engine.account import KeptOutputs, RunAccount, failure_of
 from gristmill.backends.engine.names import LocalNames
 from gristmill.backends.engine.payload import pack, unpack
@@ -18,10 +18,12 @@ from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
 from gristmill.metrics import format as fmt
 from gristmill.metrics.view import view_for
+from gristmill.scheduling.latency import LatencyHistogram
 from gristmill.tasks import EmptyTask, Task
 
 FetchUpdate = Callable[[], CollectorUpdate]
 _FETCH_INTERVAL_S = 0.2
+_OBSERVE_INTERVAL_S = 0.5
 _FIRST_LINE_S = 5.0
 
 
@@ -50,6 +52,9 @@ class RunAccounts:
         self.longest_ns = [0] * n
         self.workers: list[list[tuple[float, int]]] = [[] for _ in range(n)]
         """When workers were set up and torn down; workers that are killed are not noticed."""
+        self.latency = [LatencyHistogram() for _ in range(n)]
+        self.retries = [0] * n
+        self.open: Sequence[OpenWork] = [OpenWork() for _ in range(n)]
         self.deaths = 0
         self.open_workers = 0
         self.fatal = ""
@@ -60,13 +65,17 @@ class RunAccounts:
         self._units: dict[tuple[int, str], int] = {}
         """A number for each task that is open in the account."""
         self._numbers = itertools.count(1)
+        self._busy_ns: dict[tuple[int, str], int] = {}
+        """What units that have reported and not ended have taken so far."""
+        self._observe_at = 0.0
 
     def pack_initial(self, tasks: Iterable[Task[Any]] | None, names: LocalNames) -> Iterator[PackedTask]:
         """Yield the initial tasks, each entered as begun."""
         for number, task in enumerate([EmptyTask()] if tasks is None else tasks):
             if not isinstance(task, Task):
                 raise PipelineError(f"initial task {number} is a {type(task).__name__}, not a Task")
-            label = task.task_id if task.named and task.task_id else str(number)
+            keeps_id = task.named or self.ledger is not None  # among all blocks: those that are done are not here
+            label = task.task_id if keeps_id and task.task_id else str(number)
             try:
                 int(task.num_items)  # may be the user's code: an error in it is reported here, before any work
                 packed = PackedTask(label, b"".join(pack(task, names)))
@@ -95,11 +104,23 @@ class RunAccounts:
             self._note_workers(step, -1)
         self.messages += update.messages
         self.deaths = update.deaths
+        self.open = update.open or self.open
         self.open_workers = update.open_workers
         self.fatal = self.fatal or update.fatal
         if self.ledger is not None and self.ledger.log is not None:
             self.ledger.log.flush()
         self.progress.show(self)
+        self._observe()
+
+    def _observe(self, ended: bool = False) -> None:
+        """Report to the observer if it is time, or if the run has ended."""
+        observer, now = self.plan.observer, time.monotonic()
+        if observer is None or (now < self._observe_at and not ended):
+            return
+        from gristmill.backends.bridge.moment import bridge_moment  # only a run with an observer needs it
+
+        self._observe_at = now + _OBSERVE_INTERVAL_S
+        observer.update(bridge_moment(self, ended))
 
     def _note_workers(self, step: int, change: int) -> None:
         timeline = self.workers[step]
@@ -125,9 +146,13 @@ class RunAccounts:
         for given_up in report.given_up:
             self._give_up(step, given_up)
         self._add_counts(report)
+        self.retries[step] += report.retries
         if not report.ended:
+            key = step, report.labels[0]
+            self._busy_ns[key] = self._busy_ns.get(key, 0) + report.busy_ns
             return
         self.units[step] += 1
+        self.latency[step].add((self._busy_ns.pop((step, report.labels[0]), 0) + report.busy_ns) // 1000)
         self.tasks_lost[step] += report.lost
         self.tasks_ended[step] += len(report.labels)
         for label in report.labels:
@@ -179,6 +204,7 @@ class RunAccounts:
         if self.ledger is not None and self.ledger.log is not None:
             self.ledger.log.flush(now=True)
         self.progress.show(self, ended=True)
+        self._observe(ended=True)
 
     def steps(self) -> list[StepStats]:
         for i, stages in enumerate(self.account.stages):

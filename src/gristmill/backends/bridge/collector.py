@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -66,6 +67,8 @@ class Report:
     given_up: tuple[GivenUp, ...] = ()
     lost: bool = False
     """The (only) task has no outputs, because it failed."""
+    retries: int = 0
+    """Tasks, or parts of them, that were tried again because a stage raised."""
 
 
 class TaskStatus(IntEnum):
@@ -82,6 +85,8 @@ class TaskStatus(IntEnum):
 
 @dataclass(slots=True)
 class _TaskRecord:
+    unit: int
+    """The tasks that were begun together."""
     begun_alone: int = 0
     """How often a worker began with this task alone."""
     reported: int = 0
@@ -105,6 +110,27 @@ class CollectorUpdate:
     """Workers that were set up and not torn down."""
     fatal: str
     """Why the run must stop; empty if it need not."""
+    open: tuple[OpenWork, ...] = ()
+    """By step, what was begun and has not ended."""
+
+
+@dataclass(slots=True)
+class OpenWork:
+    """What was begun in one step and has not ended, as far as the collector knows."""
+
+    units: Counter[int] = field(default_factory=Counter)
+    """Open tasks by unit: a unit is in one worker. That of a worker that died counts until it is begun again."""
+    deaths: int = 0
+    """Workers that died while they ran the step."""
+
+    def begin(self, unit: int, tasks: int) -> None:
+        self.units[unit] += tasks
+
+    def end(self, unit: int) -> None:
+        """One task of a unit has ended, or is begun again in another unit."""
+        self.units[unit] -= 1
+        if not self.units[unit]:
+            del self.units[unit]
 
 
 @dataclass
@@ -128,9 +154,14 @@ class Collector:
     _setups: list[int] = field(default_factory=list)
     _teardowns: list[int] = field(default_factory=list)
     _messages: list[str] = field(default_factory=list)
-    _deaths: int = 0
+    _open: list[OpenWork] = field(init=False)
+    _units: int = 0
+    """Units begun."""
     _fatal: str = ""
     _closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._open = [OpenWork() for _ in self.attempts]
 
     def give_stages(self) -> bytes:
         return self.stages
@@ -182,19 +213,36 @@ class Collector:
         The tasks are begun if all are new, or if there is only one. Otherwise the worker asks again in smaller groups.
         """
         found = [self._status(step, label) for label in labels]
+        open_ = self._open[step]
         if len(labels) == 1:
-            task = self._tasks.setdefault((step, labels[0]), _TaskRecord())
+            task = self._begin_alone(step, labels[0])
             if found[0] is TaskStatus.SUSPECT:
-                self._deaths += 1
+                open_.deaths += 1
             if found[0] is TaskStatus.GIVEN_UP:
-                self._deaths += not task.given_up
+                open_.deaths += not task.given_up
                 task.given_up = True
             else:
                 task.begun_alone += 1
         elif all(status is TaskStatus.NEW for status in found):
+            self._units += 1
+            open_.begin(self._units, len(labels))
             for label in labels:
-                self._tasks[step, label] = _TaskRecord()
+                self._tasks[step, label] = _TaskRecord(self._units)
         return [(status, self._reported(step, label)) for status, label in zip(found, labels, strict=True)]
+
+    def _begin_alone(self, step: int, label: str) -> _TaskRecord:
+        """Return the record of a task that is begun alone: a unit of its own, unless it has ended before."""
+        task = self._tasks.get((step, label))
+        if task is not None and task.ended:
+            return task
+        self._units += 1
+        if task is None:
+            task = self._tasks[step, label] = _TaskRecord(self._units)
+        else:
+            self._open[step].end(task.unit)
+            task.unit = self._units
+        self._open[step].begin(task.unit, 1)
+        return task
 
     def _reported(self, step: int, label: str) -> int:
         task = self._tasks.get((step, label))
@@ -226,6 +274,8 @@ class Collector:
         tasks[0].reported += len(report.outputs)
         for task in tasks:
             task.ended = report.ended
+            if report.ended:
+                self._open[report.step].end(task.unit)
         self._reports.append(report)
 
     # The driver -------------------------------------------------------------------------------------------------
@@ -233,7 +283,14 @@ class Collector:
     def take_update(self) -> CollectorUpdate:
         """Return what happened since the last call."""
         update = CollectorUpdate(
-            self._reports, self._setups, self._teardowns, self._messages, self._deaths, len(self._workers), self._fatal
+            reports=self._reports,
+            setups=self._setups,
+            teardowns=self._teardowns,
+            messages=self._messages,
+            deaths=sum(x.deaths for x in self._open),
+            open_workers=len(self._workers),
+            fatal=self._fatal,
+            open=tuple(OpenWork(x.units.copy(), x.deaths) for x in self._open),
         )
         self._reports, self._setups, self._teardowns, self._messages = [], [], [], []
         return update

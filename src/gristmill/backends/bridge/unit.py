@@ -44,6 +44,8 @@ class UnitRunner:
         self.step = step
         self.attempts = attempts
         self.collector = collector
+        self.retries = 0
+        """Tasks, or parts of them, that were tried again since the last report."""
         self._together = len(runner.stages) == 1 and overrides(runner.stages[0], "process_batch")
 
     def run(self, tasks: Sequence[PackedTask]) -> Iterator[PackedTask]:
@@ -80,6 +82,7 @@ class UnitRunner:
         except StageError as error:
             self.check_run_continues(error)
             self.runner.reset_counts()
+            self.retries += len(tasks)
             for half in policy.halves_of_batch(tasks):
                 yield from self._run_group(half)
             return
@@ -144,6 +147,7 @@ class UnitRunner:
         given_up: Sequence[GivenUp] = (),
         lost: bool = False,
     ) -> None:
+        retries, self.retries = self.retries, 0
         self.collector.report(
             Report(
                 step=self.step,
@@ -156,6 +160,7 @@ class UnitRunner:
                 ended=ended,
                 given_up=tuple(given_up),
                 lost=lost,
+                retries=retries,
             )
         )
 
@@ -205,6 +210,7 @@ class _TaskAttempts:
                 story.append(f"attempt {len(story) + 1} failed: {error.error}")
                 if policy.after_error(1, len(story), allowed) is Response.FAIL:
                     return error, story
+                self.unit.retries += 1
 
     def _attempt(self, start: int, stop: int, base: int) -> Iterator[PackedTask]:
         runner = self.unit.runner
@@ -258,6 +264,7 @@ class _TaskAttempts:
             self._give_up(start, stop, error, story, partly)
             return
         story = [*story, policy.splitting_note(items)]
+        self.unit.retries += 2
         for a, b in policy.halves_of_items(start, items):
             before = self.passed
             failure, more = yield from self._try(a, b)

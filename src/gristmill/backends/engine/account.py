@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gristmill.backends.accounting import StageCounts
 from gristmill.backends.base import Failure, Plan, StageStats, StepStats
 from gristmill.backends.engine.payload import unpack
 from gristmill.backends.engine.protocol import Counts
-from gristmill.scheduling.records import StepRec
+from gristmill.ledger.run import RunLedger
+from gristmill.metrics.rates import InputProgress
+from gristmill.scheduling.records import StepRec, WorkerRec
 from gristmill.scheduling.state import State
 from gristmill.tasks import Task
 
@@ -37,6 +39,8 @@ class RunAccount:
         self.failures: list[Failure] = []
         self.failures_total = 0
         self.peak_worker_bytes = [0] * len(plan.steps)
+        self.worker_bytes: dict[int | None, int] = {}
+        """The memory that workers use now, by the step that they run. None: of shared workers that run nothing."""
 
     @property
     def stages(self) -> list[list[StageStats]]:
@@ -97,10 +101,18 @@ class RunAccount:
             stats.setups += 1
             stats.teardowns += stages is not None
 
-    def note_memory(self, step: int, used: int) -> None:
-        """Note the memory that a worker uses while it runs a step."""
-        if used > self.peak_worker_bytes[step]:
-            self.peak_worker_bytes[step] = used
+    def note_memory(self, workers: Mapping[int, WorkerRec], used: Mapping[int, int]) -> dict[int | None, int]:
+        """Note the memory that workers use, by their ids. Return it by the step that they run, as `worker_bytes`."""
+        by_step: dict[int | None, int] = {}
+        for ident, size in used.items():
+            w = workers.get(ident)
+            if w is None:
+                continue
+            step = w.assigned[0].step if w.assigned else w.step
+            if w.assigned and size > self.peak_worker_bytes[w.assigned[0].step]:
+                self.peak_worker_bytes[w.assigned[0].step] = size
+            by_step[step] = by_step.get(step, 0) + size
+        return by_step
 
     def torn_down(self, step: int) -> None:
         for stats in self._stages[step]:
@@ -162,6 +174,15 @@ class RunAccount:
         )
 
 
+def input_progress(ledger: RunLedger | None) -> InputProgress | None:
+    """Return how far a run is in its input. None for a pipeline that does not begin with a reader."""
+    if ledger is None:
+        return None
+    read, kept, done = ledger.so_far()
+    blocks = len(ledger.blocks), ledger.blocks_total
+    return InputProgress(read, kept, *blocks, done, ledger.bytes_total, ledger.bytes_resumed)
+
+
 def failure_of(
     label: str, start: int, stop: int, stage: str, items: int, error: str, detail: str, story: Any
 ) -> Failure:
@@ -180,26 +201,26 @@ class FailureLines:
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
         self._seen: Counter[str] = Counter()
-        self._untold: Counter[str] = Counter()
-        self._tell_at = 0.0
+        self._not_shown: Counter[str] = Counter()
+        self._show_at = 0.0
 
-    def say(self, stage: str, text: str, now: float) -> None:
+    def add(self, stage: str, text: str, now: float) -> None:
         self._seen[stage] += 1
         if self._seen[stage] <= _FAILURES_SHOWN:
             self._show(text)
             return
-        if not self._untold:
-            self._tell_at = max(self._tell_at, now)
-        self._untold[stage] += 1
+        if not self._not_shown:
+            self._show_at = max(self._show_at, now)
+        self._not_shown[stage] += 1
 
     def catch_up(self, now: float) -> None:
-        """Say in one line what has not been said, unless that was done a moment ago."""
-        if self._untold and now >= self._tell_at:
+        """Show in one line the failures that were not shown yet, unless that was done a moment ago."""
+        if self._not_shown and now >= self._show_at:
             self._show(
-                "; ".join(f"{stage}: {n:,} more task{'s' * (n != 1)} failed" for stage, n in self._untold.items())
+                "; ".join(f"{stage}: {n:,} more task{'s' * (n != 1)} failed" for stage, n in self._not_shown.items())
             )
-            self._untold.clear()
-            self._tell_at = now + _FAILURES_EVERY_S
+            self._not_shown.clear()
+            self._show_at = now + _FAILURES_EVERY_S
 
 
 AUTO_BYTES = 64 << 20

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gristmill.backends.base import RunRecord
-from gristmill.backends.engine.account import FailureLines, failure_of
+from gristmill.backends.engine.account import FailureLines, failure_of, input_progress
 from gristmill.backends.engine.memory import MemoryUse
 from gristmill.backends.engine.payload import pack, unpack
 from gristmill.backends.engine.protocol import DropUnit, LimitUnits, ResumeUnit, ReturnUnits, RunUnit, WorkerHandle
@@ -21,7 +21,6 @@ from gristmill.backends.engine.reports import PayloadStore, Reports
 from gristmill.backends.engine.run import RunParts
 from gristmill.errors import PipelineError
 from gristmill.ledger.failed import set_aside
-from gristmill.metrics.rates import InputProgress
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.planning import solve
@@ -169,7 +168,7 @@ class Driver(ABC):
         gpus = self.gpus()
         if gpus:
             snapshot = replace(snapshot, gpus=gpus)
-        progress = self._input()
+        progress = input_progress(self.plan.ledger)
         self.view.update(snapshot, self.memory.now, self.memory.limit, progress)
         if self.plan.observer is not None:
             from gristmill.backends.engine.moment import moment_of  # only a run with an observer needs it
@@ -180,14 +179,6 @@ class Driver(ABC):
     def gpus(self) -> tuple[GpuSnapshot, ...]:
         """The GPUs of the run as they are now, for views; empty if the backend cannot measure them."""
         return ()
-
-    def _input(self) -> InputProgress | None:
-        ledger = self.plan.ledger
-        if ledger is None:
-            return None
-        read, kept, done = ledger.so_far()
-        blocks = len(ledger.blocks), ledger.blocks_total
-        return InputProgress(read, kept, *blocks, done, ledger.bytes_total, ledger.bytes_resumed)
 
     def _settle(self) -> None:
         """Pass events to the scheduler and carry out its commands until there are no more events."""
@@ -257,7 +248,7 @@ class Driver(ABC):
             self._set_aside(x, label, name)
         self.account.fail(x.step, stage, failure, x.task, counts)
         text = f"{name}: task {failure.task_id} failed: {x.error.partition(chr(10))[0]}"
-        self.failure_lines.say(name, text, time.monotonic())
+        self.failure_lines.add(name, text, time.monotonic())
 
     def _set_aside(self, x: c.Quarantine, label: str, stage: str) -> None:
         """RunAccount for documents of a task that is given up."""
@@ -300,6 +291,7 @@ class Driver(ABC):
     def _put(self, label: str, task: Task[Any]) -> e.Output:
         ident = self.reports.new_task()
         if self.plan.ledger is not None:
+            label = task.task_id or label  # its number among all blocks: those that are done are not here
             self.plan.ledger.begin(label)
         try:
             size = self.store.put(ident, label, pack(task, self.names))

@@ -1,4 +1,4 @@
-"""What NVML says of the GPUs of this machine: how busy they are, their power, and what each worker holds of them."""
+"""What NVML reports of the GPUs of this machine: how busy they are, their power, and what each worker holds of them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class GpuUsage:
         )
 
     def _ask(self, what: str, handle: Any, otherwise: Any) -> Any:
-        """What not every GPU or driver tells."""
+        """A figure that not every GPU or driver reports."""
         try:
             return getattr(self._nvml, f"nvmlDeviceGet{what}")(handle)
         except self._nvml.NVMLError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -47,7 +46,7 @@ def memory_bytes() -> int:
 
 
 def oom_kills() -> int:
-    """How often the system has killed for lack of memory, in this cgroup or, if that is not told, at all."""
+    """How often the system has killed for lack of memory, in this cgroup; if that is not known, on this machine."""
     for folder in _cgroup_folders("memory"):
         for line in _read(folder / "memory.events").splitlines():
             if line.startswith("oom_kill "):
@@ -100,6 +99,8 @@ def _all_gpus() -> dict[str, tuple[str, int]]:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return {}
+    import subprocess  # the supervisor imports this module, and needs no subprocess: 9 ms
+
     command = [tool, "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
     try:
         text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout

@@ -53,7 +53,7 @@ class OomKills:
         self._before = self._last = machine.oom_kills()
         self._look_at = 0.0
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Forget kills of long ago."""
         if now >= self._look_at:
             self._look_at = now + _OOM_S
@@ -101,7 +101,7 @@ class MemoryWatch(MemoryUse):
         """After how many seconds to look again: earlier if less memory is left, which can be filled at some rate."""
         return min(_LOOK_S[1], max(_LOOK_S[0], (self.limit - self.now) / _FILLED_PER_S))
 
-    def look(self, workers: Mapping[int, int], others: Iterable[int], arenas: int) -> int | None:
+    def check(self, workers: Mapping[int, int], others: Iterable[int], arenas: int) -> int | None:
         """Measure ``workers`` by pid, other processes and the bytes in arenas.
 
         Return the worker to end if that is too much; None if it is not, or if the end of no worker would help.

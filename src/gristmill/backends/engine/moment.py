@@ -32,6 +32,8 @@ def moment_of(
         ),
         failures_total=account.failures_total,
         steps_memory=tuple(account.peak_worker_bytes),
+        worker_bytes=tuple(account.worker_bytes.get(step, 0) for step in range(len(account.peak_worker_bytes))),
+        idle_bytes=account.worker_bytes.get(None, 0),
     )
 
 

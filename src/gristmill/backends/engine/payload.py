@@ -24,7 +24,7 @@ def pack(task: Task[Any], local: LocalNames | None = None) -> list[Any]:
     """The parts of a payload, in order.
 
     Classes travel by name where the reader can find them, else by value. In a worker that is settled by pickling:
-    it knows no other names than the reader. The driver knows more, and says with ``local`` which it has shared.
+    it knows no other names than the reader. The driver knows more; ``local`` are those that it has shared.
     """
     buffers: list[pickle.PickleBuffer] = []
     try:

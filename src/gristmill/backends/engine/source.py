@@ -156,7 +156,7 @@ class ThreadedSource(TaskSource):
                 if task is _END:
                     break
                 self._give(task)
-        except BaseException as error:  # whatever it is, `answer` tells
+        except BaseException as error:  # `answer` reports it, whatever it is
             failure = error
         with self._changed:
             self._failure = failure

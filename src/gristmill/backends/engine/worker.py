@@ -59,7 +59,7 @@ class Limits:
     inline: int
     """Bytes up to which a payload travels inside messages and waits in the driver."""
     task_timeout_s: float | None = None
-    """When a unit in flight is cancelled, unless its stage says otherwise."""
+    """When a unit in flight is cancelled, unless its stage has a timeout of its own."""
 
 
 @dataclass

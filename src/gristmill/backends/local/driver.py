@@ -88,7 +88,7 @@ class LocalDriver(Driver):
 
     def check_workers(self, now: float) -> float:
         self._check_memory()
-        self.talk.oom_kills.look(now)
+        self.talk.oom_kills.check(now)
         self._end_overdue(now)
         return self.watch.again_s
 
@@ -96,11 +96,8 @@ class LocalDriver(Driver):
         """Measure the memory of the run. If it is above the limit, kill the worker that uses most."""
         pids = {w.id: w.pid for w in self.processes.workers.values() if w.pid}
         arenas = 0 if self.processes.on_disk else self.arenas.arena_bytes
-        worst = self.watch.look(pids, (os.getpid(), self.processes.process.pid), arenas)
-        for worker, used in self.watch.resident.items():
-            rec = self.scheduler.state.workers.get(worker)
-            if rec is not None and rec.assigned:
-                self.account.note_memory(rec.assigned[0].step, used)
+        worst = self.watch.check(pids, (os.getpid(), self.processes.process.pid), arenas)
+        self.account.worker_bytes = self.account.note_memory(self.scheduler.state.workers, self.watch.resident)
         w = self.processes.workers.get(worst) if worst is not None else None
         if w is not None and not w.out_of_memory:
             w.out_of_memory = True

@@ -83,7 +83,7 @@ class LocalReports(Reports):
             if mask & _WRITE:
                 self._flush(w.channel)
             if mask & _READ:
-                self._hear(w)
+                self._receive(w)
 
         self._selector.register(w.channel, _READ, ready)
 
@@ -96,7 +96,7 @@ class LocalReports(Reports):
         if self._selector.get_map().get(watched.fileno()) is not None:
             self._selector.unregister(watched)
 
-    def _hear(self, w: WorkerProcess) -> None:
+    def _receive(self, w: WorkerProcess) -> None:
         try:
             messages = w.channel.receive()
         except Closed:
@@ -109,12 +109,12 @@ class LocalReports(Reports):
     # Messages of the supervisor -----------------------------------------------------------------------------------
 
     def _watch_supervisor(self) -> None:
-        self._selector.register(self.processes.control, _READ, self._hear_supervisor)
+        self._selector.register(self.processes.control, _READ, self._receive_from_supervisor)
         for printer in self.processes.printers:
             self._selector.register(printer, _READ, lambda mask, p=printer: p.forward() or self._selector.unregister(p))
         self._flush(self.processes.control)
 
-    def _hear_supervisor(self, mask: int) -> None:
+    def _receive_from_supervisor(self, mask: int) -> None:
         if mask & _WRITE:
             self._flush(self.processes.control)
         if not mask & _READ:
@@ -194,8 +194,8 @@ class LocalReports(Reports):
         self._restarts += 1
         how = describe_code(code)
         if not self.loaded and -code not in _KILLS:
-            said = "\n".join(line for printer in self.processes.printers for line in printer.last)
-            self.broken = f"its supervisor process could not start ({how}):\n{said}".rstrip(":\n")
+            printed = "\n".join(line for printer in self.processes.printers for line in printer.last)
+            self.broken = f"its supervisor process could not start ({how}):\n{printed}".rstrip(":\n")
         elif self._restarts > _RESTARTS:
             self.broken = f"its supervisor process died {self._restarts} times, the last time of {how}"
         if self.broken:

@@ -130,7 +130,7 @@ class Supervisor:
             torch = sys.modules.get("torch")
             if torch is not None and torch.cuda.is_initialized():
                 error = "a stage touches CUDA while it is loaded; do that in setup(), which runs in the worker"
-        except ImportError as missing:  # a message that says what to install needs no traceback
+        except ImportError as missing:  # a message with what to install needs no traceback
             error = str(missing) if "pip install" in str(missing) else traceback.format_exc(limit=-3).strip()
         except BaseException:  # loading runs the user's imports; whatever they raise, `SystemExit` too, is reported
             error = traceback.format_exc(limit=-3).strip()

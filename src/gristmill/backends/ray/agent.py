@@ -63,8 +63,8 @@ class NodeAgent:
 
         If they use too much, the largest is killed.
         """
-        self._oom.look(now)
-        worst = self._memory.look(pids, (os.getpid(),), 0)
+        self._oom.check(now)
+        worst = self._memory.check(pids, (os.getpid(),), 0)
         if worst is not None and worst not in self._ended:
             self._ended.add(worst)
             self.signal(pids[worst], signal.SIGKILL)

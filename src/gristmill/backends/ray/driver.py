@@ -6,6 +6,7 @@ import math
 import sys
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 from gristmill.backends.base import RunRecord
@@ -331,10 +332,14 @@ class RayDriver(Driver):
 
     def check_workers(self, now: float) -> float:
         self._report_failed_calls()
-        self._reservations.look(now)
+        self._reservations.check(now)
         nodes = self.talk.nodes.values()
         self.memory.note(sum(node.memory for node in nodes))
         self.memory.limit = sum(node.facts.memory for node in nodes if node.facts is not None)
+        by_step: Counter[int | None] = Counter()
+        for node in nodes:
+            by_step.update(node.worker_bytes)
+        self.account.worker_bytes = by_step
         for node in nodes:
             if node.facts is not None and not node.checking:
                 pids = {w.id: w.pid for w in self.talk.workers.values() if w.node == node.index and w.pid}
@@ -367,10 +372,7 @@ class RayDriver(Driver):
             if error is not None:
                 return  # `NodeWatch` reports it if it is gone
             node.memory, resident, gone = answer
-            for worker, used in resident.items():
-                rec = self.scheduler.state.workers.get(worker)
-                if rec is not None and rec.assigned:
-                    self.account.note_memory(rec.assigned[0].step, used)
+            node.worker_bytes = self.account.note_memory(self.scheduler.state.workers, resident)
             for worker in gone:
                 w = self.talk.workers.get(worker)
                 if w is not None and not w.stop_by:

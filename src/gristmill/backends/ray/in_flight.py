@@ -51,7 +51,7 @@ class RayInFlightWorker(RayWorker):
             self.units.take(message)
 
     async def next_reply(self) -> Reply:
-        """Wait until there is something to report. The call says that the reply before has arrived."""
+        """Wait until there is something to report. The call confirms that the reply before has arrived."""
         assert self.units is not None
         self.units.forget(self._sent_notes)
         await self.news.wait()

@@ -64,7 +64,7 @@ class Reservations:
             self._open.append(request)
             self._ask(request)
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Called now and then: ask again where it is time, and report what takes long."""
         self._open = [request for request in self._open if not request.node.left]
         for request in self._open:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -79,3 +80,5 @@ class RayNode:
     """Its agent has not answered yet how much memory is in use."""
     memory: int = 0
     """Bytes that its workers use."""
+    worker_bytes: Mapping[int | None, int] = field(default_factory=dict)
+    """The same by step (`RunAccount.worker_bytes`)."""

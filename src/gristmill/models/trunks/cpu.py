@@ -68,7 +68,7 @@ class CpuTrunk(Trunk):
     def __init__(
         self, config: Config, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype, threads: int | None = None
     ) -> None:
-        """``threads`` are as many as torch would use, unless told otherwise."""
+        """``threads``: by default as many as torch would use."""
         self.device = torch.device("cpu")
         weights = BertWeights.of(config, tensors, self.device, torch.float32)
         self.max_tokens = len(weights.positions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gristmill.backends.base import Executor
-from gristmill.stages.barrier import BarrierStage, Looked
+from gristmill.stages.barrier import BarrierStage, InputEstimate
 
 GPU_FROM_S = 15
 """A GPU is used if CPUs would take longer than this for keys: it takes time to start, and batches are sent to it."""
@@ -13,14 +13,14 @@ GPU_SHARE = 0.25
 """The share of a GPU for each worker: one worker alone does not keep it busy."""
 
 
-def wants_gpu(barrier: BarrierStage, executor: Executor, looked: Looked | None, workers: int) -> bool:
+def wants_gpu(barrier: BarrierStage, executor: Executor, estimate: InputEstimate | None, workers: int) -> bool:
     """Return whether keys are made on a GPU: by ``device``, or because it is faster on this machine."""
     if barrier.device is not None or executor.on_cluster:
         return barrier.device == "cuda"
-    if looked is None or looked.documents * looked.seconds_each < GPU_FROM_S * workers:
+    if estimate is None or estimate.documents * estimate.seconds_each < GPU_FROM_S * workers:
         return False
     from gristmill.backends.engine import machine
 
     limit = executor.limits().gpus
     gpus = len(machine.gpus()) if limit is None else limit
-    return barrier.gpu_is_of_use and bool(gpus) and workers <= CPUS_AS_GOOD * gpus
+    return barrier.gpu_is_useful and bool(gpus) and workers <= CPUS_AS_GOOD * gpus

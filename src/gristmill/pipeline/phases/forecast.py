@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.metrics.format import size
 from gristmill.pipeline.planner import has_barrier
 from gristmill.sizes import parse_size
-from gristmill.stages.barrier import BarrierStage, Forecast, Looked
+from gristmill.stages.barrier import BarrierStage, Forecast, InputEstimate
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.protocols import own_tasks
 from gristmill.stages.text.io.reader.base import FileReader
@@ -30,18 +30,22 @@ def forecasts(stages: Sequence[ProcessingStage[Any, Any]], executor: Executor) -
         if isinstance(stage, BarrierStage):
             memory, workers = limits_of(executor, stage.memory_limit)
             before = stages[1:n]
-            looked = look(stage, reader, blocks, stages[1:] if before else None)
-            yield from forecast(stage, looked, memory, workers, before)
+            estimate = estimate_input(stage, reader, blocks, stages[1:] if before else None)
+            yield from forecast(stage, estimate, memory, workers, before)
 
 
 def forecast(
-    barrier: BarrierStage, looked: Looked | None, memory: int, workers: int, before: Sequence[ProcessingStage[Any, Any]]
+    barrier: BarrierStage,
+    estimate: InputEstimate | None,
+    memory: int,
+    workers: int,
+    before: Sequence[ProcessingStage[Any, Any]],
 ) -> list[str]:
     """Lines for the user; none if too little is known of the input. ``before``: the stages after the reader."""
-    if looked is None:
+    if estimate is None:
         return []
-    told = barrier.forecast(looked, memory, workers, bool(before))
-    lines = [] if told is None else _lines(barrier.name, told, memory)
+    expected = barrier.forecast(estimate, memory, workers, bool(before))
+    lines = [] if expected is None else _lines(barrier.name, expected, memory)
     if lines and before:
         names = ", ".join(stage.name for stage in before)
         lines.append(
@@ -61,13 +65,13 @@ def limits_of(executor: Executor, memory_limit: int | str | None) -> tuple[int, 
     return memory, max(1, int(limits.cpus or machine.cpu_count()))
 
 
-def _lines(name: str, told: Forecast, memory: int) -> list[str]:
+def _lines(name: str, expected: Forecast, memory: int) -> list[str]:
     lines = [
-        f"{name}: about {told.documents:,} documents, {size(told.text_bytes)} of text{told.words}",
-        f"{name}: estimated memory {size(told.memory_bytes)} of {size(memory)}, "
-        f"{size(told.disk_bytes)} of disk while it runs, {_time(told.seconds)}",
+        f"{name}: about {expected.documents:,} documents, {size(expected.text_bytes)} of text{expected.words}",
+        f"{name}: estimated memory {size(expected.memory_bytes)} of {size(memory)}, "
+        f"{size(expected.disk_bytes)} of disk while it runs, {_time(expected.seconds)}",
     ]
-    if told.memory_bytes > memory:
+    if expected.memory_bytes > memory:
         lines.append(
             f"{name}: the estimate is above memory_limit: what is compared at a time fits it, but where the executor "
             "has the same limit workers may run out of memory, and tasks fail; raise it, lower the blocksize of the "
@@ -76,12 +80,12 @@ def _lines(name: str, told: Forecast, memory: int) -> list[str]:
     return lines
 
 
-def look(
+def estimate_input(
     barrier: BarrierStage,
     reader: ProcessingStage[Any, Any],
     blocks: Sequence[Task[Any]],
     after: Sequence[ProcessingStage[Any, Any]] | None = None,
-) -> Looked | None:
+) -> InputEstimate | None:
     """Estimate how many documents there are, and how long they take, by some of each kind of file.
 
     ``after`` are the stages whose fields are read with those of the barrier, where documents are put aside for it.
@@ -111,7 +115,7 @@ def look(
         return None
     share = 1.0 if reader.found.counted is None else reader.found.counted / documents
     block_bytes, stream_bytes = reader.bytes_at_once(of_files)
-    return Looked(
+    return InputEstimate(
         documents=round(share * documents),
         text_bytes=round(share * texts),
         seconds_each=seconds / documents,

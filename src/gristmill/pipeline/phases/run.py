@@ -53,7 +53,7 @@ from gristmill.pipeline.phases.decision import (
     stamps_of,
 )
 from gristmill.pipeline.phases.devices import GPU_SHARE, wants_gpu
-from gristmill.pipeline.phases.forecast import forecast, limits_of, look
+from gristmill.pipeline.phases.forecast import estimate_input, forecast, limits_of
 from gristmill.pipeline.phases.merged_record import merged_record, steps_of
 from gristmill.pipeline.phases.split import (
     Phase,
@@ -135,6 +135,9 @@ class PhasedRun:
         self.whole: list[Stage] = []
         """All stages of the pipeline, the reader first."""
         self.records: list[RunRecord] = []
+        self.phases: list[RunRecord] = []
+        """Those of `records` that are phases; the others belong to decisions."""
+        self.decided_s: list[float] = []
         self.notes: list[str] = []
         self.ledger: RunLedger | None = None
         """The account of done phases, unless their documents are read from the source again."""
@@ -301,11 +304,11 @@ class PhasedRun:
         barrier = split.barrier
         memory, workers = limits_of(self.executor, barrier.memory_limit)
         stages_before = self.whole[1 : self.whole.index(barrier)]
-        looked = look(barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
-        if wants_gpu(barrier, self.executor, looked, workers):
+        estimate = estimate_input(barrier, self.reader, self.blocks, self.whole[1:] if stages_before else None)
+        if wants_gpu(barrier, self.executor, estimate, workers):
             phase.stages[-1] = phase.stages[-1].with_(resources=Resources(gpus=GPU_SHARE))
         cautions = [f"{barrier.name}: {line}" for line in barrier.cautions]
-        for line in (*cautions, *forecast(barrier, looked, memory, workers, stages_before)):
+        for line in (*cautions, *forecast(barrier, estimate, memory, workers, stages_before)):
             logger.info(line)
         before = len(self.records)
         loading = Thread(target=_import_all, args=(barrier.decides_with,), daemon=True)
@@ -343,7 +346,8 @@ class PhasedRun:
         finally:
             remove_temporaries(records)
             remove_temporaries(split.folder)
-        context.notes.append(f"{barrier.name}: decided in {time.monotonic() - began:.1f} s")
+        self.decided_s.append(time.monotonic() - began)
+        context.notes.append(f"{barrier.name}: decided in {self.decided_s[-1]:.1f} s")
         self.notes += context.notes
         state = {
             "parts": split.parts,
@@ -377,11 +381,13 @@ class PhasedRun:
         with closing_log(plan.ledger, "" if splits else f" at the {phase.stages[-1].name}"):
             record = self.executor.execute(plan, tasks, keep_outputs)
             self.records.append(record)
+            self.phases.append(record)
             result = RunResult(record)
             result.check()
             check_inputs(self.reader, result)
             if splits:
-                result = RunResult(merged_record(self.records, self.done_before, self.ledger, self.notes))
+                merged = merged_record(self.records, self.done_before, self.ledger, self.notes)
+                result = RunResult(replace(merged, phases=self.phases, decided_s=self.decided_s))
             log = check_written(plan, result, self.executor.ignore_failures)
             if splits and log is not None:
                 give_one_schema(self.writer, self.executor, log, bool(tasks), excluded_before(splits))

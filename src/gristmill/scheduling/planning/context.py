@@ -98,8 +98,8 @@ class PlanContext:
                 i, placement, delay = self.slots[slot_id]
                 for _ in range(n):
                     left.take(placement)
-                who = (delay, key[0])
-                seen[i][who] = seen[i].get(who, 0) + n * len(nodes)
+                slot_kind = (delay, key[0])
+                seen[i][slot_kind] = seen[i].get(slot_kind, 0) + n * len(nodes)
             ordered = tuple(sorted(workers.items(), key=lambda x: rank[x[0]]))
             self.groups.append(Group(key[0], nodes, left, ordered, uses[key], closed=closed))
         for i, demand in enumerate(self.demands):

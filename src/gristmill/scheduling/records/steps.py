@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gristmill.scheduling.estimates import ServiceEstimate, SizeEstimate
+from gristmill.scheduling.latency import LatencyHistogram
 from gristmill.scheduling.placement import Placement
 from gristmill.scheduling.records.tasks import TaskRec, TaskState, Unit
 from gristmill.scheduling.records.workers import WorkerGroup, WorkerRec
@@ -93,6 +94,8 @@ class StepCounts:
     units_done: int = 0
     chunks: int = 0
     """Parts that units delivered before their end."""
+    retries: int = 0
+    """Tasks, or halves of one, that were queued again after an attempt failed or its worker died."""
 
     def add_outputs(self, outputs: int, size: int, is_chunk: bool) -> None:
         """Outputs were delivered, with a chunk or at the end of a unit."""
@@ -102,6 +105,9 @@ class StepCounts:
 
     def fail_items(self, items: int) -> None:
         self.items_failed += items
+
+    def retry(self, tasks: int) -> None:
+        self.retries += tasks
 
 
 @dataclass(slots=True)
@@ -116,6 +122,8 @@ class StepTimes:
     service_max_us: int = 0
     queue_us: int = 0
     queue_max_us: int = 0
+    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    """Of finished units."""
 
     def add_head(self, us: int, busy_us: int) -> None:
         """A unit was first in its worker for so long, and busy for a part of that."""
@@ -130,6 +138,7 @@ class SetupStats:
     mean_us: int = -1
     """Mean duration of the setups so far; -1 if there was none."""
     count: int = 0
+    total_us: int = 0
     failures: int = 0
     """Failures in a row."""
     kills: int = 0
@@ -144,6 +153,7 @@ class SetupStats:
     def add(self, setup_us: int) -> None:
         """Count a setup that succeeded."""
         self.count += 1
+        self.total_us += setup_us
         self.mean_us = setup_us if self.count == 1 else self.mean_us + (setup_us - self.mean_us) // min(self.count, 8)
         self.failures = self.kills = 0
 
@@ -154,12 +164,18 @@ class StepPlan:
 
     service_us: int = 0
     """Service time that the last plan was made with."""
+    workers: int | None = None
+    """Workers that the last plan gives the step; None if there is no plan for it."""
     reserved: list[tuple[int, Placement]] = field(default_factory=list)
     """(node, place) of workers that start when others have left."""
     reserved_on: int = -1
     """The evidence on which the last place was reserved."""
     next_rebalance: int = 1
     """Completions at which the next rebalance is due."""
+
+    def aim(self, workers: int | None) -> None:
+        """A plan was made."""
+        self.workers = workers
 
     def reserve(self, node: int, placement: Placement, evidence: int) -> None:
         """Reserve a place for a worker that starts when others have left."""
@@ -237,8 +253,8 @@ class StepRec(WorkerGroup):
             if waited > times.queue_max_us:
                 times.queue_max_us = waited
 
-    def finish_unit(self, tasks: list[TaskRec], us: int) -> None:
-        """A unit has finished after this time in all."""
+    def finish_unit(self, tasks: list[TaskRec], us: int, latency_us: int) -> None:
+        """A unit has finished after ``latency_us``. It cost ``us``: less, if others ran at once in its worker."""
         n = len(tasks)
         counts, times = self.counts, self.times
         counts.units_done += 1
@@ -247,6 +263,7 @@ class StepRec(WorkerGroup):
         times.busy_squares += us * us // n
         if us // n > times.service_max_us:
             times.service_max_us = us // n
+        times.latency.add(latency_us)
 
     def retire(self, state: TaskState) -> None:
         """A whole task has ended."""

@@ -71,7 +71,7 @@ class TaskRec:
     """Outputs already delivered by attempts that did not finish."""
     kills: int = 0
     losses: int = 0
-    """Workers that died with it and did not say what they died of."""
+    """Workers that died with it and left no cause."""
     start: int = 0
     stop: int = 0
     """Slice of the data's items; stop 0 means whole."""

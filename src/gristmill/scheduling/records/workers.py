@@ -109,6 +109,10 @@ class WorkerRec:
                 node.shared_memory_busy += memory - self.memory_held
         self.cpu_held, self.memory_held = cpu, memory
 
+    def make_fresh(self) -> None:
+        """Let the worker count as one that has run no unit yet."""
+        self.units_run = 0
+
     @property
     def is_fresh(self) -> bool:
         return self.units_run == 0 and not self.assigned and not self.suspended
@@ -182,6 +186,11 @@ class WorkerGroup:
     workers: dict[int, WorkerRec] = field(default_factory=dict)
     started: int = 0
     """Workers started so far."""
+    deaths: int = 0
+    """Workers that died without being asked to leave: for a step on shared workers those that were running it, for the
+    shared workers those that had nothing to do."""
+    recycled: int = 0
+    """Workers replaced because of their age."""
     available_us: int = 0
     """Time that workers which have left were ready."""
     idle_deaths: IdleDeaths = field(default_factory=IdleDeaths)
@@ -200,6 +209,15 @@ class WorkerGroup:
         del self.workers[w.id]
         self.available_us += now - w.ready_at if w.ready_at >= 0 else 0
         self.note_size(now)
+
+    def count_death(self) -> None:
+        """A worker died that was not asked to leave."""
+        self.deaths += 1
+
+    def recycle(self, now: int) -> None:
+        """A worker is replaced because of its age."""
+        self.recycled += 1
+        self.last_recycled = now
 
     def note_size(self, now: int) -> None:
         """Add the number of workers that stay to the timeline."""

@@ -11,7 +11,7 @@ from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
 from gristmill.scheduling.settings import StepSpec
 from gristmill.scheduling.simulator import in_flight
-from gristmill.scheduling.simulator.chance import mix, uniform
+from gristmill.scheduling.simulator.draws import mix, uniform
 from gristmill.scheduling.simulator.model import (
     SECOND,
     Conditions,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """Carries out commands as the models of the steps say, and keeps what is to happen in order of time."""
+    """Carries out commands by the models of the steps, and keeps future events in order of time."""
 
     injector: Injector
     losses: Losses
@@ -93,7 +93,7 @@ class Cluster:
         if w.running:
             self.work_lost_us += max(self.now - job.since for job in w.running.values())
 
-    def say(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[Any], Any]) -> None:
+    def report(self, worker: int, w: VirtualWorker, what: e.Event | Callable[[Any], Any]) -> None:
         """Report something of a worker to the driver; the reports of a worker arrive late, but in order."""
         lag = self.conditions.lag_us
         w.reported_at = max(w.reported_at, self.now + (self.random.randrange(lag) if lag else 0))
@@ -115,11 +115,11 @@ class Cluster:
             self.lose_work(w)
         running = w.current.key if w.current and not setting_up else None
         step = w.current.step if w.current and setting_up else None
-        self.say(worker, w, e.WorkerDied(worker, cause, running, step, begun=in_flight.note_of(self, worker, w)))
+        self.report(worker, w, e.WorkerDied(worker, cause, running, step, begun=in_flight.note_of(self, worker, w)))
 
     def leave(self, worker: int) -> None:
         if worker in self.workers:
-            self.say(worker, self.remove(worker), e.WorkerLeft(worker))
+            self.report(worker, self.remove(worker), e.WorkerLeft(worker))
 
     def later(self, worker: int, delay: int, then: Callable[[int, VirtualWorker], None]) -> None:
         """Continue in a worker after a while, unless it has died, stopped or started something else meanwhile."""
@@ -136,7 +136,7 @@ class Cluster:
         if w.step is not None and self.setup_fails(worker, w, w.step):
             self.leave(worker)
             return
-        self.say(worker, w, e.WorkerReady(worker, 0 if w.step is None else self.now - w.since))
+        self.report(worker, w, e.WorkerReady(worker, 0 if w.step is None else self.now - w.since))
 
     def setup_fails(self, worker: int, w: VirtualWorker, step: int) -> bool:
         model = self.models[step]
@@ -145,7 +145,7 @@ class Cluster:
             model.failing_setups -= 1
         elif not share or uniform(mix(mix(self.seed, worker + 4_000_037), step)) >= share:
             return False
-        self.say(worker, w, e.SetupFailed(worker, step, "OSError: no weights"))
+        self.report(worker, w, e.SetupFailed(worker, step, "OSError: no weights"))
         return True
 
     def needs_setup(self, w: VirtualWorker, step: int) -> bool:
@@ -183,7 +183,7 @@ class Cluster:
             self.start_next(worker, w)
             return
         w.hosts.add(step)
-        self.say(worker, w, e.StepSetUp(worker, step, self.now - w.since))
+        self.report(worker, w, e.StepSetUp(worker, step, self.now - w.since))
         w.since = self.now
         self.begin(worker, w)
 
@@ -193,7 +193,7 @@ class Cluster:
         lost = self.losses.cannot_load(job)
         if lost:
             w.current = None
-            self.say(worker, w, e.InputsLost(worker, job.key, lost))
+            self.report(worker, w, e.InputsLost(worker, job.key, lost))
             self.start_next(worker, w)
             return
         job.loaded = True
@@ -231,7 +231,7 @@ class Cluster:
         flaky = {(job.step, d.root) for d in job.data if d.is_in(model.flaky)} - self.failed_once
         if flaky or any(d.is_in(model.raises) for d in job.data):
             self.failed_once |= flaky
-            self.say(worker, w, e.UnitFailed(worker, job.key, "ValueError: bad", busy))
+            self.report(worker, w, e.UnitFailed(worker, job.key, "ValueError: bad", busy))
         else:
             model.served += len(job.inputs)
             made = [
@@ -246,7 +246,7 @@ class Cluster:
                 job.produced = end
                 w.suspended[job.key] = job
                 kind = e.UnitEmitted
-            self.say(worker, w, lambda world: kind(worker, job.key, world.make(job.step, part, w.node), busy))
+            self.report(worker, w, lambda world: kind(worker, job.key, world.make(job.step, part, w.node), busy))
 
     @staticmethod
     def delivers(x: c.Input, outputs: list[Data]) -> list[Data]:
@@ -309,7 +309,7 @@ class Cluster:
         if w is not None:
             w.returning = True
             units, w.queue = tuple(job.key for job in w.queue), type(w.queue)()
-            self.say(x.worker, w, e.UnitsReturned(x.worker, units))
+            self.report(x.worker, w, e.UnitsReturned(x.worker, units))
 
     def kill_worker(self, x: c.KillWorker) -> None:
         if x.worker in self.workers:

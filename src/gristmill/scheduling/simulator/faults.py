@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from gristmill.scheduling.events import Death, Event, NodeJoined
-from gristmill.scheduling.simulator.chance import mix, uniform
+from gristmill.scheduling.simulator.draws import mix, uniform
 from gristmill.scheduling.simulator.model import SECOND, Job, StepModel, VirtualWorker
 
 if TYPE_CHECKING:

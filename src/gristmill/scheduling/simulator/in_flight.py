@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gristmill.scheduling import events as e
-from gristmill.scheduling.simulator.chance import mix, uniform
+from gristmill.scheduling.simulator.draws import mix, uniform
 from gristmill.scheduling.simulator.model import Job, VirtualWorker
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def begin_units(world: Cluster, worker: int, w: VirtualWorker) -> None:
         job = w.queue.popleft()
         lost = world.losses.cannot_load(job)
         if lost:
-            world.say(worker, w, e.InputsLost(worker, job.key, lost))
+            world.report(worker, w, e.InputsLost(worker, job.key, lost))
             continue
         job.loaded = True
         world.take_up(worker, w, job)
@@ -75,7 +75,7 @@ def _ended(world: Cluster, worker: int, w: VirtualWorker, job: Job) -> None:
 
 def _cancelled(world: Cluster, worker: int, w: VirtualWorker, job: Job) -> None:
     del w.running[job.key]
-    world.say(worker, w, e.UnitFailed(worker, job.key, "TimeoutError: cancelled", world.now - job.since))
+    world.report(worker, w, e.UnitFailed(worker, job.key, "TimeoutError: cancelled", world.now - job.since))
     world.start_next(worker, w)
 
 

@@ -24,7 +24,7 @@ _STATED = ("optimum_inputs_per_s", "share_of_optimum")
 
 
 class LoadError(ValueError):
-    """A load cannot be read. The message says what is wrong and where."""
+    """A load cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ _ABOVE_ZERO = {
     (Load, "autoscale_interval_s"),
 }
 _FROM_ONE = {"batch_size", "inputs", "workers"}
-_NODES = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)c(?:(\d+)g)?", re.IGNORECASE)
+_NODES = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)c(?:(\d+)g(?!b))?(?:(\d+(?:\.\d+)?)gb)?", re.IGNORECASE)
 
 
 def parse_nodes(text: str) -> tuple[NodeModel, ...]:
@@ -181,6 +181,8 @@ def parse_nodes(text: str) -> tuple[NodeModel, ...]:
 
     >>> len(parse_nodes("8x96c8g,2x64c")), parse_nodes("96c8g")[0].gpus
     (10, 8)
+    >>> parse_nodes("48c256gb")[0].memory_gb
+    256.0
     """
     nodes: list[NodeModel] = []
     for part in text.split(","):
@@ -188,9 +190,10 @@ def parse_nodes(text: str) -> tuple[NodeModel, ...]:
         count = int(match[1] or 1) if match else 0
         if match is None or not 0 < count <= 100_000 or float(match[2]) <= 0:
             raise LoadError(
-                f"{part.strip()!r} is not a number of nodes; write 8x96c8g for 8 nodes of 96 CPUs and 8 GPUs"
+                f"{part.strip()!r} is not a number of nodes; write 8x96c8g for 8 nodes of 96 CPUs and 8 GPUs, and "
+                "8x96c8g512gb if they have 512 GB of memory each"
             )
-        nodes += [NodeModel(float(match[2]), int(match[3] or 0))] * count
+        nodes += [NodeModel(float(match[2]), int(match[3] or 0), float(match[4] or 0))] * count
     return tuple(nodes)
 
 

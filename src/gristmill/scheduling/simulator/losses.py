@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gristmill.scheduling import events as e
-from gristmill.scheduling.simulator.chance import mix, uniform
+from gristmill.scheduling.simulator.draws import mix, uniform
 from gristmill.scheduling.simulator.model import SECOND, Data, Job
 
 if TYPE_CHECKING:

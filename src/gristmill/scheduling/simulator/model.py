@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gristmill.scheduling.commands import Input
 from gristmill.scheduling.events import NodeJoined
 from gristmill.scheduling.settings import UNIT
-from gristmill.scheduling.simulator.chance import lognormal, mix, uniform
+from gristmill.scheduling.simulator.draws import lognormal, mix, uniform
 
 SECOND = 1_000_000
 SOURCE_BYTES = 1000

@@ -13,7 +13,7 @@ from gristmill.scheduling.log import RecordingScheduler
 from gristmill.scheduling.profile import Profile, StageProfile
 from gristmill.scheduling.scheduler import misfits
 from gristmill.scheduling.settings import UNIT, SchedulerConfig, StepSpec
-from gristmill.scheduling.simulator.chance import mix, uniform
+from gristmill.scheduling.simulator.draws import mix, uniform
 from gristmill.scheduling.simulator.faults import Faults, bad_tasks, read_faults
 from gristmill.scheduling.simulator.loads import GB, Load, LoadError, read_load
 from gristmill.scheduling.simulator.model import SECOND, Conditions, StepModel

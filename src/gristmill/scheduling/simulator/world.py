@@ -74,10 +74,10 @@ class World(Cluster):
             assert self.now <= limit_us and self.events < limit, f"it takes too long: {self.scheduler.snapshot()}"
             event = what(self) if callable(what) else what
             if event is not None:
-                self.tell(event)
+                self.deliver(event)
         return self
 
-    def tell(self, event: e.Event | list[e.Event]) -> None:
+    def deliver(self, event: e.Event | list[e.Event]) -> None:
         """Pass an event to the scheduler and carry out its commands."""
         self.events += 1
         events = event if isinstance(event, list) else [event]

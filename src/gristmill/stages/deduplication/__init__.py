@@ -1,1 +1,1 @@
-"""Documents that say the same as others: found, removed, and written down."""
+"""Deduplication: find documents that equal others, remove them, and record why."""

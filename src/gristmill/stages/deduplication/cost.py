@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gristmill.stages.barrier import Forecast, Looked
+from gristmill.stages.barrier import Forecast, InputEstimate
 from gristmill.stages.deduplication import match
 from gristmill.stages.deduplication.records import groups_for, rows_at_once
 
@@ -43,7 +43,7 @@ def bands_at_once(documents: int, bands: int, memory: int) -> int:
 class Cost:
     """The cost of one deduplication."""
 
-    looked: Looked
+    estimate: InputEstimate
     memory: int
     workers: int
     stored: bool
@@ -63,14 +63,14 @@ class Cost:
 
     @property
     def at_once(self) -> int:
-        return self.per_iteration or bands_at_once(self.looked.documents, self.bands, self.memory)
+        return self.per_iteration or bands_at_once(self.estimate.documents, self.bands, self.memory)
 
     @property
     def peak_bytes(self) -> int:
-        documents, workers = self.looked.documents, self.workers
-        looked = self.looked
-        held = max(looked.block_bytes, looked.stream_bytes)
-        each = READING_BYTES + self.reading_times * held + STREAM_TIMES * looked.stream_bytes
+        documents, workers = self.estimate.documents, self.workers
+        estimate = self.estimate
+        held = max(estimate.block_bytes, estimate.stream_bytes)
+        each = READING_BYTES + self.reading_times * held + STREAM_TIMES * estimate.stream_bytes
         reading = workers * each
         busy = min(workers, self.at_once, self.bands)
         matching = busy * min(documents * self.match_bytes, self.memory // (2 * busy))
@@ -78,25 +78,25 @@ class Cost:
         recording = workers * (WORKER_BYTES + rows * RECORD_BYTES) + self.verify_bytes
         if self.verify:
             part = workers * (WORKER_BYTES + SETS_BYTES * held // REMOVED)
-            survivors = 8 * looked.text_bytes // (4 * REMOVED)  # clusters are assumed to have four documents
+            survivors = 8 * estimate.text_bytes // (4 * REMOVED)  # clusters are assumed to have four documents
             recording = max(recording, part + min(self.memory // 4, survivors))
         return PROCESS_BYTES + max(reading, documents * LABEL_BYTES + max(matching, recording))
 
     @property
     def disk_bytes(self) -> int:
         each = ID_BYTES + self.key_bytes + 16 + 16 * self.bands // 4
-        verified = self.looked.text_bytes // REMOVED if self.verify else 0
-        return self.looked.documents * each + verified + (self.looked.stored_bytes if self.stored else 0)
+        verified = self.estimate.text_bytes // REMOVED if self.verify else 0
+        return self.estimate.documents * each + verified + (self.estimate.stored_bytes if self.stored else 0)
 
     @property
     def seconds(self) -> float:
-        reading = 1.6 * self.looked.documents * self.looked.seconds_each / self.workers  # read again for writing
-        matching = self.looked.documents * MATCH_S * self.bands
-        recording = self.looked.documents * RECORD_S / self.workers
+        reading = 1.6 * self.estimate.documents * self.estimate.seconds_each / self.workers  # read again for writing
+        matching = self.estimate.documents * MATCH_S * self.bands
+        recording = self.estimate.documents * RECORD_S / self.workers
         verifying = 0.0
         if self.verify:  # texts are read again and compared
-            again = 0.6 * self.looked.documents * self.looked.seconds_each
-            verifying = (again + VERIFY_S * self.looked.text_bytes / REMOVED) / self.workers
+            again = 0.6 * self.estimate.documents * self.estimate.seconds_each
+            verifying = (again + VERIFY_S * self.estimate.text_bytes / REMOVED) / self.workers
         return 1.0 + reading + matching + recording + verifying
 
     def forecast(self) -> Forecast:
@@ -104,5 +104,5 @@ class Cost:
         many = f", {self.at_once} bands at a time in {iterations} iteration{'s' * (iterations != 1)}"
         many *= self.bands > 1
         return Forecast(
-            self.looked.documents, self.looked.text_bytes, self.peak_bytes, self.disk_bytes, self.seconds, many
+            self.estimate.documents, self.estimate.text_bytes, self.peak_bytes, self.disk_bytes, self.seconds, many
         )

@@ -70,13 +70,16 @@ class Removal(ProcessingStage[DocumentBatch, DocumentBatch]):
 class RemoveDuplicates(Removal, builtin=True):
     """Removes documents, and the columns ``dropped`` of the others."""
 
+    dropped: Sequence[str] = ()
+
     def __init__(self, name: str, reason: str, folder: Folder, records: Folder, dropped: Sequence[str] = ()) -> None:
         super().__init__(name, folder, records)
         self.reason = reason
-        self.dropped = list(dropped)
+        if dropped:  # otherwise no attribute: it would be a difference to runs that earlier versions began
+            self.dropped = list(dropped)
 
     def removes(self) -> list[str]:
-        return self.dropped
+        return list(self.dropped)
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.lazy import np
 from gristmill.sizes import parse_size
-from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Looked
+from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, InputEstimate
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.remove import REMOVED, Removal
 from gristmill.stages.deduplication.survivors import check_count
@@ -86,13 +86,13 @@ class PieceDeduplication(BarrierStage):
     def after_barrier(self, folder: Folder, records: Folder) -> ProcessingStage[DocumentBatch, DocumentBatch]:
         return RemovePieces(self.name, self.text_field, self.unit, folder, records)
 
-    def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast:
+    def forecast(self, estimate: InputEstimate, memory: int, workers: int, stored: bool) -> Forecast:
         from gristmill.stages.deduplication.cost import Cost
 
-        each = looked.documents * looked.seconds_each / max(1, looked.keys)
-        pieces = replace(looked, documents=looked.keys, seconds_each=each)
+        each = estimate.documents * estimate.seconds_each / max(1, estimate.keys)
+        pieces = replace(estimate, documents=estimate.keys, seconds_each=each)
         found = Cost(pieces, memory, workers, stored, key_bytes=32).forecast()
-        return Forecast(looked.documents, looked.text_bytes, found.memory_bytes, found.disk_bytes, found.seconds)
+        return Forecast(estimate.documents, estimate.text_bytes, found.memory_bytes, found.disk_bytes, found.seconds)
 
 
 @builtin

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gristmill.sizes import parse_size
-from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Looked
+from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, InputEstimate
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.deduplication.remove import REMOVED
 from gristmill.stages.deduplication.survivors import FIRST, check_device, check_policy
@@ -101,7 +101,7 @@ class ExactDeduplication(BarrierStage):
 
         return RemoveDuplicates(self.name, REASON, folder, records)
 
-    def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast:
+    def forecast(self, estimate: InputEstimate, memory: int, workers: int, stored: bool) -> Forecast:
         from gristmill.stages.deduplication.cost import Cost
 
-        return Cost(looked, memory, workers, stored, key_bytes=24).forecast()
+        return Cost(estimate, memory, workers, stored, key_bytes=24).forecast()

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from gristmill.sizes import parse_size
-from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, Looked
+from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, InputEstimate
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.deduplication.remove import REMOVED
 from gristmill.stages.deduplication.survivors import FIRST, check_count, check_device, check_policy
@@ -125,7 +125,7 @@ class FuzzyDeduplication(BarrierStage):
         return [band_name(n) for n in range(self.num_bands)]
 
     @property
-    def gpu_is_of_use(self) -> bool:
+    def gpu_is_useful(self) -> bool:
         from gristmill.kernels import gpu_signatures
 
         return find_spec("cupy") is not None and gpu_signatures.supports(self.sketcher)
@@ -251,12 +251,12 @@ class FuzzyDeduplication(BarrierStage):
 
         return RemoveDuplicates(self.name, REASON, folder, records)
 
-    def forecast(self, looked: Looked, memory: int, workers: int, stored: bool) -> Forecast:
+    def forecast(self, estimate: InputEstimate, memory: int, workers: int, stored: bool) -> Forecast:
         from gristmill.stages.deduplication.cost import Cost
 
         key_bytes = 8 * self.num_bands + self.num_bands * self.minhashes_per_band + 8
         cost = Cost(
-            *(looked, memory, workers, stored, key_bytes),
+            *(estimate, memory, workers, stored, key_bytes),
             reading_times=6,
             match_bytes=30,
             verify_bytes=120 << 20,

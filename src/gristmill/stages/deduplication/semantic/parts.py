@@ -15,7 +15,7 @@ from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import HIDDEN
 
-LOOKED_AT = 1000
+EXAMINED = 1000
 """Embeddings whose most frequent length is taken."""
 ROWS_PER_TASK = 1 << 15
 """Small clusters share a task up to this number of documents."""
@@ -35,16 +35,16 @@ def length_of_first(reader: FileReader, stage: StoreEmbeddingsStage) -> int:
     name = stage.embedding_field
     lengths: list[int] = []
     for batch in _batches(reader, stage):
-        table = batch.to_pyarrow().slice(0, LOOKED_AT)
+        table = batch.to_pyarrow().slice(0, EXAMINED)
         lengths += lengths_of(table.schema.field(name), table.column(name))
-        if len(lengths) >= LOOKED_AT:
+        if len(lengths) >= EXAMINED:
             break
     if not lengths:
         raise PlanError(
             f"no document of the input has an embedding in the field {name!r}: "
             "say embedding_field=... where they are in another, or embedding_dim=... to go on without."
         )
-    return Counter(lengths[:LOOKED_AT]).most_common(1)[0][0]
+    return Counter(lengths[:EXAMINED]).most_common(1)[0][0]
 
 
 def check_fields(reader: FileReader, stage: StoreEmbeddingsStage, text_field: str | None = None) -> None:

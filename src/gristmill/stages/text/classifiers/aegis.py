@@ -13,7 +13,7 @@ from gristmill.models.engine import BatchSize
 from gristmill.models.loading import ModelSpec
 from gristmill.models.nvidia import GuardNet, NextToken
 from gristmill.models.prompt import Prompt, PromptTokenizer
-from gristmill.models.tokenizer import Cut, ModelTokenizer, ReadLimits, load_tokenizer, token_limit
+from gristmill.models.tokenizer import ModelTokenizer, ReadLimits, Truncation, load_tokenizer, token_limit
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.registry import builtin, builtin_internal
@@ -55,7 +55,7 @@ class PromptTokenizerStage(TokenizerStage):
         super().setup(worker_metadata)
         self._prompts = prompts_of(self.checkpoint, self.prompt_path, self._limits)
 
-    def tokens_of(self, texts: Sequence[str | None]) -> tuple[TokenLists, Cut]:
+    def tokens_of(self, texts: Sequence[str | None]) -> tuple[TokenLists, Truncation]:
         assert self._prompts is not None, "setup() comes first"
         return self._prompts.tokens(texts)
 

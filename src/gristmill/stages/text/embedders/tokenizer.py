@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gristmill.models.chunks import ChunkTokenizer
 from gristmill.models.sentence import SentenceEmbedding
-from gristmill.models.tokenizer import Cut, ReadLimits, load_tokenizer
+from gristmill.models.tokenizer import ReadLimits, Truncation, load_tokenizer
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import WorkerMetadata
 from gristmill.stages.registry import builtin_internal
@@ -40,7 +40,7 @@ class EmbeddingTokenizerStage(TokenizerStage):
         limits = ReadLimits(self.max_chars, limit)
         self._chunks = ChunkTokenizer(tokenizer, prompt, limits, self.long_documents == AVERAGE)
 
-    def tokens_of(self, texts: Sequence[str | None]) -> tuple[TokenLists, Cut]:
+    def tokens_of(self, texts: Sequence[str | None]) -> tuple[TokenLists, Truncation]:
         assert self._chunks is not None, "setup() comes first"
         return self._chunks.tokens(texts)
 

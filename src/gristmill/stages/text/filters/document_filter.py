@@ -146,7 +146,7 @@ class AtLeast(DocumentFilter):
 
 
 class InRange(DocumentFilter):
-    """Keeps scores from ``least`` to ``most``. The reason tells whether a score is ``below`` or ``above``."""
+    """Keeps scores from ``least`` to ``most``. The reason is ``below`` or ``above``."""
 
     least: float
     most: float

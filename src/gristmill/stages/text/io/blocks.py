@@ -66,6 +66,6 @@ def numbered(groups: Sequence[list[FileRange]]) -> list[FileBlock]:
     if len(groups) > MAX_BLOCKS:
         raise PlanError(
             f"the input makes {len(groups):,} blocks, and there can be {MAX_BLOCKS:,}: give a larger blocksize, "
-            'blocksize="256MB" say, which also puts small files together.'
+            'for example blocksize="256MB", which also puts small files together.'
         )
     return [FileBlock(task_id=str(number), data=group) for number, group in enumerate(groups)]

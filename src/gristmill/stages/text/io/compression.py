@@ -62,7 +62,7 @@ _MAKERS: dict[str, Callable[[], Any]] = {"gzip": _Gzip, "bz2": bz2.BZ2Decompress
 
 
 def decompressed(file: BinaryIO) -> Iterator[bytes]:
-    """The content of a file from its start, in pieces, decompressed if its first bytes say that it is compressed.
+    """The content of a file from its start, in pieces, decompressed if its first bytes are those of a compressed file.
 
     Raises `Damaged` after the last piece that could be decompressed, and the errors of reading the file.
     """

@@ -71,7 +71,7 @@ JSONL = FileFormat(
 PARQUET = FileFormat("Parquet", (".parquet", ".pq"), "reader.parquet:ParquetReader", "writer.parquet:ParquetWriter")
 
 FORMATS = {one.name.lower(): one for one in (JSONL, PARQUET)}
-"""By their names in arguments. A file whose name tells nothing is of the first."""
+"""By their names in arguments. A file with an unknown name is of the first."""
 
 
 def format_of(path: str) -> FileFormat:

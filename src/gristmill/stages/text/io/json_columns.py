@@ -24,7 +24,7 @@ JSON = {b"gristmill": b"json"}
 AS_READ = {b"gristmill": b"read"}
 """Metadata of a field whose values were read from the line as they are."""
 ABSENT = {b"gristmill": b"absent"}
-"""Metadata of a field that a reader made though no document has it: its type says nothing."""
+"""Metadata of a field that a reader made though no document has it: its type means nothing."""
 
 __all__ = [
     *("ABSENT", "AS_READ", "JSON", "column", "is_exact", "is_json", "is_usable", "plain_strings", "type_of_values"),

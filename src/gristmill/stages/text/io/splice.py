@@ -15,7 +15,7 @@ from gristmill.stages.text.io.raw_lines import NOTHING, Edges, Scanned, as_bytes
 
 @dataclass
 class ColumnChange:
-    """What a column says in some of the lines."""
+    """The values of a column in some of the lines."""
 
     name: str
     rows: Array
@@ -36,7 +36,7 @@ class RowsOfPieces:
         self.ends: list[Array] = []
 
     def store(self, texts: Edges) -> tuple[Array, Array]:
-        """Add texts to the buffer, and say where they are."""
+        """Add texts to the buffer, and return where they are."""
         begin = self._size
         self._parts.append(texts.data)
         self._size += texts.data.size
@@ -74,7 +74,7 @@ def binary_array(out: Array, edges: Array) -> pa.Array:
 
 
 def project(scanned: Scanned, changes: Sequence[ColumnChange] = ()) -> pa.Array:
-    """Lines that hold the scanned keys only, in their order, values as they stand or as changes say."""
+    """Lines that hold the scanned keys only, in their order, with their values or the changed ones."""
     rows = len(scanned.lines.starts)
     pieces = RowsOfPieces(scanned.lines.data, rows)
     by_name = {change.name: change for change in changes}

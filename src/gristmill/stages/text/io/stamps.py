@@ -27,9 +27,9 @@ def of_stat(found: os.stat_result) -> FileStamp:
 
 def of_entry(entry: Mapping[str, Any]) -> FileStamp:
     """Return the stamp of a file by what its storage lists of it."""
-    told = {key.lower().replace("_", "").replace("-", ""): value for key, value in entry.items()}
+    found = {key.lower().replace("_", "").replace("-", ""): value for key, value in entry.items()}
     # some storages quote ETags in one answer and not in the other
-    marks = tuple((key, str(told[key]).removeprefix("W/").strip('"')) for key in VERSIONS if told.get(key))
+    marks = tuple((key, str(found[key]).removeprefix("W/").strip('"')) for key in VERSIONS if found.get(key))
     size = entry.get("size")
     return FileStamp(None if size is None else int(size), marks)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.models.checkpoint import Checkpoint
-from gristmill.models.tokenizer import Cut, ModelTokenizer, ReadLimits, load_tokenizer, token_limit
+from gristmill.models.tokenizer import ModelTokenizer, ReadLimits, Truncation, load_tokenizer, token_limit
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.stages.registry import builtin_internal
@@ -73,7 +73,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         task.account.counters.update(cut.counters())
         return task
 
-    def tokens_of(self, texts: Sequence[str | None]) -> tuple[TokenLists, Cut]:
+    def tokens_of(self, texts: Sequence[str | None]) -> tuple[TokenLists, Truncation]:
         """The tokens of each text, and what was cut."""
         assert self._tokenizer is not None, "setup() comes first"
         return self._tokenizer.tokens(texts, self._limits)

@@ -98,7 +98,7 @@ class Modify(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def put_column(task: DocumentBatch, name: str, column: pa.Array | pa.ChunkedArray) -> None:
-    """Set a column of a batch. A column of JSON text stays one: a writer cannot tell it by a single value."""
+    """Set a column of a batch. A column of JSON text stays one: a writer cannot recognize it by a single value."""
     schema = task.data.schema
     where = schema.get_field_index(name)
     old = schema.field(where) if where >= 0 else None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gristmill.stages.text.io.reader.choice import Choice
 
 DEFAULT_HELD_BYTES = 16 << 20
-"""The bytes of documents that a worker reads at a time, where files do not tell."""
+"""The bytes of documents that a worker reads at a time, if files do not state it."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
     fan_out = True
     found = FoundInput()
     _has_warned = False
+    _chosen: list[FileBlock] | None = None
+    """The only blocks that are read, if the reader is one of `of_blocks`."""
 
     @abstractmethod
     def parts(self, files: Sequence[File], block_bytes: int) -> Iterator[tuple[FileRange, int]]:
@@ -109,7 +111,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         if sample is not None and (type(sample) not in (int, float) or not 0 < sample <= 1):
             raise ValueError(f"sample must be a fraction above 0 and up to 1, not {sample!r}.")
         if files_per_partition is not None and blocksize is not None:
-            raise ValueError("give files_per_partition or blocksize, not both: one of them says how large blocks are.")
+            raise ValueError("give files_per_partition or blocksize, not both: one of them sets the size of blocks.")
         if files_per_partition is not None and (type(files_per_partition) is not int or files_per_partition < 1):
             raise ValueError(f"files_per_partition must be a whole number above 0, not {files_per_partition!r}.")
         if isinstance(fields, str):
@@ -148,6 +150,13 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
             clone = clone.with_(**self._settings)
         return clone
 
+    def of_blocks(self, groups: Sequence[list[FileRange]]) -> Self:
+        """Return a copy whose `source` gives these blocks of the input, and no others. They are numbered anew."""
+        clone = copy.copy(self)
+        clone.found = FoundInput()
+        clone._chosen = numbered(groups)
+        return clone
+
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(self.fields or [])
 
@@ -163,7 +172,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         if self.limit is not None:
             files, counted = self._first_files(files, self.limit)
         with plain_errors(files[0].path, self.options):
-            blocks = numbered(self.groups(files))
+            blocks = numbered(self.groups(files)) if self._chosen is None else self._chosen
         self.found = FoundInput(files, blocks, counted)
         return blocks
 
@@ -239,6 +248,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         """A copy that reads the columns which these stages need, and no others."""
         clone = copy.copy(self)
         clone.found = FoundInput()
+        clone._chosen = None  # workers get the blocks as tasks
         clone.wanted = self.wanted.for_stages(after, self.needed_by)
         return clone
 

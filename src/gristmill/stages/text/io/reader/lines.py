@@ -23,7 +23,7 @@ def add_range(records: Records, file: RangeFile, part: FileRange) -> None:
     records.account.read[part.path] += 0
     if stop == part.start:
         return
-    # with the byte before, that tells whether a line begins at the start of the range
+    # the byte before shows whether a line begins at the start of the range
     begin = max(part.start - 1, 0)
     data = file.read(begin, None) if stop is None else file.read_all(begin, stop, AHEAD_BYTES)
     own = len(data) if stop is None else stop - begin

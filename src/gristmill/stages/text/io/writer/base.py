@@ -95,7 +95,7 @@ class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
         """The content of a file with these documents. Hidden columns do not show.
 
-        ``extra`` columns are written whatever ``fields`` says.
+        ``extra`` columns are written also if ``fields`` does not name them.
         """
         return bytes(self._rendered(table, extra))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -94,26 +95,42 @@ def dropped_documents(
     wanted_stages = None if stages is None else frozenset(stages)
     wanted_reasons = None if reasons is None else frozenset(reasons)
     for place, name in _files(folder):
-        for record in _records(place, name):
+        for record in records_of(place, name):
             stage, reason, score = record.pop(STAGE, ""), record.pop(REASON, ""), record.pop(SCORE, None)
             if wanted_stages is not None and stage not in wanted_stages:
                 continue
             if wanted_reasons is not None and reason not in wanted_reasons:
                 continue
-            is_number = isinstance(score, int | float) and not isinstance(score, bool)
-            yield DroppedDocument(str(stage), str(reason), score if is_number else None, record)
+            yield DroppedDocument(str(stage), str(reason), _number(score), record)
 
 
-def _records(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
+def dropped_in(folder: Folder, name: str, most_bytes: int | None = None) -> Iterator[DroppedDocument]:
+    """Yield the documents of one of `excluded_files`, or those in about its first ``most_bytes`` bytes."""
+    for record in records_of(folder, name, most_bytes):
+        stage, reason, score = record.pop(STAGE, ""), record.pop(REASON, ""), record.pop(SCORE, None)
+        yield DroppedDocument(str(stage), str(reason), _number(score), record)
+
+
+def _number(score: Any) -> float | None:
+    return score if isinstance(score, int | float) and not isinstance(score, bool) else None
+
+
+def excluded_files(folder: Folder) -> list[tuple[Folder, str]]:
+    """Return the files of excluded documents of committed blocks, each with its folder."""
+    return list(_files(folder))
+
+
+def records_of(folder: Folder, name: str, most_bytes: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the records of a JSONL or Parquet file, or those in about its first ``most_bytes`` decompressed bytes."""
     from gristmill.stages.text.io.compression import Damaged, decompressed
     from gristmill.stages.text.io.reader.files import opened
 
     with opened(folder.full_path(name), folder.options) as file:
         if name.endswith((".parquet", ".pq")):
-            yield from _rows(file, name)
+            yield from _rows(file, name, most_bytes)
             return
         try:
-            for line in _lines(decompressed(file)):
+            for line in _lines(decompressed(file), most_bytes):
                 record = fast_json.loads(line)
                 if isinstance(record, dict):
                     yield record
@@ -121,22 +138,27 @@ def _records(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
             raise PlanError(f"{folder.full_path(name)} is damaged: {error}") from None
 
 
-def _rows(file: Any, name: str) -> Iterator[dict[str, Any]]:
+def _rows(file: Any, name: str, most_bytes: int | None) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
+        left = math.inf if most_bytes is None else most_bytes
         for batch in pq.ParquetFile(file).iter_batches(batch_size=ROWS):
             yield from batch.to_pylist()
+            left -= batch.nbytes
+            if left <= 0:
+                return
     except (pa.ArrowInvalid, OSError) as error:
         raise PlanError(f"{name} is damaged: {error}") from None
 
 
-def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a stream, without blank and overlong ones."""
+def _lines(pieces: Iterable[bytes], most_bytes: int | None = None) -> Iterator[bytes]:
+    """Yield the lines of a stream, or of about its first bytes, without blank and overlong ones."""
     parts: list[bytes] = []
-    size = 0
+    size = read = 0
     for piece in pieces:
+        read += len(piece)
         *whole, rest = piece.split(b"\n")
         for line in whole:
             parts.append(line)
@@ -148,5 +170,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
             parts.append(rest)
         else:
             parts = []
+        if most_bytes is not None and read >= most_bytes:
+            return  # the last line may not be whole
     if size <= LONGEST_LINE and (joined := b"".join(parts)).strip():
         yield joined

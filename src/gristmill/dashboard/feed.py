@@ -1,0 +1,214 @@
+"""What the page shows, made in a thread of its own from the history and the latest moment of the run.
+
+The run's thread only leaves a reference and wakes that thread. Each browser has a cursor and takes what is new to it
+when it is ready: nothing is queued for a browser, so a slow one costs no memory and delays nobody.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from gristmill import fast_json
+from gristmill.dashboard import encode
+from gristmill.dashboard.words import public, visible
+from gristmill.metrics.history import History, PlanHistory, Point
+from gristmill.metrics.observer import Moment
+from gristmill.metrics.rates import Rates, RateWindow
+
+RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
+
+
+class Result(Protocol):
+    """What the page reads of the result of a run."""
+
+    @property
+    def record(self) -> Any: ...
+
+
+class Outcome(Protocol):
+    """How a run ended."""
+
+    @property
+    def result(self) -> Result | None: ...
+    @property
+    def error(self) -> BaseException | None: ...
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How much one browser has been sent."""
+
+    version: int = -1
+    spacings: list[float] = field(default_factory=list)
+    """By phase, the spacing of the points that were sent: another one means that all points are sent again."""
+    points: list[int] = field(default_factory=list)
+    """By phase, the points that are sent and do not change any more."""
+    decisions: list[int] = field(default_factory=list)
+    failures: list[int] = field(default_factory=list)
+    """By phase, the number of the last failure."""
+    last: dict[int, list[Point]] = field(default_factory=dict)
+    """By phase, the last point that was sent, in a list."""
+    messages: int = 0
+
+
+class _Latest(NamedTuple):
+    """All that changes at once."""
+
+    version: int
+    phase: int
+    shown: tuple[Moment, Rates] | None
+    """None until the phase has been seen at work."""
+    end: dict[str, Any]
+
+
+class Feed:
+    """The latest state as JSON, and for each browser what it has not seen."""
+
+    def __init__(self, history: History, name: str, output: str, show_text: bool) -> None:
+        self.show_text = show_text
+        self.history = history
+        self._head = {
+            "run": secrets.token_hex(8),
+            "pipeline": visible(name),
+            "output": public(output),
+            "show_text": show_text,
+            "started": time.time(),
+        }
+        self._changed = threading.Condition()
+        self._latest = _Latest(0, -1, None, {})
+        self._window = RateWindow()
+        self._streams = 0
+        self._encoding = threading.Lock()
+        self._encoded: tuple[_Latest | None, bytes] = (None, b"")
+
+    # In the run's thread --------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._window = RateWindow()
+        self._put(phase=len(self.history.plans) - 1, shown=None)
+
+    def update(self, moment: Moment) -> None:
+        progress = moment.progress
+        self._put(shown=(moment, self._window.add(moment.snapshot, progress.fraction if progress else None)))
+
+    def message(self) -> None:
+        self._put()
+
+    def end(self, outcome: Outcome, wait_s: float) -> None:
+        """Tell all browsers how the run ended, and wait a moment until they were sent it."""
+        shown = self._latest.shown
+        if shown is not None:
+            shown = (shown[0], self._window.overall())
+        deadline = time.monotonic() + wait_s
+        self._put(shown=shown, end=ending(outcome, self.show_text))
+        with self._changed:
+            while self._streams and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def _put(self, **changes: Any) -> None:
+        with self._changed:
+            self._latest = self._latest._replace(version=self._latest.version + 1, **changes)
+            self._changed.notify_all()
+
+    # In the threads of the server -----------------------------------------------------------------------------------
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._latest.end)
+
+    def opened(self) -> None:
+        with self._changed:
+            self._streams += 1
+
+    def closed(self) -> None:
+        with self._changed:
+            self._streams -= 1
+            self._changed.notify_all()
+
+    def wait(self, cursor: Cursor, timeout_s: float) -> bool:
+        """Wait until there is something new. Return whether there is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._latest.version != cursor.version, timeout_s)
+
+    def state(self) -> bytes:
+        """Return the latest state as JSON."""
+        return self._state()[1]
+
+    def news(self, cursor: Cursor) -> bytes:
+        """Return the state and what is new to a browser as JSON, and move its cursor."""
+        latest, state = self._state()
+        cursor.version = latest.version
+        phases = self.history.plans.copy()
+        deltas = [delta for i, past in enumerate(phases) if (delta := self._phase_news(cursor, i, past))]
+        messages = self.history.messages.copy()
+        new = messages[cursor.messages :]
+        cursor.messages = len(messages)
+        news = {"phases": deltas, "messages": [self._message(text) for text in new]}
+        return b'{"state":' + state + b',"news":' + fast_json.dumps(news) + b"}"
+
+    def _message(self, text: str) -> str:
+        return public(text) if self.show_text else "A message is in the terminal: texts are not shown here."
+
+    def _state(self) -> tuple[_Latest, bytes]:
+        """Return the latest state and its JSON, which is made once for all browsers."""
+        with self._encoding:
+            latest, encoded = self._encoded
+            if latest is None or latest.version != self._latest.version:
+                latest = self._latest
+                encoded = self._encode(latest)
+                self._encoded = (latest, encoded)
+            return latest, encoded
+
+    def _encode(self, latest: _Latest) -> bytes:
+        now = None
+        if latest.shown is not None:
+            now = encode.moment(*latest.shown, self.history.plans[latest.phase].states_s, self.show_text)
+        state = {**self._head, "phase": latest.phase, "now": now, "status": RUNNING, "error": "", **latest.end}
+        return fast_json.dumps(state)
+
+    def _phase_news(self, cursor: Cursor, phase: int, past: PlanHistory) -> dict[str, Any] | None:
+        delta: dict[str, Any] = {"phase": phase}
+        if phase == len(cursor.points):
+            delta["plan"] = encode.plan(past.plan)
+            cursor.spacings.append(0.0)
+            cursor.points.append(0)
+            cursor.decisions.append(0)
+            cursor.failures.append(0)
+        spacing, points = past.spacing_s, past.points.copy()
+        if spacing != cursor.spacings[phase] or len(points) < cursor.points[phase]:
+            cursor.spacings[phase], cursor.points[phase] = spacing, 0
+        keep = cursor.points[phase]
+        if (new_points := points[keep:]) and new_points != cursor.last.get(phase):
+            delta["keep"], delta["points"] = keep, [encode.point(p) for p in new_points]
+            cursor.points[phase] = len(points) - 1  # the last one is replaced while it is closer than the spacing
+            cursor.last[phase] = points[-1:]
+        decisions = past.decisions.copy()
+        if new := decisions[cursor.decisions[phase] :]:
+            delta["decisions"] = [encode.decision(d) for d in new]
+            cursor.decisions[phase] = len(decisions)
+        failures = [f for f in past.failures.copy() if f.number > cursor.failures[phase]]
+        if failures:
+            delta["failures"] = [encode.failure(f, self.show_text) for f in failures]
+            cursor.failures[phase] = failures[-1].number
+        return delta if len(delta) > 1 else None
+
+
+def ending(outcome: Outcome, show_text: bool) -> dict[str, Any]:
+    """Return how a run ended, in the words of the page."""
+    error, result = outcome.error, outcome.result
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        status, words = INTERRUPTED, str(error)
+    elif error is not None:
+        words = f"{type(error).__name__}: {error}"
+        status = FAILED
+    else:
+        interrupted = result is not None and result.record.interrupted
+        status, words = (INTERRUPTED, "") if interrupted else (FINISHED, "")
+    if words and not show_text and error is not None:
+        words = f"{type(error).__name__}: the terminal has the message"
+    wall_s = None if result is None else round(result.record.wall_s, 2)
+    return {"status": status, "error": public(words), "wall_s": wall_s}

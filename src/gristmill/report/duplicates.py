@@ -1,0 +1,137 @@
+"""Removed duplicates of an output: how many clusters of each size, and the largest with examples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import count, takewhile
+from typing import Any
+
+from gristmill import fast_json
+from gristmill.errors import PlanError
+from gristmill.lazy import np
+from gristmill.ledger.excluded import records_name
+from gristmill.report.examples import text_and_id
+from gristmill.report.limits import Limits
+from gristmill.report.place import Data
+from gristmill.storage import Folder, local_path
+
+SIZES = ((2, 2), (3, 3), (4, 5), (6, 10), (11, 100), (101, None))
+LARGEST, SMALLEST = 3, 2
+"""Clusters that are shown: the largest, and some of two documents."""
+MEMBERS = 3
+"""Documents that are shown of a cluster, beside the one that stays."""
+LONGEST_LINE = 1 << 18
+ROWS = 65_536
+_COLUMNS = ("id", "survivor", "cluster", "jaccard_estimated", "jaccard_verified")
+
+
+def duplicates(folder: Folder, limits: Limits) -> list[Data]:
+    """Return the clusters of each stage that removes duplicates, in the order of the stages."""
+    places = takewhile(folder.exists, (records_name(n) for n in count(1)))
+    return [_of(folder.sub(place), place, limits) for place in places]
+
+
+def _of(records: Folder, place: str, limits: Limits) -> Data:
+    files = [name for name in records.names() if name.endswith(".parquet")]
+    made: Data = {"folder": place, "files": len(files)}
+    try:
+        removed = _rows_in(records, files, limits.records)
+        if removed is None:
+            return made | {"too_many": limits.records}
+        keys = np.fromiter((hash(key) for key, _ in _rows(records, files)), dtype=np.int64, count=removed)
+        clusters, sizes = np.unique(keys, return_counts=True)
+        sizes = sizes + 1  # the document that stays
+        order = np.argsort(-sizes, kind="stable")
+        pairs = np.flatnonzero(sizes == 2)[:SMALLEST]
+        shown = list(dict.fromkeys([*order[:LARGEST].tolist(), *pairs.tolist()]))
+        examples = _examples(records, files, {int(clusters[i]): int(sizes[i]) for i in shown})
+    except (PlanError, OSError) as error:
+        return made | {"problem": str(error)}
+    return made | {
+        "removed": removed,
+        "clusters": len(clusters),
+        "largest": int(sizes.max()) if len(sizes) else 0,
+        "sizes": [
+            [low, high, int(((sizes >= low) & (sizes <= (high or sizes.max(initial=0)))).sum())] for low, high in SIZES
+        ],
+        "examples": examples,
+    }
+
+
+def _rows_in(records: Folder, files: list[str], most: int) -> int | None:
+    """Return the number of records; None if there are more than ``most``."""
+    total = 0
+    for name in files:
+        with _parquet(records, name) as file:
+            total += file.metadata.num_rows
+        if total > most:
+            return None
+    return total
+
+
+def _rows(records: Folder, files: list[str]) -> Iterator[tuple[str, Data]]:
+    """Yield all records, each with the key of its cluster."""
+    for name in files:
+        with _parquet(records, name) as file:
+            names = file.schema_arrow.names
+            key = "cluster" if "cluster" in names else "survivor"
+            wanted = [name for name in names if name in _COLUMNS]
+            for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
+                for row in batch.to_pylist():
+                    yield str(row.get(key)), row
+
+
+def _parquet(records: Folder, name: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(pa.BufferReader(records.read(name)))
+    except pa.ArrowInvalid as error:
+        raise PlanError(f"{records.full_path(name)} is damaged: {error}") from None
+
+
+def _examples(records: Folder, files: list[str], shown: dict[int, int]) -> list[Data]:
+    """Return some members of some clusters, largest first, with the beginning of their texts."""
+    found: dict[int, list[Data]] = {key: [] for key in shown}
+    for key, row in _rows(records, files):
+        members = found.get(hash(key))
+        if members is not None and len(members) < MEMBERS:
+            members.append(row)
+    made = []
+    for key, rows in found.items():
+        if not rows:
+            continue
+        made.append(
+            {
+                "size": shown[key],
+                "survivor": _document(str(rows[0].get("survivor"))),
+                "members": [_document(str(row.get("id"))) | {"similarity": _similarity(row)} for row in rows],
+            }
+        )
+    return made
+
+
+def _similarity(row: Data) -> float | None:
+    verified = row.get("jaccard_verified")
+    value = row.get("jaccard_estimated") if verified is None else verified
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _document(ident: str) -> Data:
+    """Return a document by its id, ``<file>#<position>``: its text as it was read, if it is at hand."""
+    made: Data = {"id": ident[-300:]}
+    name, _, position = ident.rpartition("#")
+    path = local_path(name)
+    if path is None or not name.endswith(".jsonl") or not position.isdecimal() or not os.path.isfile(path):
+        return made
+    try:
+        with open(path, "rb") as file:
+            file.seek(int(position))
+            record = fast_json.loads(file.readline(LONGEST_LINE))
+    except (OSError, OverflowError, fast_json.JSONDecodeError):
+        return made
+    if not isinstance(record, dict):
+        return made
+    return made | {name: value for name, value in text_and_id(record).items() if name != "id"}

@@ -1,0 +1,152 @@
+"""Excluded documents of an output: the distribution of their scores, and those nearest to each threshold."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gristmill.errors import PlanError
+from gristmill.ledger.dropped import DroppedDocument, dropped_in, excluded_files
+from gristmill.report.limits import Limits
+from gristmill.report.place import Data
+from gristmill.storage import Folder
+
+BINS = 40
+MOST_RULES = 100
+"""Rules with a histogram and examples."""
+NEAREST = 3
+DROPPED = "dropped"
+
+
+class Rule:
+    """The scores and the nearest documents of one rule of one stage."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        self.known = known
+        self.scores: list[float] = []
+        self.seen = 0
+        self._nearest: list[tuple[float, int, Data]] = []
+
+    def add(self, document: DroppedDocument, make: Any) -> None:
+        """Add an excluded document; ``make`` makes its example if it is one of the nearest."""
+        self.seen += 1
+        score = document.score
+        if score is not None and math.isfinite(score):
+            self.scores.append(float(score))
+        far = self._distance(score)
+        if len(self._nearest) < NEAREST:
+            heapq.heappush(self._nearest, (-far, -self.seen, make(document)))
+        elif -far > self._nearest[0][0]:
+            heapq.heapreplace(self._nearest, (-far, -self.seen, make(document)))
+
+    def _distance(self, score: float | None) -> float:
+        limits = [self.known[name] for name in ("least", "most") if name in self.known]
+        if score is None or math.isnan(score) or not limits:
+            return math.inf
+        return min(abs(score - limit) for limit in limits)
+
+    def examples(self) -> list[Data]:
+        return [example for *_, example in sorted(self._nearest, key=lambda one: (-one[0], -one[1]))]
+
+
+def excluded_examples(folder: Folder, rules: Sequence[Data], limits: Limits) -> Data:
+    """Return histograms and examples of excluded documents, from a bounded part of their files.
+
+    ``rules`` are those of the filters, as `report.json` has them.
+    """
+    by_reason = dict(_by_reason(rules))
+    found: dict[tuple[str, str], Rule] = {}
+    files = excluded_files(folder)
+    chosen = spread(files, limits.files)
+    share = max(1 << 16, limits.bytes // max(1, len(chosen)))
+    problems: list[str] = []
+    read = 0
+    for place, name in chosen:
+        try:
+            for document in dropped_in(place, name, share):
+                known = by_reason.get((document.stage, document.reason)) or {
+                    "stage": document.stage,
+                    "rule": document.reason,
+                }
+                key = document.stage, str(known["rule"])
+                if key not in found and len(found) >= MOST_RULES:
+                    continue
+                found.setdefault(key, Rule(known)).add(document, _example)
+                read += 1
+        except (PlanError, FileNotFoundError) as error:
+            problems.append(str(error))
+    order = {(str(one["stage"]), str(one["rule"])): i for i, one in enumerate(rules)}
+    keys = sorted(found, key=lambda key: (order.get(key, len(order)), key))
+    return {
+        "read": read,
+        "files": len(chosen),
+        "files_total": len(files),
+        "problems": problems[:10],
+        "rules": [_described(found[key]) for key in keys],
+    }
+
+
+def _by_reason(rules: Sequence[Data]) -> Iterator[tuple[tuple[str, str], Data]]:
+    for rule in rules:
+        stage = str(rule["stage"])
+        for name in ("rule", "below", "above"):
+            if name in rule:
+                yield (stage, str(rule[name])), rule
+        yield (stage, f"not {rule['rule']}"), rule
+
+
+def _described(rule: Rule) -> Data:
+    made = {**rule.known, "dropped": {"read": rule.seen, "examples": rule.examples()}}
+    if len(set(rule.scores)) > 1:
+        limits = [rule.known[name] for name in ("least", "most") if name in rule.known]
+        made["dropped"]["histogram"] = histogram(rule.scores, limits)
+    return made
+
+
+def histogram(scores: Sequence[float], limits: Sequence[float] = ()) -> Data:
+    """Return the number of scores in bins of equal width. Scores far from all others are in the first or last bin."""
+    ordered = sorted(scores)
+    low, high = ordered[len(ordered) // 100], ordered[-1 - len(ordered) // 100]
+    width = (high - low) or abs(high) or 1.0
+    for limit in limits:  # a threshold that no score comes near would leave all scores in one bin
+        if low - width <= limit <= high + width:
+            low, high = min(low, limit), max(high, limit)
+    step = (high - low) / BINS or 1.0
+    counts = [0] * BINS
+    for score in ordered:
+        counts[min(BINS - 1, max(0, int((score - low) / step)))] += 1
+    return {"low": low, "high": high, "counts": counts, "least": ordered[0], "most": ordered[-1]}
+
+
+def spread(files: Sequence[Any], most: int) -> list[Any]:
+    """Return at most ``most`` files: always the same ones, from everywhere, of all kinds of names."""
+    if len(files) <= most:
+        return list(files)
+    chosen = sorted(range(len(files)), key=lambda i: zlib.crc32(repr(files[i]).encode()))[:most]
+    return [files[i] for i in sorted(chosen)]
+
+
+def _example(document: DroppedDocument) -> Data:
+    return {
+        "side": DROPPED,
+        "reason": document.reason[:300],
+        "score": document.score,
+        **text_and_id(document.record),
+    }
+
+
+LONGEST_EXAMPLE = 500
+
+
+def text_and_id(record: Mapping[str, Any]) -> Data:
+    """Return the beginning of the text of a record, its length, and the id if it has one."""
+    text = record.get("text")
+    if not isinstance(text, str):
+        texts = [value for value in record.values() if isinstance(value, str)]
+        text = max(texts, key=len, default="")
+    ident = record.get("id")
+    made: Data = {"text": text[:LONGEST_EXAMPLE], "characters": len(text)}
+    return made if ident is None else made | {"id": str(ident)[:300]}

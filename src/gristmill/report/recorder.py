@@ -1,0 +1,136 @@
+"""Write the report of a run: its record at growing intervals while it runs, and record and page when it has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from gristmill import fast_json
+from gristmill.errors import PlanError
+from gristmill.report.configuration import configuration
+from gristmill.report.place import FINISHED, PAGE, RECORD, RUNNING, Data, read_record
+from gristmill.report.record import cut, documents_of, plans_of
+from gristmill.storage import Folder, plain_errors
+
+if TYPE_CHECKING:
+    from gristmill.metrics.history import History
+    from gristmill.metrics.observer import Moment, PlanInfo
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+GROWTH = 1.5
+LEAST_PAUSE_OF_COST = 200
+"""A pause is at least so many times as long as it took to make the record before it: at most 0.5 % of the time."""
+
+
+class Recorder:
+    """Follows one run. ``facts`` are what was known before it; ``warn`` prints a warning.
+
+    Nothing is written before a plan begins: a run that is refused leaves the report of the run before it. A report that
+    cannot be written is one warning, and nothing more is written.
+    """
+
+    def __init__(self, facts: Data, history: History, folder: Folder, warn: Callable[[str], None]) -> None:
+        self.facts = facts
+        self.folder = folder
+        self.history = history
+        self._warn = warn
+        self._is_broken = False
+        self._has_begun = False
+        self._next_at = 0.0
+        self._pause_s = FIRST_PAUSE_S
+        self._thread: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None
+
+    def begin(self, plan: PlanInfo) -> None:
+        self._has_begun = True
+
+    def update(self, moment: Moment) -> None:
+        """Write the record if it is time, in a thread: a storage may be slow."""
+        now = time.monotonic()
+        progress = moment.progress
+        is_ending = progress is not None and progress.blocks >= progress.blocks_total
+        if self._is_broken or is_ending or now < self._next_at or not self._has_written():
+            return
+        content = self._record({"state": RUNNING})
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="gristmill-report")
+        self._writing = self._thread.submit(self._write, RECORD, content)
+        cost = time.monotonic() - now
+        self._next_at = now + max(self._pause_s, LEAST_PAUSE_OF_COST * cost)
+        self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * GROWTH)
+
+    def end(self, ended: Data) -> str | None:
+        """Write record and page. Return the place of the page, or None if there is none."""
+        if self._thread is not None:
+            self._thread.shutdown()
+        if not self._has_begun or self._is_broken or not self._has_written():
+            return None
+        if ended.get("did_nothing") and self._is_known():
+            return self.folder.name.rstrip("/") + "/" + PAGE
+        from gristmill.report.build import built  # only now: it reads the output and makes the page
+
+        try:
+            data, page = built(fast_json.loads(self._record(ended)), self.folder)
+            self._write(RECORD, fast_json.dumps(data))
+            self._write(PAGE, page)
+        except PlanError as error:
+            self._give_up(error)
+            return None
+        return self.folder.name.rstrip("/") + "/" + PAGE
+
+    def _record(self, more: Data) -> bytes:
+        """Return the record so far as JSON."""
+        if "stages" not in self.facts:
+            self.facts |= configuration(self.folder)
+        plans = self.history.plans
+        last = plans[-1].last if plans else None
+        data: Data = {
+            **self.facts,
+            "updated": time.time(),
+            "documents": documents_of(None if last is None else last.documents),
+            "failures": [
+                {"stage": x.stage, "task": x.task_id, "error": cut(x.error), "items": x.items}
+                for x in self.history.failures()
+            ],
+            "messages": [cut(message) for message in self.history.messages],
+            "plans": plans_of(self.history),
+            **more,
+        }
+        return fast_json.dumps(data)
+
+    def _write(self, name: str, content: bytes) -> None:
+        with plain_errors(self.folder.name.rstrip("/") + "/" + name, self.folder.options, "written"):
+            try:
+                self.folder.write(name, content)
+            except FileNotFoundError:  # the end of the run removes unfinished files; the record is written again then
+                if name == PAGE:
+                    raise
+
+    def _has_written(self) -> bool:
+        """Return whether the last record was written; False while it is being written."""
+        if self._writing is None:
+            return True
+        if not self._writing.done():
+            return False
+        try:
+            self._writing.result()
+        except PlanError as error:
+            self._give_up(error)
+            return False
+        self._writing = None
+        return True
+
+    def _give_up(self, error: Exception) -> None:
+        self._is_broken = True
+        self._warn(f"no report of this run: {error} The run itself is not affected.")
+
+    def _is_known(self) -> bool:
+        """Return whether a finished run has left its report here."""
+        try:
+            found: Any = read_record(self.folder)
+            return found is not None and found.get("state") == FINISHED and self.folder.exists(PAGE)
+        except PlanError:
+            return False
