@@ -1,1 +1,1 @@
-"""Answers from what a run has stored: its scores, its dropped documents, and the documents themselves."""
+"""Answers from data: what other thresholds would do, and distributions of any documents."""

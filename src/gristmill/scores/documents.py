@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count
 from typing import Any
 
 from gristmill import fast_json
-from gristmill.analysis.scores import ScoreFile, ScoreTable, StoredDocument, StoredScores
-from gristmill.errors import PipelineError, PlanError
+from gristmill.scores.stored import ScoreFile, ScoreTable, StoredDocument, StoredScores
+from gristmill.errors import PlanError
 from gristmill.ledger.commits import PHASES, CommitLog
 from gristmill.ledger.excluded import EXCLUDED, is_sampled
 from gristmill.ledger.names import phase_name
@@ -19,7 +18,6 @@ from gristmill.lazy import np
 from gristmill.pipeline.documents import remembered
 from gristmill.stages.protocols import Source
 from gristmill.storage import Folder
-from gristmill.tasks.document import ID
 
 LONGEST_LINE = 64 << 20
 """A longer line is not read: it would have to be held in memory."""
@@ -30,8 +28,12 @@ ROWS = 256
 class StoredDocuments:
     """Finds documents of `StoredScores`. Only the records that are asked for are parsed."""
 
-    def __init__(self, scores: StoredScores) -> None:
+    def __init__(
+        self, scores: StoredScores, in_source: Callable[[str], Mapping[str, Any] | None] = lambda ident: None
+    ) -> None:
+        """``in_source`` returns a document of the source by its id, or None."""
         self.scores = scores
+        self._in_source = in_source
         self.extension = str((scores.run.get("output") or {}).get("extension", ""))
         self._table: ScoreTable | None = None
 
@@ -102,41 +104,6 @@ class StoredDocuments:
                 share: bool | float = arguments[EXCLUDED]
                 return share
         return True
-
-    def _in_source(self, ident: str) -> Mapping[str, Any] | None:
-        from gristmill.pipeline.explain import find
-
-        if self._reader is None:
-            return None
-        with suppress(PipelineError, OSError):
-            record: Mapping[str, Any] = find(self._reader, ident, ID).to_pylist()[0]
-            return record
-        return None
-
-    @cached_property
-    def _reader(self) -> Any:
-        with suppress(PipelineError, OSError):
-            stages = stored_stages(self.scores.url)
-            return stages[0] if isinstance(stages[0], Source) else None
-        return None
-
-
-def stored_stages(output: str) -> list[Any]:
-    """Return the stages of the pipeline that an output has stored, reader first and writer last.
-
-    Raise `PlanError` if it cannot be made from YAML without the user's code.
-    """
-    from gristmill.config.load import load
-    from gristmill.pipeline.planner import flatten
-
-    text = remembered(output)
-    if text is None:
-        raise PlanError(f"the pipeline of {output} has code that is not gristmill's, so it is not stored there.")
-
-    def refuse(module: str) -> None:
-        raise PlanError(f"the pipeline of {output} imports {module}, and what a folder of data names is not run.")
-
-    return flatten(load(text, announce=refuse).stages)
 
 
 def excluded_names(documents: StoredDocuments, file: ScoreFile) -> tuple[Folder, list[str], int]:

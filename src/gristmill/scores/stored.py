@@ -6,7 +6,7 @@
     found = scores.distributions()          # of all rules, in one pass and in bounded memory
     found[rule].shown(40)                   # a histogram
     near = scores.nearest(rule, rule.thresholds[0], 5)
-    documents = StoredDocuments(scores)     # gristmill.analysis.documents: their texts
+    documents = StoredDocuments(scores)     # gristmill.scores.documents: their texts
     for one in near.dropped:
         print(one.score, documents.find([one.document]))
 
@@ -25,7 +25,7 @@ from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
-from gristmill.analysis.sketch import Distribution
+from gristmill.scores.sketch import Distribution
 from gristmill.errors import PlanError
 from gristmill.lazy import Array, np
 from gristmill.ledger.commits import DECIDED, LEDGER, PHASES, RUN, CommitLog
