@@ -65,24 +65,41 @@ class Distribution:
         self._add_linear(values)
         self._add_octaves(values)
 
+    def merge(self, other: Distribution) -> None:
+        """Add the numbers of another distribution."""
+        self.missing += other.missing
+        if not other.count:
+            return
+        self.count += other.count
+        self.total += other.total
+        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
+        self.whole = self.whole and other.whole
+        for key, n in other._octaves.items():
+            self._octaves[key] = self._octaves.get(key, 0) + n
+        assert other._counts is not None
+        first, counts = self._widen(other._power)
+        theirs_first, theirs = _coarser(other._first, other._counts, self._power - other._power)
+        counts[theirs_first - first : theirs_first - first + len(theirs)] += theirs
+        self._first, self._counts = first, counts
+
     def _add_linear(self, values: Array) -> None:
-        power = self._power
+        first, counts = self._widen(self._power)
+        bins = np.floor(np.ldexp(values, -self._power)).astype(np.int64) - first
+        counts += np.bincount(bins, minlength=len(counts))
+        self._first, self._counts = first, counts
+
+    def _widen(self, power: int) -> tuple[int, Array]:
+        """Make bins at least 2 to ``power`` wide, and wide enough for all numbers. Return the first, and all counts."""
+        power = max(power, self._power)
         while self._bin(self.most, power) - self._bin(self.least, power) >= FINE_BINS:
             power += 1
-        if self._counts is not None:
-            for _ in range(power - self._power):  # bins begin at multiples of their width, so two of them make one
-                pad = self._first % 2
-                counts = np.concatenate([np.zeros(pad, np.int64), self._counts])
-                counts = np.concatenate([counts, np.zeros(len(counts) % 2, np.int64)])
-                self._counts, self._first = counts.reshape(-1, 2).sum(axis=1), self._first // 2
         first = self._bin(self.least, power)
         counts = np.zeros(self._bin(self.most, power) - first + 1, np.int64)
         if self._counts is not None:
-            at = self._first - first
-            counts[at : at + len(self._counts)] += self._counts
-        bins = np.floor(np.ldexp(values, -power)).astype(np.int64) - first
-        counts += np.bincount(bins, minlength=len(counts))
-        self._power, self._first, self._counts = power, first, counts
+            mine_first, mine = _coarser(self._first, self._counts, power - self._power)
+            counts[mine_first - first : mine_first - first + len(mine)] += mine
+        self._power = power
+        return first, counts
 
     @staticmethod
     def _bin(value: float, power: int) -> int:
@@ -122,10 +139,8 @@ class Distribution:
         power, first, counts = self._power, self._first, self._counts
         least = 0 if self.whole else -1074
         while len(counts) > bins or power < least:
-            pad = first % 2
-            counts = np.concatenate([np.zeros(pad, np.int64), counts])
-            counts = np.concatenate([counts, np.zeros(len(counts) % 2, np.int64)]).reshape(-1, 2).sum(axis=1)
-            first, power = first // 2, power + 1
+            first, counts = _coarser(first, counts, 1)
+            power += 1
         edges = [math.ldexp(first + k, power) for k in range(len(counts) + 1)]
         return Histogram(edges, counts.tolist())
 
@@ -150,6 +165,15 @@ class Distribution:
         if wide is not None and self.most > 20 * max(self.quantile(0.5), self.most * 1e-9) and self.most > 10:
             return wide
         return self.linear(bins)
+
+
+def _coarser(first: int, counts: Array, doublings: int) -> tuple[int, Array]:
+    """Return bins that are wider. Bins begin at multiples of their width, so two of them make one."""
+    for _ in range(doublings):
+        counts = np.concatenate([np.zeros(first % 2, np.int64), counts])
+        counts = np.concatenate([counts, np.zeros(len(counts) % 2, np.int64)]).reshape(-1, 2).sum(axis=1)
+        first //= 2
+    return first, counts
 
 
 def _edge(key: int) -> float:
