@@ -92,8 +92,8 @@ def _parquet(records: Folder, name: str) -> Any:
 def _examples(records: Folder, files: list[str], shown: dict[int, int]) -> list[Data]:
     """Return some members of some clusters, largest first, with the beginning of their texts."""
     found: dict[int, list[Data]] = {key: [] for key in shown}
-    for key, row in _rows(records, files):
-        members = found.get(hash(key))
+    for name, row in _rows(records, files):
+        members = found.get(hash(name))
         if members is not None and len(members) < MEMBERS:
             members.append(row)
     made = []

@@ -55,6 +55,8 @@ class Step(NamedTuple):
     def most_workers(self) -> int:
         """The most workers that ran it at the same time, as far as was seen."""
         names = ("busy", "idle", "draining")
+        if counted := int(self.stats.get("most_workers") or 0):
+            return counted
         return max((sum(one) for one in zip(*(self.series.get(n) or [0] for n in names), strict=True)), default=0)
 
     @property

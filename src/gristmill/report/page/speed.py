@@ -41,7 +41,7 @@ def _stage(step: Step, stage: Data, position: int, whole: float) -> str:
     failed = int(stage.get("tasks_failed") or 0)
     of_step = ["", "", "", "", ""]
     if position == 0:
-        stats, peak = step.stats, int(step.asks.get("peak_worker_bytes") or 0)
+        stats, peak = step.stats, int(step.stats.get("peak_worker_bytes") or step.asks.get("peak_worker_bytes") or 0)
         share = step.busy_share
         of_step = [
             "-" if share is None else f"{share:.0%}".replace("%", " %"),
