@@ -67,6 +67,8 @@ class Events:
         for line in self.file:
             if line.startswith(b'data: {"state'):
                 yield json.loads(line[6:])
+            elif line == b"event: end\n":
+                self.has_end = True
 
     def close(self):
         self.file.close()
