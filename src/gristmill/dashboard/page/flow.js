@@ -107,8 +107,11 @@ class Step {
     setText(this.speed.value, `${format.rate(step.items_per_s)} items/s · ${format.rate(step.tasks_per_s)} tasks/s`);
     setText(this.takes.value, step.service_s ? format.span(step.service_s) : "not known yet");
     setText(this.queue.value, `${format.plural(step.queued, "task")} · ${format.size(step.queued_bytes)}`);
-    setText(this.errors.value, step.tasks_failed ? `${format.plural(step.tasks_failed, "task")} failed` : "none");
-    this.errors.value.classList.toggle("bad-number", step.tasks_failed > 0);
+    // Of a task that failed, the part at fault may have been found: then only its items are given up.
+    const items = now.stages.reduce((sum, stage) => sum + (stage.step === i ? stage.items_failed : 0), 0);
+    const failed = [[step.tasks_failed, "task"], [items, "item"]].filter(([n]) => n);
+    setText(this.errors.value, failed.map(([n, what]) => format.plural(n, what)).join(", ") || "none");
+    this.errors.value.classList.toggle("bad-number", failed.length > 0);
     const waiting = now.at_s ? step.waiting_s / now.at_s : 0;
     const blocked = now.at_s ? step.blocked_s / now.at_s : 0;
     setText(this.waiting.number, `${format.percent(waiting)} waiting for input`);
