@@ -37,7 +37,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(chromium: Any) -> Iterator[Any]:
-    """Open a page, and check when the test ends that it asked nobody else and reported no error."""
+    """Open a page, and check when the test ends that it asked no other server and reported no error."""
     visitors: list[Visitor] = []
 
     def open_one(url: str, **options: Any) -> Visitor:

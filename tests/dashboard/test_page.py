@@ -33,7 +33,7 @@ def test_numbers_change_and_the_bottleneck_moves_when_the_load_shifts(control, v
         visitor.wait_for(lambda: visitor.items(1) > before + 3, "more items")
         assert visitor.text("#status") == "running"
         assert "items/s" in visitor.figure(0, "speed") and "0 items/s" not in visitor.figure(0, "speed")[:7]
-        assert "waiting for input" in visitor.figure(1, "idle for")
+        assert "waiting for input" in visitor.figure(1, "backpressure")
         control.set("one", 0.02)
         control.set("two", 0.3)
         visitor.wait_for(lambda: visitor.bottleneck() == 1, "a bottleneck at the second step")
@@ -54,7 +54,7 @@ def test_the_reason_of_a_decision_is_shown_on_hover_and_on_keyboard_focus(contro
         visitor.wait_for(lambda: len(reasons()) >= 2, "decisions")
         assert visitor.text("#workers-chart .tip") == ""
 
-        def is_shown_on_hover() -> bool:  # marks move to the left as the run goes on
+        def is_shown_on_hover() -> bool:  # marks move to the left as the run continues
             mark = visitor.page.query_selector("#workers-chart .mark")
             if mark is not None and (box := mark.bounding_box()) is not None:
                 visitor.page.mouse.move(box["x"] + 1, box["y"] + 5)
@@ -93,7 +93,7 @@ def test_two_runs_side_by_side_show_their_own_numbers(tmp_path, visit):
         a.stopped.set()
         one.wait_for_status("finished")
         before = other.items(0)
-        other.wait_for(lambda: other.items(0) > before, "the other run goes on")
+        other.wait_for(lambda: other.items(0) > before, "the other run continues")
         assert other.text("#status") == "running"
 
 
