@@ -95,6 +95,14 @@ def _execute(args: argparse.Namespace) -> int:
             from gristmill.cli.report import diff
 
             return _print(diff(args.one, args.other, args.html, args.id_field))
+        case "what-if":
+            from gristmill.cli.what_if import show_what_if
+
+            return _print(list(show_what_if(args.output, args.change, args.pipeline, args.number, args.json)))
+        case "stats":
+            from gristmill.cli.stats import show_stats
+
+            return _print(list(show_stats(args)))
         case "verify":
             from gristmill.cli.output import verify
 
@@ -283,6 +291,41 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("other", metavar="RUN_B", help="the output folder of the other run")
     diff.add_argument("--html", metavar="FILE", help="write the comparison as an HTML file instead")
     diff.add_argument("--id-field", default="id", metavar="FIELD", help="the field with the id (default: id)")
+
+    what_if = commands.add_parser(
+        "what-if",
+        help="show the funnel of a run with other thresholds, without a run",
+        description="Show the funnel of a run with other thresholds, from the scores that it has stored, with examples "
+        "of documents that would come back or go. Nothing is written.",
+    )
+    what_if.add_argument("output", metavar="OUTPUT", help="the output folder of the run")
+    what_if.add_argument(
+        "change", metavar="STAGE.RULE.ARGUMENT=VALUE", nargs="*", help="a threshold and its value; may be repeated"
+    )
+    what_if.add_argument("-n", dest="number", type=_NATURAL, default=3, metavar="N", help="how many examples (default: 3)")
+    what_if.add_argument("--json", action="store_true", help="print everything as JSON")
+    what_if.add_argument(
+        "--pipeline",
+        metavar="TARGET",
+        help="the pipeline of the run, if the output has not stored it; its own code is run on documents that come back",
+    )
+
+    stats = commands.add_parser(
+        "stats",
+        help="show distributions of documents: length, domain, language, any field",
+        description="Show distributions of the documents in files, folders or the output of a run: characters, words, "
+        "bytes, domains, languages, any fields, and the scores of a run. Memory does not grow with the documents.",
+    )
+    stats.add_argument("path", metavar="PATH", nargs="+", help="JSONL or Parquet files, or folders with such files")
+    stats.add_argument("--field", action="append", default=[], metavar="FIELD", help="also this field; may be repeated")
+    stats.add_argument("--by", metavar="FIELD", help="group the documents by a field, or by 'file'")
+    stats.add_argument("--language", action="store_true", help="find the language of each document (extra 'text')")
+    stats.add_argument("--text-field", default="text", metavar="FIELD", help="the field with the text (default: text)")
+    stats.add_argument("--url-field", default="url", metavar="FIELD", help="the field with the address (default: url)")
+    stats.add_argument("--limit", type=_COUNT, metavar="N", help="read only the first N documents")
+    stats.add_argument("--sample", type=_FRACTION, metavar="F", help="read only this fraction of the documents")
+    stats.add_argument("--html", metavar="FILE", help="also write the distributions as a page with drawings")
+    stats.add_argument("--json", action="store_true", help="print everything as JSON")
 
     verify = commands.add_parser(
         "verify",

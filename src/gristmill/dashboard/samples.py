@@ -13,7 +13,7 @@ from gristmill.dashboard.lines import CutLine, Reader, records
 from gristmill.dashboard.words import MOST_TEXT, visible
 from gristmill.errors import PipelineError
 from gristmill.ledger.commits import COMMITS, PHASES
-from gristmill.ledger.excluded import EXCLUDED, QUARANTINE, REASON, SCORE, STAGE
+from gristmill.ledger.excluded import EXCLUDED, REASON, SCORE, STAGE
 from gristmill.ledger.lines import DamagedLine, commits_in
 from gristmill.ledger.names import phase_name
 from gristmill.metrics.history import History
@@ -167,7 +167,7 @@ def _files(output: Folder, phases: int) -> Iterator[tuple[Folder, str, bool]]:
     for folder, number in logs:
         for name in _committed(folder):
             side, _, base = name.rpartition("/")
-            if side == QUARANTINE:
+            if side not in ("", EXCLUDED):
                 continue
             place = folder
             if number:

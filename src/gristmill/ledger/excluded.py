@@ -137,9 +137,13 @@ def joined(tables: Sequence[pa.Table]) -> list[pa.Table]:
 
 def _sampled(rows: pa.Table, share: float) -> Iterator[bool]:
     """Which documents are in a sample: by their ids, so that it is the same each time."""
-    for ident in rows.column(ID).to_pylist():
-        digest = hashlib.blake2b(str(ident).encode(), digest_size=8).digest()
-        yield int.from_bytes(digest, "big") < share * 2**64
+    return (is_sampled(ident, share) for ident in rows.column(ID).to_pylist())
+
+
+def is_sampled(ident: Any, share: float) -> bool:
+    """Whether a document is in a sample of excluded documents."""
+    digest = hashlib.blake2b(str(ident).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2**64
 
 
 def quarantine_entry(stage: str, record: BadRecord) -> dict[str, Any]:

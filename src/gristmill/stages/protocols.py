@@ -91,6 +91,14 @@ class Scoring(ABC):
     def scored_rules(self) -> Sequence[tuple[DocumentFilter, bool]]:
         """Return the rules in order, each with whether it is inverted."""
 
+    @abstractmethod
+    def with_scored_rules(self, rules: Sequence[DocumentFilter]) -> Self:
+        """Return a copy with other rules in the place of these, one for each."""
+
+    @abstractmethod
+    def after_scored_rule(self, number: int) -> Stages:
+        """Return stages that do what this one does after its rule of this number."""
+
 
 class Sink(ProcessingStage[In, Out]):
     """A stage that writes documents. Documents that were dropped are written beside its output."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from gristmill.kernels import features
 from gristmill.kernels.texts import Texts
@@ -48,8 +49,30 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
             one.setup()
 
 
+class _DroppingStage(_FilterStage, Scoring):
+    invert: list[bool]
+    invert_all: bool = False
+
+    def scored_rules(self) -> Sequence[tuple[DocumentFilter, bool]]:
+        return list(zip(self.filters, self.invert, strict=True))
+
+    def with_scored_rules(self, rules: Sequence[DocumentFilter]) -> Self:
+        clone = copy.copy(self)
+        clone.filters = list(rules)
+        return clone
+
+    def after_scored_rule(self, number: int) -> list[Self]:
+        first = number + 1
+        if self.invert_all or first >= len(self.filters):
+            return []
+        clone = copy.copy(self)
+        clone.filters, clone.text_fields = self.filters[first:], self.text_fields[first:]
+        clone.invert, clone.score_fields = self.invert[first:], list(self.score_fields)[first:]
+        return [clone]
+
+
 @builtin
-class ScoreFilter(_FilterStage, Scoring):
+class ScoreFilter(_DroppingStage):
     """Scores documents by one or several filters in order, and drops the documents that a filter does not keep.
 
         ScoreFilter([WordCountFilter(50), MeanWordLengthFilter()], keep_scores=True)
@@ -129,9 +152,6 @@ class ScoreFilter(_FilterStage, Scoring):
         kept.account.scored.append(scored)
         return kept
 
-    def scored_rules(self) -> Sequence[tuple[DocumentFilter, bool]]:
-        return list(zip(self.filters, self.invert, strict=True))
-
 
 @builtin
 class Score(_FilterStage):
@@ -159,7 +179,7 @@ class Score(_FilterStage):
 
 
 @builtin
-class Filter(_FilterStage, Scoring):
+class Filter(_DroppingStage):
     """Drops documents by a stored score: by a filter's thresholds, or by a function of the score.
 
         Filter(lambda score: score > 0.5, "quality")
@@ -194,9 +214,6 @@ class Filter(_FilterStage, Scoring):
             task = task.keep(mask, reasons_of(one, gone, invert), numbers(gone))
         task.account.scored.append(scored)
         return task
-
-    def scored_rules(self) -> Sequence[tuple[DocumentFilter, bool]]:
-        return list(zip(self.filters, self.invert, strict=True))
 
 
 def _scored(task: DocumentBatch) -> Scored:

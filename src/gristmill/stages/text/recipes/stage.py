@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
 from gristmill.near_names import did_you_mean
 from gristmill.stages.core import ProcessingStage
@@ -79,6 +80,26 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], Scoring, builti
 
     def scored_rules(self) -> Sequence[tuple[DocumentFilter, bool]]:
         return [rule for part in self.inner if isinstance(part, ScoreFilter) for rule in part.scored_rules()]
+
+    def with_scored_rules(self, rules: Sequence[DocumentFilter]) -> Self:
+        clone = copy.copy(self)
+        left = list(rules)
+        clone.inner = []
+        for part in self.inner:
+            if isinstance(part, ScoreFilter):
+                mine, left = left[: len(part.filters)], left[len(part.filters) :]
+                clone.inner.append(part.with_scored_rules(mine))
+            else:
+                clone.inner.append(part)
+        return clone
+
+    def after_scored_rule(self, number: int) -> Sequence[ProcessingStage[Any, Any]]:
+        for k, part in enumerate(self.inner):
+            if isinstance(part, ScoreFilter):
+                if number < len(part.filters):
+                    return [*part.after_scored_rule(number), *self.inner[k + 1 :]]
+                number -= len(part.filters)
+        return []
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         for part in self.inner:

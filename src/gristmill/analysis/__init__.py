@@ -1,0 +1,1 @@
+"""Answers from data: what other thresholds would do, and distributions of any documents."""
