@@ -130,9 +130,7 @@ class Place:
         return self.before is not self.after
 
 
-def places_of(
-    scores: StoredScores, stages: Sequence[Any], changes: Sequence[Change]
-) -> dict[tuple[int, int], Place]:
+def places_of(scores: StoredScores, stages: Sequence[Any], changes: Sequence[Change]) -> dict[tuple[int, int], Place]:
     """Return the stages with rules by phase and number in the plan of the phase.
 
     Raise `PlanError` if the stages are not those of the run.
@@ -140,9 +138,9 @@ def places_of(
     there: dict[tuple[int, int], list[StoredRule]] = {}
     for rule in scores.rules:
         there.setdefault((rule.phase, rule.stage), []).append(rule)
-    of_pipeline = [(number, stage) for number, stage in enumerate(stages) if isinstance(stage, Scoring)]
+    scoring: list[tuple[int, Any]] = [pair for pair in enumerate(stages) if isinstance(pair[1], Scoring)]
     found: dict[tuple[int, int], Place] = {}
-    for (key, rules), (number, stage) in zip(there.items(), of_pipeline, strict=False):
+    for (key, rules), (number, stage) in zip(there.items(), scoring, strict=False):
         filters = [one for one, _ in stage.scored_rules()]
         if [one.name for one in filters] != [rule.name for rule in rules] or stage.name != rules[0].stage_name:
             raise PlanError(
