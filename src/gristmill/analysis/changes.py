@@ -31,19 +31,14 @@ class Change:
 
 
 def names_of(scores: StoredScores) -> dict[str, tuple[StoredRule, Threshold]]:
-    """Return all thresholds by name. The second stage of a name is ``STAGE#2``."""
-    stages: dict[str, list[tuple[int, int]]] = {}
+    """Return all thresholds by name. The second rule of a name in a stage is ``RULE#2``."""
     seen: Counter[tuple[int, int, str]] = Counter()
     found: dict[str, tuple[StoredRule, Threshold]] = {}
     for rule in scores.rules:
-        places = stages.setdefault(rule.stage_name, [])
-        if (rule.phase, rule.stage) not in places:
-            places.append((rule.phase, rule.stage))
-        stage = numbered(rule.stage_name, places.index((rule.phase, rule.stage)) + 1)
         seen[rule.phase, rule.stage, rule.name] += 1
         name = numbered(rule.name, seen[rule.phase, rule.stage, rule.name])
         for threshold in rule.thresholds:
-            found[f"{stage}.{name}.{threshold.argument}"] = rule, threshold
+            found[f"{rule.stage_name}.{name}.{threshold.argument}"] = rule, threshold
     return found
 
 

@@ -12,6 +12,7 @@ Stages are numbered as in the plan of the run or of its phase. The rules are des
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -110,13 +111,13 @@ class _Table:
     def __init__(self, calls: _Calls, first_stage: int) -> None:
         import pyarrow as pa
 
-        from gristmill.tasks.arrow import numbers_of
+        from gristmill.tasks.arrow import numbers_of, string_array
 
         self._calls = calls
         self._first_stage = first_stage
         chunks = [chunk for ids in calls.ids for chunk in (ids.chunks if isinstance(ids, pa.ChunkedArray) else [ids])]
         large = [chunk if chunk.type == pa.large_string() else chunk.cast(pa.large_string()) for chunk in chunks]
-        encoded = pa.concat_arrays(large).dictionary_encode()
+        encoded = pa.concat_arrays(large or [string_array([])]).dictionary_encode()
         self._unique = encoded.dictionary
         self._codes = numbers_of(encoded.indices)
         self.size = len(self._unique)
@@ -277,8 +278,13 @@ def described_stage(number: int, stage: Any, not_numbers: tuple[str, ...] = ()) 
 
 
 def _described(rule: DocumentFilter, inverted: bool) -> dict[str, Any]:
-    given = arguments_of(rule) or {}
-    plain = {name: value for name, value in given.items() if isinstance(value, bool | int | float | str)}
+    given = arguments_of(rule)
+    if given is not None:
+        bound = inspect.signature(type(rule)).bind_partial(**given)
+        bound.apply_defaults()
+        given = bound.arguments
+    plain = {name: value for name, value in (given or {}).items() if isinstance(value, bool | int | str)}
+    plain |= {name: value for name, value in (given or {}).items() if isinstance(value, float) and np.isfinite(value)}
     return {
         "name": rule.name,
         "filter": type(rule).__name__,
