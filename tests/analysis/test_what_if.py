@@ -200,7 +200,7 @@ def test_hostile_text_is_escaped(tmp_path, capsys):
     execute(JsonlReader(str(source)), ScoreFilter(WordCountFilter(50)), JsonlWriter(str(tmp_path / "out")))
     assert main(["what-if", str(tmp_path / "out"), "min_words=10"]) == 0
     shown = capsys.readouterr().out
-    assert "1 documents come back" in shown and "red" in shown
+    assert "1 document comes back" in shown and "red" in shown
     assert "\x1b" not in shown and "\u202e" not in shown
 
 

@@ -58,10 +58,12 @@ def lines(found: WhatIf, width: int) -> Iterator[str]:
         yield f"{found.undecided.total():,} documents are undecided:"
         for why, n in found.undecided.most_common():
             yield from textwrap.wrap(f"{n:,}: {why}", width, initial_indent="  ", subsequent_indent="    ")
-    for title, n, some in (("come back", found.all_back, found.back), ("go", found.all_gone, found.gone)):
+    come, go = ("comes back", "come back"), ("goes", "go")
+    for (one, many), n, some in ((come, found.all_back, found.back), (go, found.all_gone, found.gone)):
         if n:
             yield ""
-            yield f"{n:,} documents {title}{', for example:' if some else ''}"
+            words = f"1 document {one}" if n == 1 else f"{n:,} documents {many}"
+            yield f"{words}{', for example:' if some else ''}"
             for sample in some:
                 yield from _sample(sample, width)
 
