@@ -18,3 +18,6 @@ settings.load_profile("gristmill")
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
+
+# Runs of the tests are not added to the user's profile store.
+os.environ["GRISTMILL_PROFILE_STORE"] = "off"

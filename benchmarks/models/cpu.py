@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from models.texts import slices
+from texts import slices
 
 from gristmill.models.checkpoint import Checkpoint
 from gristmill.models.engine import InferenceEngine

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from models.documents import deberta, documents, llama, minilm
+from documents import deberta, documents, llama, minilm
 
 from gristmill.models.engine import InferenceEngine
 from gristmill.models.model import Head, Model

@@ -3,10 +3,14 @@
     python benchmarks/models/pipeline_gpu.py prepare WORK --text sotu.txt.gz --tokenizer FOLDER --documents 700000
     python benchmarks/models/pipeline_gpu.py run WORK deberta
     python benchmarks/models/pipeline_gpu.py run WORK deberta --batch-mode
+    python benchmarks/models/pipeline_gpu.py run WORK deberta --gpu-memory-gb 2.5 --workers 1 --output capped
+    python benchmarks/models/pipeline_gpu.py compare WORK deberta capped
 
 `prepare` makes documents of 291 tokens on average, at most 512, of slices of real text, and checkpoints with the shape
-of DeBERTa-v3-base and MiniLM with random weights. `run` prints documents per second between the first and the last
-tenth of the documents, what NVML says of the GPU in that time, and the workers of each step.
+of DeBERTa-v3-base and MiniLM with random weights (``--tiny``: two layers of 64 numbers, to try the commands on a CPU).
+`run` prints documents per second between the first fifth and the last twentieth of the documents, what NVML says of the
+GPU and of its processes in that time, and the workers of each step. `compare` reads two outputs and compares scores and
+labels of the same documents.
 """
 
 from __future__ import annotations
@@ -16,14 +20,13 @@ import json
 import multiprocessing
 import os
 import shutil
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from models.texts import slices
+from texts import slices
 
 
 def prepare(arguments: argparse.Namespace) -> None:
@@ -36,7 +39,7 @@ def prepare(arguments: argparse.Namespace) -> None:
         sizes = pool.starmap(_write, jobs)
     print(f"{arguments.documents:,} documents, {sum(sizes) / 1e6:,.0f} MB")
     for name in arguments.models:
-        _checkpoint(work / name, name, arguments.tokenizer)
+        _checkpoint(work / name, name, arguments.tokenizer, TINY if arguments.tiny else {})
     from gristmill.models.checkpoint import Checkpoint
     from gristmill.models.tokenizer import ReadLimits, load_tokenizer
 
@@ -56,17 +59,20 @@ def _write(source: str, target: Path, count: int, seed: int) -> int:
     return target.stat().st_size
 
 
-def _checkpoint(folder: Path, name: str, tokenizer: str) -> None:
+TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def _checkpoint(folder: Path, name: str, tokenizer: str, changes: dict[str, int]) -> None:
     import torch
     import transformers
-    from models.documents import DEBERTA_V3_BASE, MINILM
+    from documents import DEBERTA_V3_BASE, MINILM
 
     torch.manual_seed(0)
     if name == "deberta":
-        config: Any = transformers.DebertaV2Config(**DEBERTA_V3_BASE)
+        config: Any = transformers.DebertaV2Config(**DEBERTA_V3_BASE | changes)
         model: Any = transformers.DebertaV2ForSequenceClassification(config)
     else:
-        config = transformers.BertConfig(**MINILM, num_labels=2)
+        config = transformers.BertConfig(**MINILM | changes, num_labels=2)
         model = transformers.BertForSequenceClassification(config)
     model.save_pretrained(folder)
     for path in Path(tokenizer).glob("*token*"):
@@ -79,6 +85,8 @@ class GpuSamples(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.samples: list[tuple[float, int, int, float]] = []
+        self.most: dict[int, int] = {}
+        """The most memory of each process on the GPU."""
 
     def run(self) -> None:
         import pynvml as nvml
@@ -89,6 +97,8 @@ class GpuSamples(threading.Thread):
             busy = nvml.nvmlDeviceGetUtilizationRates(gpu).gpu
             held, power = nvml.nvmlDeviceGetMemoryInfo(gpu).used, nvml.nvmlDeviceGetPowerUsage(gpu) / 1000
             self.samples.append((time.time(), busy, held, power))
+            for one in nvml.nvmlDeviceGetComputeRunningProcesses(gpu):
+                self.most[one.pid] = max(self.most.get(one.pid, 0), one.usedGpuMemory or 0)
             time.sleep(0.1)
 
 
@@ -104,15 +114,22 @@ def run(arguments: argparse.Namespace) -> None:
     )
 
     work: Path = arguments.work
-    output = work / f"output-{arguments.model}"
+    output = work / f"output-{arguments.output or arguments.model}"
     shutil.rmtree(output, ignore_errors=True)
-    stage = SequenceClassifier(str(work / arguments.model), label_field="label", score_field="scores")
-    if arguments.share < 1:
+    size: Any = "auto" if arguments.auto else 256
+    stage = SequenceClassifier(
+        str(work / arguments.model), label_field="label", score_field="scores", model_inference_batch_size=size
+    )
+    if arguments.gpu_memory_gb is not None:
+        stage = stage.with_(resources=Resources(cpus=1, gpu_memory_gb=arguments.gpu_memory_gb))
+    elif arguments.share < 1:
         stage = stage.with_(resources=Resources(cpus=1, gpus=arguments.share))
+    if arguments.workers is not None:
+        stage = stage.with_({"SequenceClassifier model": {"num_workers": arguments.workers}})
     pipeline = Pipeline(
         "gpu",
         stages=[
-            JsonlReader(str(work / "input")),
+            JsonlReader(str(work / "input" / arguments.files)),
             ScoreFilter(WordCountFilter(min_words=5)),
             ScoreFilter(MeanWordLengthFilter()),
             stage,
@@ -132,6 +149,9 @@ def run(arguments: argparse.Namespace) -> None:
     print(f"{sum(counts):,} documents in {total:.1f} s: {sum(counts) / total:,.0f} docs/s with start and end")
     ends, done = [when for when, _ in written], np.cumsum(counts)
     first, last = len(ends) // 5, len(ends) - 1 - len(ends) // 20
+    if first >= last:
+        print("too few blocks for a steady rate")
+        return
     speed = (done[last] - done[first]) / (ends[last] - ends[first])
     print(f"between the first fifth and the last twentieth: {speed:,.0f} docs/s over {ends[last] - ends[first]:.0f} s")
     steady = [sample for sample in gpu.samples if ends[first] <= sample[0] <= ends[last]]
@@ -142,6 +162,25 @@ def run(arguments: argparse.Namespace) -> None:
             f"memory at most {max(sample[2] for sample in steady) / 2**30:.1f} GiB, "
             f"{np.mean([sample[3] for sample in steady]):.0f} W"
         )
+        print("most memory of each process, GiB:", sorted(round(most / 2**30, 2) for most in gpu.most.values()))
+
+
+def compare(arguments: argparse.Namespace) -> None:
+    one, other = (_rows(arguments.work / f"output-{name}") for name in (arguments.one, arguments.other))
+    shared = sorted(one.keys() & other.keys())
+    same = sum(one[key][0] == other[key][0] for key in shared)
+    error = max((float(np.abs(np.subtract(one[key][1], other[key][1])).max()) for key in shared), default=0.0)
+    print(f"{len(shared):,} documents in both, {len(one):,} and {len(other):,} in each")
+    print(f"labels equal {same:,} of {len(shared):,}; largest difference of a probability {error:.2e}")
+
+
+def _rows(output: Path) -> dict[str, tuple[str, list[float]]]:
+    found = {}
+    for path in output.glob("part-*.jsonl"):
+        with open(path, encoding="utf-8") as lines:
+            for row in map(json.loads, lines):
+                found[row["id"]] = (row["label"], row["scores"])
+    return found
 
 
 def main() -> None:
@@ -153,16 +192,26 @@ def main() -> None:
     making.add_argument("--tokenizer", required=True, help="a folder with tokenizer.json and tokenizer_config.json")
     making.add_argument("--documents", type=int, default=700_000)
     making.add_argument("--models", nargs="+", default=["deberta", "minilm"])
+    making.add_argument("--tiny", action="store_true", help="small models, to try the commands")
     making.set_defaults(act=prepare)
     running = commands.add_parser("run")
     running.add_argument("work", type=Path)
     running.add_argument("model")
     running.add_argument("--batch-mode", action="store_true")
     running.add_argument("--share", type=float, default=1.0, help="of the GPU, for each worker")
-    running.add_argument("--no-gpu", action="store_true")
+    running.add_argument("--gpu-memory-gb", type=float, help="of the GPU, for each worker")
+    running.add_argument("--workers", type=int, help="of the model, instead of what the balancer chooses")
+    running.add_argument("--auto", action="store_true", help="find the token budget during the run")
+    running.add_argument("--files", default="*.jsonl", help="which of the files, as a glob pattern")
+    running.add_argument("--output", help="the name of the output; default: that of the model")
+    running.add_argument("--no-gpu", action="store_true", help="do not sample NVML")
     running.set_defaults(act=run)
+    comparing = commands.add_parser("compare")
+    comparing.add_argument("work", type=Path)
+    comparing.add_argument("one")
+    comparing.add_argument("other")
+    comparing.set_defaults(act=compare)
     arguments = parser.parse_args()
-    sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
     arguments.act(arguments)
 
 

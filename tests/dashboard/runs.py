@@ -24,7 +24,7 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
 
-WAIT_S = 90
+WAIT_S = 240
 """How long a test waits for what must happen: no limit on the time that it takes, which depends on the machine."""
 
 

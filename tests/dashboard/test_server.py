@@ -148,7 +148,7 @@ def test_the_command_prints_the_address_and_serves_the_page(tmp_path, capsys):
     assert "--dashboard" in capsys.readouterr().err
 
 
-def test_a_failed_run_says_so_with_the_error(control):
+def test_a_failed_run_shows_its_error(control):
     with running(two_stages(control, fails_on=3), control.numbers(), stop=control.stopped.set) as run:
         last = list(Events(run.url))[-1]
     assert isinstance(run.errors[0], PipelineFailed)
@@ -223,7 +223,7 @@ def test_what_is_no_request_does_not_stop_the_server(opened, request_line):
 # Browsers that are slow, gone or many -------------------------------------------------------------------------------
 
 
-def test_a_browser_that_does_not_read_blocks_nobody_and_is_sent_the_latest_when_it_does(opened):
+def test_a_browser_that_does_not_read_blocks_no_other_and_is_sent_the_latest_when_it_does(opened):
     dashboard, reports = opened()
     slow = Events(dashboard.url, receive_buffer=2048)
     quick = iter(Events(dashboard.url))

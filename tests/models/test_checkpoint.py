@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from pathlib import Path
 
@@ -132,6 +133,81 @@ def test_a_model_without_a_head_or_with_missing_layers_is_an_error(copy: Path) -
     save_file({name: one for name, one in weights.items() if "layer.1." not in name}, copy / "model.safetensors")
     with pytest.raises(ModelError, match=r"lacks weights of its layers, encoder\.layer\.1\."):
         load(ModelSpec(Checkpoint(str(copy))))
+
+
+def changed_config(copy: Path, **changes: object) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_hidden_layers": 9}, "num_hidden_layers is 9 instead of 2"),
+        ({"hidden_size": 64}, "hidden_size is 64 instead of 32"),
+        ({"hidden_size": "wide"}, "hidden_size in config.json must be a whole number, not 'wide'"),
+        ({"vocab_size": 100}, "vocab_size is 100 instead of"),
+        ({"model_type": "roberta"}, "does not have the weights of a 'roberta' model"),
+        ({"model_type": "llama"}, "does not have the weights of a 'llama' model"),
+        ({"id2label": {"0": "a", "1": "b"}}, "has 2 labels in config.json, but makes 3 numbers"),
+    ],
+)
+def test_weights_of_another_configuration_are_an_error_at_planning(
+    copy: Path, changes: dict[str, object], words: str
+) -> None:
+    changed_config(copy, **changes)
+    with pytest.raises(ModelError, match=words):
+        ModelSpec(Checkpoint(str(copy))).check()
+
+
+def test_a_header_that_does_not_fit_its_bytes_and_quantized_weights_are_named(copy: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(copy / "model.safetensors")
+    whole = (copy / "model.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", whole[:8])
+    header = json.loads(whole[8 : 8 + length])
+    header["classifier.weight"]["shape"] = [1, 1]
+    wrong = json.dumps(header).encode()
+    (copy / "model.safetensors").write_bytes(struct.pack("<Q", len(wrong)) + wrong + whole[8 + length :])
+    assert "classifier.weight has" in problem(Checkpoint(str(copy)))
+    save_file({name: (one * 50).to(torch.int8) for name, one in weights.items()}, copy / "model.safetensors")
+    assert "is quantized" in problem(Checkpoint(str(copy)))
+
+
+@pytest.mark.parametrize("kind", ["bert", "deberta-v2"])
+def test_weights_that_cannot_work_are_named_when_they_are_loaded(kind: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    small.save_classifier(kind, tmp_path, 1)
+    path, checkpoint = tmp_path / "model.safetensors", Checkpoint(str(tmp_path))
+    weights = load_file(path)
+    name = next(name for name in sorted(weights) if "layer.1." in name and name.endswith("dense.weight"))
+    save_file(weights | {name: weights[name][:5].contiguous()}, path)
+    with pytest.raises(ModelError, match=r"config\.json"):
+        load(ModelSpec(checkpoint))
+    save_file(weights | {name: weights[name] * float("nan")}, path)
+    with pytest.raises(ModelError, match="not finite: its weights are damaged"):
+        load(ModelSpec(checkpoint))
+    save_file(weights, path)
+    load(ModelSpec(checkpoint))
+    changed_config(tmp_path, num_attention_heads=5)
+    with pytest.raises(ModelError, match=r"config\.json"):
+        load(ModelSpec(Checkpoint(str(tmp_path))))
+
+
+def test_code_beside_a_checkpoint_is_never_run(tmp_path: Path) -> None:
+    for kind in ("bert", "deberta-v2"):
+        folder = tmp_path / kind
+        small.save_classifier(kind, folder, 1)
+        (folder / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Model: pass\n")
+        names = ("AutoConfig", "AutoModel", "AutoModelForSequenceClassification", "AutoTokenizer")
+        changed_config(folder, auto_map=dict.fromkeys(names, "code.Model"))
+        spec = ModelSpec(Checkpoint(str(folder)))
+        spec.check()
+        load(spec)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_weights_in_shards_are_the_same_weights(copy: Path, saved: Path) -> None:

@@ -23,6 +23,7 @@ class Embedding(Trunk):
     def __init__(self, limit: int | None = None) -> None:
         self.device = torch.device("cpu")
         self.max_tokens = 1000
+        self.vocabulary = 500
         self.batch_tokens = 1000
         self.table = torch.randn(500, 8, generator=torch.Generator().manual_seed(1))
         self.limit = limit
@@ -159,6 +160,34 @@ def test_a_text_that_does_not_fit_alone_is_an_error_that_tells_its_length() -> N
     engine = InferenceEngine(Model(Embedding(limit=50), Sum()))
     with pytest.raises(ModelError, match=r"a text of 80 tokens does not fit .*\n.*max_seq_length"):
         engine.run(TokenLists.from_lists([[1] * 10, [2] * 80]))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        ([[1, 2], [3, 500]], "has the token 500, but the model knows only 0 to 499"),
+        ([[1], [-1]], "has the token -1"),
+        ([[1], [2] * 1001], "has 1,001 tokens, but the model takes at most 1,000"),
+        ([[1], []], "has no tokens"),
+    ],
+)
+def test_tokens_that_the_model_cannot_take_are_an_error_before_it_sees_them(
+    tokens: list[list[int]], words: str
+) -> None:
+    """They come from columns of users, or from the tokenizer of another model. On a GPU they would end the process."""
+    trunk = Embedding()
+    with pytest.raises(ModelError, match=words):
+        InferenceEngine(Model(trunk, Sum())).run(TokenLists.from_lists(tokens))
+    assert trunk.batches == []
+
+
+def test_rows_that_are_not_finite_are_an_error() -> None:
+    trunk = Embedding()
+    trunk.table[7] = float("inf")
+    engine = InferenceEngine(Model(trunk, Sum()))
+    engine.run(TokenLists.from_lists([[1, 2], [3]]))
+    with pytest.raises(ModelError, match="not finite of 1 of 3 texts"):
+        engine.run(TokenLists.from_lists([[1, 2], [3, 4], [7]]))
 
 
 def test_the_search_doubles_the_budget_until_it_does_not_pay() -> None:

@@ -10,7 +10,13 @@ from tests.models import small
 
 from gristmill.errors import ModelError
 from gristmill.models.checkpoint import Checkpoint
-from gristmill.models.tokenizer import ReadLimits, TransformersTokenizer, load_tokenizer, token_limit
+from gristmill.models.tokenizer import (
+    ReadLimits,
+    TransformersTokenizer,
+    check_vocabulary,
+    load_tokenizer,
+    token_limit,
+)
 
 ODD = [
     "",
@@ -92,3 +98,17 @@ def test_a_damaged_tokenizer_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match=r"tokenizer\.json is not a tokenizer\.json"):
         load_tokenizer(Checkpoint(str(tmp_path)))
+
+
+@pytest.mark.parametrize("kind", small.SPECIAL)
+def test_the_tokenizer_of_another_model_is_an_error_at_planning(kind: str, tmp_path: Path) -> None:
+    known = len(small.tokenizer_of(kind, tmp_path))
+    config = '{{"model_type": "bert", "hidden_size": 8, "vocab_size": {}}}'
+    (tmp_path / "config.json").write_text(config.format(known))
+    check_vocabulary(Checkpoint(str(tmp_path)))
+    (tmp_path / "config.json").write_text(config.format(known - 1))
+    with pytest.raises(ModelError, match=f"has {known} tokens, but the model knows {known - 1}"):
+        check_vocabulary(Checkpoint(str(tmp_path)))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"not a tokenizer\.json"):
+        check_vocabulary(Checkpoint(str(tmp_path)))

@@ -1,4 +1,4 @@
-"""What watches a run: when it is opened, what it is told, and that nothing of it is imported otherwise."""
+"""What watches a run: when it is opened, what it receives, and that nothing of it is imported otherwise."""
 
 import subprocess
 import sys

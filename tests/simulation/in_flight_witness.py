@@ -24,6 +24,8 @@ class InFlightWitness:
         self.at_death: dict[int, tuple[set[int], set[int], bool]] = {}
         """Of workers that have died: the units that ran, those that waited or were suspended, and whether one was
         tried alone."""
+        self.resumed_too_late: set[tuple[int, int]] = set()
+        """Dead workers, and units of them that the scheduler has resumed before it knew of the death."""
 
     def begins(self, worker: int, w: VirtualWorker, job: Job) -> None:
         """Check that a worker has a free slot for a unit, and that a suspected one is alone in a fresh worker."""
@@ -52,6 +54,8 @@ class InFlightWitness:
     def after(self, events: Sequence[e.Event], commands: Sequence[c.Command]) -> None:
         """Check the scheduler's view of all workers after events."""
         s = self.world.scheduler.state
+        resumed = {(x.worker, x.unit) for x in commands if isinstance(x, c.Resume) and x.worker in self.at_death}
+        self.resumed_too_late |= resumed
         for event in events:
             if isinstance(event, e.WorkerDied) and event.worker in self.at_death and not s.ending.stopping:
                 self._suspects(event)
@@ -78,9 +82,11 @@ class InFlightWitness:
         if not ran or event.cause.is_no_fault:
             return
         suspects = {unit.key for step in s.steps for unit in step.queue.suspects}
-        # Without a note, a unit that was sent or resumed when the worker was dead is taken to be begun.
-        is_known = event.begun is not None or not self.world.conditions.lag_us
-        wrong = (others - ran) & suspects if is_known else None
+        wrong = (others - ran) & suspects
+        if event.begun is None:
+            # Without a note, a unit that was sent or resumed when the worker was dead is taken to be begun.
+            late = {unit for worker, unit in self.resumed_too_late if worker == event.worker}
+            wrong = set() if self.world.conditions.lag_us else wrong - late
         assert not wrong, f"{sorted(wrong)} only waited in worker {event.worker}, which died, and are suspected"
         if event.cause is e.Death.CRASHED and not alone:
             queued = {key for key in ran if (t := s.tasks.get(key)) is not None and t.state is TaskState.QUEUED}

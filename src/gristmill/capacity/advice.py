@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from gristmill.capacity.jobs import Job
-from gristmill.capacity.predict import makespan_s
+from gristmill.capacity.jobs import PlannedJob
+from gristmill.capacity.predict import least_s, makespan_s
 from gristmill.metrics.format import size
 from gristmill.scheduling.simulator.loads import GB, NodeModel
-from gristmill.stages.barrier import BarrierStage, Looked
+from gristmill.stages.barrier import BarrierStage, InputEstimate
 from gristmill.stages.deduplication.cost import bands_at_once
 from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
 
@@ -41,7 +41,7 @@ class BlockAdvice:
         return f"blocksize {size(self.block_bytes)}: {self.gain:.0%} faster"
 
 
-def memory_of(job: Job, workers: int) -> int:
+def memory_of(job: PlannedJob, workers: int) -> int:
     """Return the memory of a node: of the driver and of its workers, with blocks of the job's size."""
     run = job.run
     worker = max(0.0, (run.peak_memory_bytes - run.driver_bytes) / max(1, run.workers))
@@ -51,7 +51,7 @@ def memory_of(job: Job, workers: int) -> int:
     return round(run.driver_bytes + workers * max(worker, 0.0))
 
 
-def block_size(job: Job, workers: int) -> BlockAdvice | None:
+def block_size(job: PlannedJob, workers: int) -> BlockAdvice | None:
     """Compare sizes of blocks; None for a job that does not read blocks."""
     if not job.source_bytes or not job.run.phases[0].source_bytes:
         return None
@@ -71,7 +71,7 @@ def block_size(job: Job, workers: int) -> BlockAdvice | None:
     return BlockAdvice(best[1], best[0], 1 - best[0] / present if present else 0.0, present_fits)
 
 
-def batch_sizes(job: Job) -> list[str]:
+def batch_sizes(job: PlannedJob) -> list[str]:
     """Return steps whose workers wait for messages, with the batch size that makes this rare."""
     lines = []
     for phase in job.run.phases:
@@ -112,14 +112,14 @@ class BandsAdvice:
         )
 
 
-def bands(barrier: BarrierStage, looked: Looked, node: NodeModel) -> BandsAdvice | None:
+def bands(barrier: BarrierStage, estimate: InputEstimate, node: NodeModel) -> BandsAdvice | None:
     """Return how many bands fit the memory of a node at the same time; None for other barriers."""
     if not isinstance(barrier, FuzzyDeduplication):
         return None
     memory = node.memory * 9 // 10
-    count = bands_at_once(looked.documents, barrier.num_bands, memory)
-    told = barrier.forecast(looked, memory, max(1, int(node.cpus)), stored=False)
-    return BandsAdvice(barrier.name, count, barrier.num_bands, told.memory_bytes)
+    count = bands_at_once(estimate.documents, barrier.num_bands, memory)
+    expected = barrier.forecast(estimate, memory, max(1, int(node.cpus)), stored=False)
+    return BandsAdvice(barrier.name, count, barrier.num_bands, expected.memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class MoreNodes:
     gain: float
 
 
-def one_more(job: Job) -> list[MoreNodes]:
+def one_more(job: PlannedJob) -> list[MoreNodes]:
     """Simulate the job with one more node of each kind."""
     present = makespan_s(job)
     found = []
@@ -151,33 +151,46 @@ class ClusterSize:
     seconds: float
 
 
-def cluster_sizes(job: Job, deadline_s: float) -> list[ClusterSize]:
+def cluster_sizes(job: PlannedJob, deadline_s: float) -> list[ClusterSize]:
     """Return for each kind of node the smallest cluster of it that meets a deadline."""
     return [_smallest(job, node, deadline_s) for node in dict.fromkeys(job.nodes)]
 
 
-def _smallest(job: Job, node: NodeModel, deadline_s: float) -> ClusterSize:
-    def seconds(count: int) -> float:
-        return makespan_s(replace(job, nodes=(node,) * count))
+def _smallest(job: PlannedJob, node: NodeModel, deadline_s: float) -> ClusterSize:
+    def on(count: int) -> PlannedJob:
+        return replace(job, nodes=(node,) * count)
 
-    high, took = 1, seconds(1)
+    low = _first(lambda count: least_s(on(count)) <= deadline_s, 0, 1)  # fewer cannot do it
+    if low is None:
+        return ClusterSize(node, 0, least_s(on(_MOST_NODES)))
+    high, took, step = low, makespan_s(on(low)), max(1, low // 16)
+    low -= 1
     while took > deadline_s:
-        before = took
-        high *= 2
-        if high > _MOST_NODES:
-            return ClusterSize(node, 0, before)
-        took = seconds(high)
-        if took > 0.99 * before and high >= 4:  # more nodes do not help
+        before, low = took, high
+        high, step = high + step, step * 2
+        took = makespan_s(on(high))
+        if high > _MOST_NODES or (took > 0.99 * before and step > 4):  # more nodes do not help
             return ClusterSize(node, 0, min(took, before))
-    low = high // 2  # too few, or none
-    while high - low > 1:
+    while high - low > 1 and low >= 1:
         middle = (low + high) // 2
-        now = seconds(middle)
+        now = makespan_s(on(middle))
         if now <= deadline_s:
             high, took = middle, now
         else:
             low = middle
     return ClusterSize(node, high, took)
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """Return the first number above ``low`` from which on something holds; None if there is none."""
+    while not holds(high):
+        low, high = high, high * 2
+        if high > _MOST_NODES:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def describe(node: NodeModel) -> str:

@@ -73,7 +73,7 @@ def input_blocks(reader: FileReader) -> InputBlocks:
     usual = max(block.size for block in whole)
     files = list(reader.found.files)
     some = files[:: -(-len(files) // _FILES)]
-    small = _sized(reader, numbered(reader.groups(some, max(_LEAST, int(usual) // _PARTS))))
+    small = _sized(reader, numbered(reader.groups(some, min(int(usual), max(_LEAST, int(usual) // _PARTS)))))
     return InputBlocks([block for block in whole if block.size], [block for block in small if block.size])
 
 

@@ -11,7 +11,7 @@ from gristmill.capacity.events import MeasuredUnit
 
 _ENOUGH = 4
 _SPREAD = 2.0
-"""Sizes must differ by this factor for the fixed part of a time to be told from the rest."""
+"""Sizes must differ by this factor for the fixed part of a time to be separated from the rest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ _MB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PlannedJob:
     """What is to be processed, and where."""
 
     run: RunMeasure
@@ -40,19 +40,19 @@ class Job:
     def bytes_per_input(self) -> float:
         return self.source_bytes / self.inputs if self.inputs else 0.0
 
-    def with_blocks(self, size: int) -> Job:
+    def with_blocks(self, size: int) -> PlannedJob:
         """Return the job with blocks of another size."""
         return replace(self, inputs=max(1, -(-self.source_bytes // size)))
 
 
-def loads(job: Job, slower: float = 1.0, gpu_speed: float | None = None) -> list[Load]:
+def loads(job: PlannedJob, slower: float = 1.0, gpu_speed: float | None = None) -> list[Load]:
     """Return a load for each phase. All times per task are multiplied by ``slower``."""
     speed = job.gpu.usual if gpu_speed is None else gpu_speed
     nodes = tuple(replace(node, cpu_speed=job.cpu_speed, gpu_speed=speed) for node in job.nodes)
     return [_load(job, phase, nodes, slower) for phase in job.run.phases]
 
 
-def _load(job: Job, phase: PhaseMeasure, nodes: tuple[NodeModel, ...], slower: float) -> Load:
+def _load(job: PlannedJob, phase: PhaseMeasure, nodes: tuple[NodeModel, ...], slower: float) -> Load:
     first = phase.steps[0]
     inputs, scale = job.inputs, 1.0
     if phase.source_bytes and job.source_bytes:

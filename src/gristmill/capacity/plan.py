@@ -13,17 +13,17 @@ from gristmill.capacity import advice
 from gristmill.capacity.errors import CapacityError
 from gristmill.capacity.fitting import fitted
 from gristmill.capacity.gpus import gpu_kind
-from gristmill.capacity.jobs import Job, check_gpus, gpu_speed
+from gristmill.capacity.jobs import PlannedJob, check_gpus, gpu_speed
 from gristmill.capacity.predict import Prediction, fits, predict
 from gristmill.capacity.sampling import SampleLimits, sample, with_data
 from gristmill.pipeline import Pipeline
-from gristmill.pipeline.phases.forecast import look
+from gristmill.pipeline.phases.forecast import estimate_input
 from gristmill.pipeline.profiles.machine import this_machine
 from gristmill.pipeline.profiles.measured import MeasureError, RunMeasure
 from gristmill.pipeline.profiles.recording import key_of
 from gristmill.pipeline.profiles.store import VARIABLE, ProfileStore, StoreError, store_path
 from gristmill.scheduling.simulator.loads import GB, NodeModel
-from gristmill.stages.barrier import BarrierStage, Forecast, Looked
+from gristmill.stages.barrier import BarrierStage, Forecast, InputEstimate
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import Task
 
@@ -55,7 +55,7 @@ class CapacityPlan:
 
     name: str
     run: RunMeasure
-    job: Job
+    job: PlannedJob
     prediction: Prediction
     memory_bytes: int
     """At most, of all processes on one node."""
@@ -110,6 +110,7 @@ def plan_capacity(
 
     Raise `CapacityError` if it cannot be planned, and `PlanError` for a pipeline or an input that is wrong.
     """
+    kind = None if request.gpu is None else gpu_kind(request.gpu)
     flat = with_data(pipeline, request.data)
     checked = flat.plan()
     options = _local_options(flat, options or {})
@@ -118,23 +119,22 @@ def plan_capacity(
     nodes = tuple(request.nodes) or (_this_node(options),)
     notes = [f"measured on {run.machine.name}" + _of_sample(run)]
     check_gpus(checked, run, nodes)
-    speed, words = gpu_speed(run, None if request.gpu is None else gpu_kind(request.gpu))
+    speed, words = gpu_speed(run, kind)
     if words:
         notes.append(words)
-    if request.gpu is not None:
-        memory = gpu_kind(request.gpu).memory_gb
-        nodes = tuple(replace(node, gpu_memory_gb=memory) for node in nodes)
-    job = Job(run, inputs, size, nodes, speed, request.cpu_speed)
+    if kind is not None:
+        nodes = tuple(replace(node, gpu_memory_gb=kind.memory_gb) for node in nodes)
+    job = PlannedJob(run, inputs, size, nodes, speed, request.cpu_speed)
     fits(job)
     prediction = predict(job)
     forecasts = list(_forecasts(flat, job, prediction))
     memory_bytes = advice.memory_of(job, prediction.workers_per_node)
-    memory_bytes = max([memory_bytes, *(told.memory_bytes for _, _, told in forecasts)])
+    memory_bytes = max([memory_bytes, *(expected.memory_bytes for _, _, expected in forecasts)])
     smallest = min(node.memory for node in nodes)
     if memory_bytes > smallest:
         notes.append("the memory of a node is smaller than what its workers need: see blocksize, or give fewer CPUs")
     node = max(nodes, key=lambda one: one.memory)
-    found = [advice.bands(barrier, looked, node) for barrier, looked, _ in forecasts]
+    found = [advice.bands(barrier, estimate, node) for barrier, estimate, _ in forecasts]
     return CapacityPlan(
         name=flat.name,
         run=run,
@@ -143,7 +143,7 @@ def plan_capacity(
         memory_bytes=memory_bytes,
         output_bytes=_scaled(run.output_bytes, job),
         excluded_bytes=_scaled(run.excluded_bytes, job),
-        temporary_bytes=sum(told.disk_bytes for _, _, told in forecasts),
+        temporary_bytes=sum(expected.disk_bytes for _, _, expected in forecasts),
         blocks=advice.block_size(job, prediction.workers_per_node),
         batches=advice.batch_sizes(job),
         bands=[one for one in found if one is not None],
@@ -237,7 +237,9 @@ def read_profile(path: str) -> RunMeasure:
         raise CapacityError(f"{error}. Give what 'gristmill plan --save-profile FILE' wrote, or 'auto'") from None
 
 
-def _forecasts(pipeline: Pipeline, job: Job, prediction: Prediction) -> list[tuple[BarrierStage, Looked, Forecast]]:
+def _forecasts(
+    pipeline: Pipeline, job: PlannedJob, prediction: Prediction
+) -> list[tuple[BarrierStage, InputEstimate, Forecast]]:
     """Return the forecasts of stages that need all documents, for the largest node."""
     reader = pipeline.stages[0]
     if not isinstance(reader, FileReader):
@@ -249,14 +251,16 @@ def _forecasts(pipeline: Pipeline, job: Job, prediction: Prediction) -> list[tup
         if not isinstance(stage, BarrierStage):
             continue
         stored = n > 1
-        looked = look(stage, reader, blocks, pipeline.stages[1:] if stored else None)
-        told = stage.forecast(looked, node.memory, prediction.workers_per_node, stored) if looked is not None else None
-        if looked is not None and told is not None:
-            found.append((stage, looked, told))
+        estimate = estimate_input(stage, reader, blocks, pipeline.stages[1:] if stored else None)
+        expected = (
+            stage.forecast(estimate, node.memory, prediction.workers_per_node, stored) if estimate is not None else None
+        )
+        if estimate is not None and expected is not None:
+            found.append((stage, estimate, expected))
     return found
 
 
-def _scaled(size: int, job: Job) -> int:
+def _scaled(size: int, job: PlannedJob) -> int:
     run = job.run
     if size < 0 or not job.source_bytes or not run.source_bytes:
         return -1

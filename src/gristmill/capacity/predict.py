@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil, hypot
 
 from gristmill.capacity.errors import CapacityError
-from gristmill.capacity.jobs import Job, loads
+from gristmill.capacity.jobs import PlannedJob, loads
 from gristmill.scheduling.simulator import LoadError, SimulationResult, check, simulate
 from gristmill.scheduling.simulator.loads import Load
 
@@ -66,7 +66,7 @@ class Prediction:
         return max(self.steps, key=lambda step: step.resource_share)
 
 
-def fits(job: Job) -> None:
+def fits(job: PlannedJob) -> None:
     """Raise `CapacityError` if a step fits on no node."""
     for load in loads(job):
         try:
@@ -76,13 +76,31 @@ def fits(job: Job) -> None:
             raise CapacityError(f"the nodes are too small: {words}. Give larger nodes with --nodes") from None
 
 
-def makespan_s(job: Job, seed: int = SEEDS[0]) -> float:
+def makespan_s(job: PlannedJob, seed: int = SEEDS[0]) -> float:
     """Return the time of the whole job by one simulation."""
     phases = [_simulated(load, seed).seconds for load in loads(job)]
     return job.run.outside_s + sum(phases) + sum(_decisions(job))
 
 
-def predict(job: Job, gpu_bounds: bool = True) -> Prediction:
+def least_s(job: PlannedJob) -> float:
+    """Return the time of the whole job if its nodes never waited. Simulations take longer, but for random times."""
+    phases = [max(_work(load, True), _work(load, False)) for load in loads(job)]
+    return job.run.outside_s + sum(phases) + sum(_decisions(job))
+
+
+def _work(load: Load, on_gpus: bool) -> float:
+    """Return the seconds for which a phase occupies all GPUs, or all CPUs, of its nodes."""
+    node = load.nodes[0]
+    total = sum(one.gpus * one.gpu_speed if on_gpus else one.cpus * one.cpu_speed for one in load.nodes)
+    work = 0.0
+    for stage, tasks in zip(load.stages, _tasks(load), strict=True):
+        if (stage.gpus > 0 or stage.gpu_memory_gb > 0) == on_gpus:
+            each = (stage.gpus or stage.gpu_memory_gb / node.gpu_memory_gb) if on_gpus else stage.cpus
+            work += stage.mean_s * tasks * each
+    return work / total if work else 0.0
+
+
+def predict(job: PlannedJob, gpu_bounds: bool = True) -> Prediction:
     """Simulate a job with several seeds, and with times at both ends of what the sample leaves open."""
     fits(job)
     usual = [[_simulated(load, seed) for load in loads(job)] for seed in SEEDS]
@@ -125,7 +143,7 @@ def _simulated(load: Load, seed: int) -> PhasePrediction:
         each += tasks
         tasks *= stage.outputs_per_input
     slots = sum(int(node.cpus) + node.gpus for node in load.nodes)
-    most = max(200, int(MOST_TASKS / max(each, 1e-9)), ceil(6 * slots))
+    most = max(20, ceil(max(MOST_TASKS, 6 * slots) / each))
     if load.inputs <= 2 * most:
         result = _played(load, seed)
         return PhasePrediction(result.makespan_s, load, result, 1.0, _finite(result.ideal_s, result.makespan_s))
@@ -148,7 +166,7 @@ def _finite(ideal: float, otherwise: float) -> float:
     return ideal if ideal < 1e12 else otherwise
 
 
-def _decisions(job: Job) -> list[float]:
+def _decisions(job: PlannedJob) -> list[float]:
     """Return the times of the decisions of barriers: a fixed part, and one that grows with the documents."""
     run = job.run
     times = job.documents / run.documents if run.documents else 1.0
@@ -159,7 +177,7 @@ def _decisions(job: Job) -> list[float]:
     ]
 
 
-def _cpu_s(job: Job) -> float:
+def _cpu_s(job: PlannedJob) -> float:
     """Return the CPU time of the whole job."""
     run = job.run
     if job.source_bytes and run.source_bytes:
@@ -169,7 +187,14 @@ def _cpu_s(job: Job) -> float:
     return run.cpu_fixed_s + (run.cpu_s - run.cpu_fixed_s) * times
 
 
-def _error(job: Job) -> float:
+def _tasks(load: Load) -> Iterator[float]:
+    tasks = float(load.inputs)
+    for stage in load.stages:
+        yield tasks
+        tasks *= stage.outputs_per_input
+
+
+def _error(job: PlannedJob) -> float:
     """Return the error of the time per task of the steps that take most of the time."""
     steps = [step for phase in job.run.phases for step in phase.steps]
     total = sum(step.busy_s for step in steps)
@@ -181,7 +206,7 @@ def _spread(times: Sequence[float]) -> float:
     return (max(times) - min(times)) / 2 / middle if middle else 0.0
 
 
-def _uses(phases: Sequence[PhasePrediction], total: float, job: Job) -> Iterator[StepUse]:
+def _uses(phases: Sequence[PhasePrediction], total: float, job: PlannedJob) -> Iterator[StepUse]:
     cpus, gpus = sum(node.cpus for node in job.nodes), sum(node.gpus for node in job.nodes)
     for phase in phases:
         for model, stage in zip(phase.load.stages, phase.result.stages, strict=True):

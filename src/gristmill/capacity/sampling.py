@@ -245,9 +245,10 @@ def _redirected(stages: Sequence[ProcessingStage[Any, Any]], folder: Path) -> St
     found: Stages = []
     for stage in stages:
         if isinstance(stage, FileWriter):
-            stage = copy.copy(stage)
-            stage.path, stage.storage_options = os.fspath(folder), {}
-            vars(stage).pop("folder", None)  # cached
+            writer = copy.copy(stage)
+            writer.path, writer.storage_options = os.fspath(folder), {}
+            vars(writer).pop("folder", None)  # cached
+            stage = writer
         elif isinstance(stage, Sink):
             raise CapacityError(
                 f"{stage.name!r} is a writer of your own: a sample would write to its real output. Run the pipeline "

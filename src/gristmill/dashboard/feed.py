@@ -1,7 +1,7 @@
 """What the page shows, made in a thread of its own from the history and the latest moment of the run.
 
 The run's thread only leaves a reference and wakes that thread. Each browser has a cursor and takes what is new to it
-when it is ready: nothing is queued for a browser, so a slow one costs no memory and delays nobody.
+when it is ready: nothing is queued for a browser, so a slow one costs no memory and delays no other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Result(Protocol):
     def record(self) -> Any: ...
 
 
-class Outcome(Protocol):
+class Ending(Protocol):
     """How a run ended."""
 
     @property
@@ -98,7 +98,7 @@ class Feed:
     def message(self) -> None:
         self._put()
 
-    def end(self, outcome: Outcome, wait_s: float) -> None:
+    def end(self, outcome: Ending, wait_s: float) -> None:
         """Tell all browsers how the run ended, and wait a moment until they were sent it."""
         shown = self._latest.shown
         if shown is not None:
@@ -197,7 +197,7 @@ class Feed:
         return delta if len(delta) > 1 else None
 
 
-def ending(outcome: Outcome, show_text: bool) -> dict[str, Any]:
+def ending(outcome: Ending, show_text: bool) -> dict[str, Any]:
     """Return how a run ended, in the words of the page."""
     error, result = outcome.error, outcome.result
     if isinstance(error, KeyboardInterrupt | SystemExit):

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from gristmill import fast_json
 from gristmill.dashboard.access import Access, Verdict, is_loopback
 from gristmill.dashboard.feed import Cursor, Feed
-from gristmill.dashboard.samples import Samples, SamplesError
+from gristmill.dashboard.samples import SampleReader, SamplesError
 from gristmill.errors import PlanError
 from gristmill.logs import logger
 
@@ -68,7 +68,7 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 32
 
-    def __init__(self, host: str, port: int, feed: Feed, samples: Samples) -> None:
+    def __init__(self, host: str, port: int, feed: Feed, samples: SampleReader) -> None:
         family, address = _resolve(host, port)
         self.address_family = family
         self.feed = feed
@@ -109,7 +109,7 @@ class Server(ThreadingHTTPServer):
             self.handle_request()
 
     def close(self) -> None:
-        """Stop listening, and disconnect whoever is still reading."""
+        """Stop listening, and disconnect the browsers that are still reading."""
         if self._closing:
             return
         self._closing = True

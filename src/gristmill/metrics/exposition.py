@@ -9,7 +9,7 @@ from enum import Enum
 
 from gristmill.metrics import metric_table as m
 from gristmill.metrics.observer import DocumentsMoment, Moment, PlanInfo, StageMoment
-from gristmill.metrics.openmetrics import Metric, Samples, label_value, labels_of
+from gristmill.metrics.openmetrics import GAUGE, Metric, SampleLines, label_value, labels_of
 from gristmill.metrics.rates import progress_of
 from gristmill.scheduling.snapshot import LATENCY_BOUNDS_US, GpuSnapshot, Snapshot, StepSnapshot
 
@@ -65,7 +65,7 @@ class RunView:
 
 def render(view: RunView, openmetrics: bool) -> str:
     """Return the metrics of a run as text."""
-    samples = Samples()
+    samples = SampleLines()
     common = labels_of({"run": view.run, "pipeline": view.pipeline})
     info = labels_of({"executor": view.executor, "version": view.version})
     samples.add(m.RUN_INFO, f"{common},{info}", 1)
@@ -83,12 +83,12 @@ def render(view: RunView, openmetrics: bool) -> str:
 class _PhaseSamples:
     """Adds the samples of one phase. Of phases that have ended only counters are shown, and the ledger's balance."""
 
-    def __init__(self, samples: Samples, labels: str, moment: Moment, is_current: bool) -> None:
+    def __init__(self, samples: SampleLines, labels: str, moment: Moment, is_current: bool) -> None:
         self._samples = samples
         self._labels = labels
         self._moment = moment
         self._is_current = is_current
-        self._steps: list[str] = _unique(step.name for step in moment.snapshot.steps)
+        self._steps: list[str] = _unique((SHARED, *(step.name for step in moment.snapshot.steps)))[1:]
 
     def add(self, phase: PhaseView) -> None:
         moment = self._moment
@@ -105,7 +105,7 @@ class _PhaseSamples:
             self._gpu(gpu)
 
     def _put(self, metric: Metric, value: float | None, more: str = "") -> None:
-        if value is not None and (self._is_current or metric.kind != m.GAUGE or metric in _KEPT_GAUGES):
+        if value is not None and (self._is_current or metric.kind != GAUGE or metric in _KEPT_GAUGES):
             self._samples.add(metric, f"{self._labels},{more}" if more else self._labels, value)
 
     def _run(self, moment: Moment, share: float | None) -> None:
@@ -212,8 +212,8 @@ class _PhaseSamples:
             self._put(m.DOCUMENTS_DROPPED, count, f'stage="{stage}",reason="{reason}"')
         for (_, reason), count in _capped({("", reason): n for reason, n in x.errored.items()}).items():
             self._put(m.DOCUMENTS_ERRORED, count, f'reason="{reason}"')
-        for (stage, counter), count in _capped(x.counters).items():
-            self._put(m.STAGE_COUNTER, count, f'stage="{stage}",counter="{counter}"')
+        for (stage, name), count in _capped(x.counters).items():
+            self._put(m.STAGE_COUNTS, count, f'stage="{stage}",name="{name}"')
         ended = x.kept + sum(x.dropped.values()) + x.merged + sum(x.errored.values())
         self._put(m.BALANCE, x.read + x.made - ended)
         self._put(m.PROBLEMS, x.problems)

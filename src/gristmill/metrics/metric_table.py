@@ -75,7 +75,7 @@ DOCUMENTS_ERRORED = _metric(
 DOCUMENTS_FAILED = _metric(
     "gristmill_documents_quarantined_total", COUNTER, _RUN, "Errored documents on which a stage failed."
 )
-STAGE_COUNTER = _metric("gristmill_stage_counter_total", COUNTER, ("stage", "counter"), "Counters of stages, by name.")
+STAGE_COUNTS = _metric("gristmill_stage_counts_total", COUNTER, ("stage", "name"), "Counters of stages, by name.")
 BALANCE = _metric(
     "gristmill_ledger_imbalance_documents",
     GAUGE,
@@ -101,7 +101,9 @@ UNIT_SECONDS = _metric(
     "gristmill_step_unit_seconds", HISTOGRAM, _STEP, "Latency: how long a worker took for a batch of tasks."
 )
 BUSY_SECONDS = _metric("gristmill_step_busy_seconds_total", COUNTER, _STEP, "Time that workers spent on finished work.")
-RETRIES = _metric("gristmill_step_retries_total", COUNTER, _STEP, "Tasks queued again after a failed attempt.")
+RETRIES = _metric(
+    "gristmill_step_retries_total", COUNTER, _STEP, "Tasks queued again because a stage or a worker failed."
+)
 QUEUE_TASKS = _metric("gristmill_step_queue_tasks", GAUGE, _STEP, "Tasks that wait for a worker.")
 QUEUE_BYTES = _metric("gristmill_step_queue_bytes", GAUGE, _STEP, "Bytes of tasks that wait for a worker.")
 QUEUE_SECONDS = _metric("gristmill_step_queue_wait_seconds_total", COUNTER, _STEP, "Time that tasks waited, added up.")

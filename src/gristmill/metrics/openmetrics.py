@@ -1,7 +1,6 @@
 """The text formats of Prometheus: version 0.0.4 and OpenMetrics 1.0. Pure: values in, text out.
 
-A `Metric` names a family of samples. `Samples` collects the lines of a scrape, and `text` joins them by family, as both
-formats want.
+A `Metric` names a family of samples. `SampleLines` collects the lines of a scrape and joins them by family.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from gristmill.metrics.format import escaped
 
@@ -67,7 +67,12 @@ def labels_of(values: Mapping[str, str]) -> str:
     return ",".join(f'{name}="{label_value(value)}"' for name, value in values.items())
 
 
-class Samples:
+@lru_cache(maxsize=256)
+def _bucket_prefixes(name: str, labels: str, bounds: tuple[str, ...]) -> list[str]:
+    return [f'{name}_bucket{{{labels},le="{bound}"}} ' for bound in (*bounds, "+Inf")]
+
+
+class SampleLines:
     """The samples of one scrape."""
 
     def __init__(self) -> None:
@@ -83,14 +88,10 @@ class Samples:
     ) -> None:
         """Add a histogram. ``counts`` are not cumulative, and have one element more than ``bounds``."""
         lines = self._lines.setdefault(metric.name, [])
-        bucket = f'{metric.name}_bucket{{{labels},le="'
-        below = 0
-        for bound, count in zip(bounds, counts, strict=False):
-            below += count
-            lines.append(f'{bucket}{bound}"}} {below}\n')
-        below += counts[-1]
-        lines.append(f'{bucket}+Inf"}} {below}\n')
-        lines.append(f"{metric.name}_sum{{{labels}}} {total}\n{metric.name}_count{{{labels}}} {below}\n")
+        below = list(accumulate(counts))
+        prefixes = _bucket_prefixes(metric.name, labels, tuple(bounds))
+        lines += [f"{prefix}{count}\n" for prefix, count in zip(prefixes, below, strict=True)]
+        lines.append(f"{metric.name}_sum{{{labels}}} {total}\n{metric.name}_count{{{labels}}} {below[-1]}\n")
 
     def text(self, metrics: Sequence[Metric], openmetrics: bool) -> str:
         """Return the samples in the order of ``metrics``. Families without samples are left out."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from gristmill.errors import PipelineError, PlanError
 from gristmill.metrics.stack_files import StackFiles
@@ -113,8 +114,8 @@ class RunningServers:
             self.stop()
             raise
 
-    def watch(self) -> None:
-        """Return never. Raise `PipelineError` when a server ends."""
+    def watch(self) -> NoReturn:
+        """Wait. Raise `PipelineError` when a server ends."""
         while True:
             for plan, process, log in self._running:
                 if process.poll() is not None:

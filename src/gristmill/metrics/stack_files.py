@@ -54,8 +54,8 @@ class StackFiles:
         """
         if bad := _GLOB & set(str(self.runs)):
             raise PlanError(
-                f"{self.runs}: Prometheus finds runs by a pattern, so their folder cannot have {' '.join(sorted(bad))} in "
-                "its name. Choose another folder with --runs."
+                f"{self.runs}: Prometheus finds runs by a pattern, so the name of their folder cannot contain "
+                f"{' '.join(sorted(bad))}. Choose another folder with --runs."
             )
         texts = self._texts()
         try:

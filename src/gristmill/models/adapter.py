@@ -22,7 +22,7 @@ class AdaptedWeights(Weights):
     """Weights with the changes of an adapter. Changed ones are float32."""
 
     def __init__(self, base: Weights, adapter: Weights, scale: Mapping[str, float], is_transposed: bool) -> None:
-        super().__init__(base.files)
+        super().__init__(base.files, base.old_shapes)
         self._adapter = adapter
         self._scale = scale
         """By the name of the changed weight."""

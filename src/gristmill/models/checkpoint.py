@@ -13,7 +13,7 @@ from typing import Any
 
 from gristmill.errors import ModelError
 from gristmill.models.architectures import ARCHITECTURES, BASE_MODELS, Architecture
-from gristmill.models.weights import ADAPTER, PICKLES, Weights, weights_in
+from gristmill.models.weights import ADAPTER, PICKLES, Shape, Weights, weights_in
 from gristmill.near_names import near
 
 PACKAGE = "package:"
@@ -153,12 +153,17 @@ class Checkpoint:
         """Return its weights by name. No tensor is read yet."""
         return weights_in(self.folder(), self.title)
 
-    def weight_names(self) -> frozenset[str] | None:
-        """Return the names of its weights; None for a repository whose weights are not on this machine."""
+    def weight_shapes(self) -> Mapping[str, Shape] | None:
+        """Return the shapes of its weights by name; None for a repository whose weights are not on this machine."""
         folder = self.cached()
         if folder is None or (self.is_hub and not _has_weights(folder)):
             return None
-        return weights_in(folder, self.title).names
+        return weights_in(folder, self.title).shapes
+
+    def weight_names(self) -> frozenset[str] | None:
+        """Return the names of its weights; None for a repository whose weights are not on this machine."""
+        shapes = self.weight_shapes()
+        return None if shapes is None else frozenset(shapes)
 
     def check(self) -> None:
         """Raise a `ModelError` if the files that are here cannot be used, or a repository cannot be reached.

@@ -132,6 +132,7 @@ class TaskInference:
 
     async def run(self, tokens: TokenLists) -> npt.NDArray[Any]:
         """One row per text, float32, in the order of the texts."""
+        self._engine.model.check(tokens)
         texts = SortedTexts.of(tokens)
         rows = np.empty((len(tokens), self._engine.model.head.width), dtype=np.float32)
         done = 0
@@ -141,7 +142,7 @@ class TaskInference:
                 pending, done = await self._launched(texts, first)
                 if pending is not None:
                     rows[texts.order[first:done]] = await self._arrived(pending)
-        return rows
+        return _checked(rows)
 
     async def _launched(self, texts: SortedTexts, done: int) -> tuple[Pending | None, int]:
         if self._launcher is None:
@@ -179,6 +180,17 @@ class TaskInference:
     @property
     def counters(self) -> dict[str, int]:
         return {OUT_OF_MEMORY: self._out_of_memory} if self._out_of_memory else {}
+
+
+def _checked(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return rows, or raise a `ModelError` if they are no results."""
+    wrong = int((~np.isfinite(rows).all(axis=1)).sum())
+    if wrong:
+        raise ModelError(
+            f"the model made numbers that are not finite of {wrong:,} of {len(rows):,} texts: its weights are damaged, "
+            "or its states too large for 16 bits.\n    set autocast=False on a GPU, or get the checkpoint again."
+        )
+    return rows
 
 
 @dataclass(frozen=True, slots=True)

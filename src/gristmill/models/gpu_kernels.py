@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -13,6 +13,7 @@ from gristmill.lazy import np
 
 if TYPE_CHECKING:
     from gristmill.models.tokens import Ints
+    from gristmill.models.trunks.relative import PositionWindow
     from gristmill.models.trunks.tensors import Norm
 
 BLOCK = 64
@@ -146,44 +147,6 @@ def disentangled_attention(
 
 
 REGISTERS = {"maxnreg": 168} if torch.cuda.is_available() else {}
-
-
-class PositionWindow(NamedTuple):
-    """The rows of the position tables that occur in a batch, and the row of each distance."""
-
-    rows: torch.Tensor
-    origin: int
-    """Where distance 0 is in ``rows``."""
-    buckets: int
-    low: int
-    """The first row that occurs."""
-    width: int
-
-
-class PositionTables:
-    """Which row of the position tables holds for each distance between two tokens."""
-
-    def __init__(self, buckets: int, max_positions: int, max_tokens: int, device: torch.device) -> None:
-        self._buckets = buckets
-        self._origin = max_tokens
-        distance = torch.arange(-max_tokens, max_tokens + 1)
-        rows = (log_buckets(distance, buckets, max_positions) + buckets).clamp(0, 2 * buckets - 1)
-        self._host = rows.tolist()
-        self._rows = rows.to(torch.int32).to(device)
-
-    def window(self, longest: int) -> PositionWindow:
-        """The rows that occur in texts of up to ``longest`` tokens, a multiple of 8, as products like."""
-        low, high = self._host[self._origin - longest + 1], self._host[self._origin + longest - 1]
-        width = min(-(-(high - low + 1) // 8) * 8, 2 * self._buckets)
-        return PositionWindow(self._rows, self._origin, self._buckets, min(low, 2 * self._buckets - width), width)
-
-
-def log_buckets(distance: torch.Tensor, buckets: int, max_positions: int) -> torch.Tensor:
-    """DeBERTa's buckets of relative positions: exact up to half the buckets, logarithmic beyond."""
-    middle = buckets // 2
-    size = torch.where(distance.abs() < middle, middle - 1, distance.abs()).double()
-    far = torch.ceil(torch.log(size / middle) / math.log((max_positions - 1) / middle) * (middle - 1)) + middle
-    return torch.where(size <= middle, distance, (far * distance.sign()).long())
 
 
 def query_tiles(offsets: Ints) -> Ints:

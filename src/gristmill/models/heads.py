@@ -44,6 +44,16 @@ def require(checkpoint: Checkpoint, layers: Iterable[str], wanted: str) -> None:
         )
 
 
+def require_labels(checkpoint: Checkpoint, layer: str) -> None:
+    """Raise a `ModelError` if the last dense layer is known to have more or fewer outputs than there are labels."""
+    shapes, labels = checkpoint.weight_shapes(), checkpoint.labels
+    if shapes is not None and labels and shapes[f"{layer}.weight"][0] != len(labels):
+        raise ModelError(
+            f"{checkpoint.title} has {len(labels):,} labels in config.json, but makes "
+            f"{shapes[f'{layer}.weight'][0]:,} numbers of a text.\n    get the config.json that belongs to its weights."
+        )
+
+
 class Layers(Head):
     """A head of dense layers, whose weights are held by name. Subclasses compute one row for each state."""
 
@@ -103,6 +113,7 @@ class SequenceClassification(HeadSpec):
     def check(self, checkpoint: Checkpoint) -> None:
         layers = [name for name, _ in self._layers(checkpoint)]
         require(checkpoint, layers, "a checkpoint that was trained as ...ForSequenceClassification")
+        require_labels(checkpoint, layers[-1])
 
     def load(self, checkpoint: Checkpoint, weights: Weights) -> Head:
         layers = self._layers(checkpoint)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,7 +37,7 @@ class ModelSpec:
     def check(self) -> None:
         """Raise a `ModelError` if it cannot be loaded, as far as that is known without reading weights."""
         self.checkpoint.check()
-        _ = self.checkpoint.architecture
+        check_layers(self.checkpoint)
         self.head.check(self.checkpoint)
         if self.adapter is not None:
             check_adapter(self.adapter, self.checkpoint)
@@ -106,15 +107,74 @@ def load(spec: ModelSpec, device: torch.device | str = "cpu") -> Model:
         source = replace(source, first_tokens=TokenLists.from_lists([spec.prefix]))
     dtype = dtype_of(spec.precision, place, source.kind)
     head = spec.head.load(spec.checkpoint, weights).to(place, torch.float32)
-    return Model(make_trunk(source, place, dtype), head)
+    model = Model(make_trunk(source, place, dtype), head)
+    _try(model, spec.checkpoint)
+    return model
+
+
+def _try(model: Model, checkpoint: Checkpoint) -> None:
+    """Compute a text of one token, so that a model that cannot work is found before there is work for it."""
+    import torch
+
+    try:
+        row = model.launch(TokenLists.from_lists([[0]])).cpu()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:  # of a product of matrices that do not fit each other
+        raise ModelError(
+            f"{checkpoint.title} cannot be used: its weights do not fit its config.json ({str(error).splitlines()[0]})."
+            "\n    get the complete checkpoint."
+        ) from None
+    if not bool(torch.isfinite(row).all()):
+        raise ModelError(
+            f"{checkpoint.title} makes numbers that are not finite: its weights are damaged.\n"
+            "    get the checkpoint again."
+        )
+
+
+LAYER = re.compile(r"\blayers?\.(\d+)\.")
+"""In the name of a weight: the number of its layer."""
+
+
+def check_layers(checkpoint: Checkpoint) -> None:
+    """Raise a `ModelError` if its layers are not those of its configuration, as far as its weights are here."""
+    architecture, config = checkpoint.architecture, checkpoint.trunk_config
+    shapes = checkpoint.weight_shapes()
+    if shapes is None:
+        return
+    prefix = trunk_prefix(checkpoint, shapes)
+    rows, width = shapes[prefix + architecture.embedding]
+    hidden = config.get("embedding_size") or config.get("hidden_size") or config.get("dim")
+    layers = config.get("num_hidden_layers", config.get("n_layers"))
+    found = {int(number) for name in shapes if name.startswith(prefix) for number in LAYER.findall(name[len(prefix) :])}
+    for what, told, there in (
+        ("vocab_size", config.get("vocab_size"), rows),
+        ("hidden_size", hidden, width),
+        ("num_hidden_layers", layers, max(found, default=-1) + 1),
+    ):
+        if not isinstance(told, int):
+            raise ModelError(
+                f"{checkpoint.title}: {what} in config.json must be a whole number, not {told!r}.\n"
+                "    get the checkpoint again."
+            )
+        if there < told or (there > told and what != "num_hidden_layers"):
+            raise ModelError(
+                f"{checkpoint.title}: its weights are not those of its config.json, where {what} is {told:,} instead "
+                f"of {there:,}.\n    get the complete checkpoint, with the config.json that belongs to it."
+            )
 
 
 def trunk_source(checkpoint: Checkpoint, weights: Weights) -> TrunkSource:
     """Find the weights of the trunk among those of a checkpoint."""
+    return TrunkSource(checkpoint.title, checkpoint.trunk_config, weights, trunk_prefix(checkpoint, weights.names))
+
+
+def trunk_prefix(checkpoint: Checkpoint, names: Container[str]) -> str:
+    """Return what the names of the trunk's weights begin with, or raise a `ModelError` if they are not there."""
     architecture = checkpoint.architecture
     for prefix in (architecture.prefix, "model.", "backbone.", ""):
-        if prefix + architecture.embedding in weights.names:
-            return TrunkSource(checkpoint.title, checkpoint.trunk_config, weights, prefix)
+        if prefix + architecture.embedding in names:
+            return prefix
     raise ModelError(
         f"{checkpoint.title} does not have the weights of a {checkpoint.trunk_config['model_type']!r} model: "
         f"{architecture.embedding} is not among them.\n    get the complete checkpoint."

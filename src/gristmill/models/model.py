@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Literal
 
+from gristmill.errors import ModelError
+
 if TYPE_CHECKING:
     import torch
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 Reads = Literal["all", "first", "last"]
 """The hidden states that a head reads: of all tokens of a text, or of its first or last one. A trunk computes no others
 where it can avoid it."""
+ENDLESS = 1 << 30
+"""`Trunk.max_tokens` of a trunk that takes texts of any length."""
 
 
 class Trunk(ABC):
@@ -21,6 +25,8 @@ class Trunk(ABC):
     device: torch.device
     max_tokens: int
     """The longest sequence that it takes."""
+    vocabulary: int
+    """Tokens that it knows: their ids are less than this."""
     batch_tokens: int = 65_536
     """How many tokens it computes at a time by default: enough to fill a large GPU."""
 
@@ -58,6 +64,25 @@ class Model:
     @property
     def device(self) -> torch.device:
         return self.trunk.device
+
+    def check(self, tokens: TokenLists) -> None:
+        """Raise a `ModelError` for tokens that it cannot take. On a GPU they would end the process."""
+        lengths, ids, trunk = tokens.lengths, tokens.ids, self.trunk
+        if not len(lengths):
+            return
+        if lengths.min() < 1:
+            raise ModelError("a text has no tokens, but the model needs one.\n    give it one in the column of tokens.")
+        if lengths.max() > trunk.max_tokens:
+            raise ModelError(
+                f"a text has {lengths.max():,} tokens, but the model takes at most {trunk.max_tokens:,}.\n"
+                "    set max_seq_length, or cut the lists in the column of tokens."
+            )
+        wrong = ids[(ids < 0) | (ids >= trunk.vocabulary)]
+        if len(wrong):
+            raise ModelError(
+                f"a text has the token {wrong[0]:,}, but the model knows only 0 to {trunk.vocabulary - 1:,}.\n"
+                "    make tokens with the tokenizer of the model's own checkpoint."
+            )
 
     def launch(self, tokens: TokenLists) -> torch.Tensor:
         """Begin to compute the rows of these texts. On a GPU the tensor is filled later. Any thread may call this."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import ModelError
 from gristmill.models.checkpoint import Checkpoint
-from gristmill.models.heads import DenseLayers, HeadSpec, Layers, require
+from gristmill.models.heads import DenseLayers, HeadSpec, Layers, require, require_labels
 from gristmill.models.model import Head
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class FirstToken(HeadSpec):
         require(checkpoint, ["fc"], "a checkpoint of NVIDIA's classifier")
         if not checkpoint.labels:
             raise ModelError(f"{checkpoint.title} does not name its labels: there is no id2label in config.json.")
+        require_labels(checkpoint, "fc")
 
     def load(self, checkpoint: Checkpoint, weights: Weights) -> Head:
         return DenseLayers(weights.under("", lambda name: name.startswith("fc.")), "first", [("fc", "")])

@@ -14,7 +14,7 @@ from gristmill.models.heads import HeadSpec, activated
 from gristmill.models.model import Head
 from gristmill.models.pooling import MODES, Mode, pool, reads_of
 from gristmill.models.tokenizer import token_limit
-from gristmill.models.weights import SAFE, safe_names, weights_in
+from gristmill.models.weights import SAFE, safe_shapes, weights_in
 
 if TYPE_CHECKING:
     import torch
@@ -231,7 +231,7 @@ def _check_weights(checkpoint: Checkpoint, folder: Path, dense: DenseModule) -> 
             f"{checkpoint.title}: the module {dense.path!r} has no {SAFE}; pickles are not read.\n"
             "    where you trust it, convert it: SentenceTransformer(...).save(folder), and name that folder."
         )
-    lost = set(dense.weight_names()) - safe_names(path, checkpoint.title)
+    lost = set(dense.weight_names()) - safe_shapes(path, checkpoint.title).keys()
     if lost:
         raise ModelError(
             f"{checkpoint.title}: {dense.path}/{SAFE} lacks {min(lost)}.\n    get the complete checkpoint."

@@ -207,6 +207,27 @@ def token_limit(checkpoint: Checkpoint, wanted: int | None) -> int | None:
     return length if most is None else min(length, most)
 
 
+def check_vocabulary(checkpoint: Checkpoint) -> None:
+    """Raise a `ModelError` if a tokenizer.json has tokens that the model does not know: it is that of another model."""
+    path = checkpoint.file(TOKENIZER)
+    known = checkpoint.trunk_config.get("vocab_size") if checkpoint.file("config.json") is not None else None
+    if path is None or not isinstance(known, int):
+        return
+    try:
+        vocabulary = json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"]
+        most = len(vocabulary) if isinstance(vocabulary, list) else 1 + max(vocabulary.values(), default=-1)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise ModelError(
+            f"{checkpoint.title}: {path} is not a tokenizer.json that the package tokenizers can read: "
+            f"{type(error).__name__}: {error}.\n    get the checkpoint again."
+        ) from None
+    if most > known:
+        raise ModelError(
+            f"{checkpoint.title}: its {TOKENIZER} has {most:,} tokens, but the model knows {known:,}.\n"
+            f"    get the {TOKENIZER} that belongs to the model."
+        )
+
+
 def _settings(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / CONFIG).read_text(encoding="utf-8"))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,18 +24,29 @@ _OLD_ENDINGS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerN
 MOST_HEADER = 100 << 20
 
 
-class Weights:
-    """The weights in the files of a folder. Names are known at once; a tensor is read when it is asked for."""
+Shape = tuple[int, ...]
+_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_NUMBERS = ("F64", "F32", "F16", "BF16")
 
-    def __init__(self, files: dict[str, Path]) -> None:
+
+class Weights:
+    """The weights in the files of a folder. Names and shapes are known at once, tensors are read on demand."""
+
+    def __init__(self, files: dict[str, Path], old_shapes: Mapping[str, Shape]) -> None:
         """``files`` maps each weight to its file."""
         self.files = files
+        self.old_shapes = old_shapes
         self._new_names = {_new_name(name): name for name in files}
         self._pickled: dict[Path, dict[str, Any]] = {}
 
     @property
     def names(self) -> frozenset[str]:
         return frozenset(self._new_names)
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """The shape of each weight."""
+        return {new: self.old_shapes[old] for new, old in self._new_names.items()}
 
     def under(self, prefix: str, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, torch.Tensor]:
         """Read the wanted weights whose names begin with ``prefix``, by the rest of their names."""
@@ -58,9 +70,12 @@ class Weights:
     def _reader(self, path: Path, stack: ExitStack) -> Callable[[str], torch.Tensor]:
         if path.suffix == ".pth":
             return self._pickle(path).__getitem__
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
-        opened: Any = stack.enter_context(safe_open(path, framework="pt"))
+        try:
+            opened: Any = stack.enter_context(safe_open(path, framework="pt"))
+        except SafetensorError as error:
+            raise _damaged(path, path.parent.name, error) from None
         get: Callable[[str], torch.Tensor] = opened.get_tensor
         return get
 
@@ -73,14 +88,14 @@ class Weights:
 def weights_in(folder: Path, title: str) -> Weights:
     """Return the weights in a folder, or raise a `ModelError`. No tensor is read."""
     if (folder / SAFE).exists():
-        return Weights(dict.fromkeys(safe_names(folder / SAFE, title), folder / SAFE))
+        return _of_one(folder / SAFE, safe_shapes(folder / SAFE, title))
     if (folder / INDEX).exists():
-        return Weights(_sharded(folder, title))
+        return _sharded(folder, title)
     if (folder / ADAPTER).exists():
-        return Weights(dict.fromkeys(safe_names(folder / ADAPTER, title), folder / ADAPTER))
+        return _of_one(folder / ADAPTER, safe_shapes(folder / ADAPTER, title))
     files = sorted(folder.glob("*.pth"))
     if len(files) == 1:
-        return Weights(dict.fromkeys(pickled_weights(files[0]), files[0]))
+        return _of_one(files[0], {name: tuple(one.shape) for name, one in pickled_weights(files[0]).items()})
     pickles = [name for name in PICKLES if (folder / name).exists()]
     if pickles:
         raise ModelError(
@@ -91,23 +106,33 @@ def weights_in(folder: Path, title: str) -> Weights:
     raise ModelError(f"{title} has no weights: there is no {SAFE} in {folder}.\n    get the complete checkpoint.")
 
 
-def _sharded(folder: Path, title: str) -> dict[str, Path]:
+def _of_one(path: Path, shapes: Mapping[str, Shape]) -> Weights:
+    return Weights(dict.fromkeys(shapes, path), shapes)
+
+
+def _sharded(folder: Path, title: str) -> Weights:
     try:
         named = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
         files = {str(name): folder / Path(str(file)).name for name, file in named.items()}
     except (ValueError, KeyError, AttributeError, OSError) as error:
         raise ModelError(f"{title}: {INDEX} is damaged ({error}).\n    get the checkpoint again.") from None
+    shapes: dict[str, Shape] = {}
     for path in sorted(set(files.values())):
         if not path.exists():
             raise ModelError(f"{title}: {path.name} is missing, which {INDEX} names.\n    get the complete checkpoint.")
-        lost = {name for name, file in files.items() if file == path} - safe_names(path, title)
+        there = safe_shapes(path, title)
+        lost = {name for name, file in files.items() if file == path} - there.keys()
         if lost:
             raise ModelError(f"{title}: {path.name} does not have {min(lost)}.\n    get the checkpoint again.")
-    return files
+        shapes |= there
+    return Weights(files, shapes)
 
 
-def safe_names(path: Path, title: str) -> set[str]:
-    """Return the names in a safetensors file, or raise a `ModelError` if it is damaged. Only its header is read."""
+def safe_shapes(path: Path, title: str) -> dict[str, Shape]:
+    """Return the names and shapes in a safetensors file, or raise a `ModelError` if it is damaged or quantized.
+
+    Only its header is read.
+    """
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -119,11 +144,30 @@ def safe_names(path: Path, title: str) -> set[str]:
         end = max((one["data_offsets"][1] for one in header.values()), default=0)
         if 8 + length + end != size:
             raise ValueError(f"{size:,} bytes where its header says {8 + length + end:,}")
+        shapes = {name: _shape(name, one) for name, one in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError, struct.error, OSError) as error:
+        raise _damaged(path, title, error) from None
+    small = [name for name, one in header.items() if name.endswith(".weight") and one["dtype"] not in _NUMBERS]
+    if small:
         raise ModelError(
-            f"{title}: {path.name} is damaged or cut ({error}).\n    get the checkpoint again: {path}"
-        ) from None
-    return set(header)
+            f"{title} is quantized: its weight {small[0]} is of type {header[small[0]]['dtype']}, not a float."
+            "\n    name the checkpoint that it was made of, in 16 or 32 bits."
+        )
+    return shapes
+
+
+def _shape(name: str, entry: dict[str, Any]) -> Shape:
+    """The shape of a weight, by its entry in the header; a `ValueError` if its bytes are more or fewer."""
+    shape = tuple(int(size) for size in entry["shape"])
+    start, stop = entry["data_offsets"]
+    size = _BYTES.get(entry["dtype"])
+    if size is not None and math.prod(shape) * size != stop - start:
+        raise ValueError(f"{name} has {stop - start:,} bytes for the shape {list(shape)}")
+    return shape
+
+
+def _damaged(path: Path, title: str, error: Exception) -> ModelError:
+    return ModelError(f"{title}: {path.name} is damaged or cut ({error}).\n    get the checkpoint again: {path}")
 
 
 def pickled_weights(path: Path) -> dict[str, Any]:

@@ -18,14 +18,14 @@ from gristmill.metrics.optimum import share_of_optimum
 from gristmill.pipeline.monitoring import LOOPBACK, MetricsOptions, Outcome, WatchedRun
 
 _STILL_SCRAPED_S = 60.0
-"""If the metrics were last read longer ago, nobody is taken to read the final ones."""
+"""If the metrics were last read longer ago, no scrape of the final ones is expected."""
 
 
 class MetricsAttachment:
     """Keeps what was seen last, and serves it until the run has ended.
 
     Observers call it in the thread of the run. It only replaces one reference there: the text is made in the thread of
-    the server, and only when somebody asks for it.
+    the server, and only for a scrape.
     """
 
     def __init__(self, run: WatchedRun, options: MetricsOptions) -> None:
@@ -71,17 +71,17 @@ class MetricsAttachment:
 
     def end(self, outcome: Outcome) -> None:
         self._view = replace(self._view, state=_state_of(outcome))
-        if self._view.state is not RunState.INTERRUPTED:
-            self._wait_for_last_scrape()
 
     def close(self) -> None:
-        """Stop serving, and remove the file by which Prometheus finds the run."""
+        """Stop serving, and remove the file by which Prometheus finds the run. What else watches the run has ended."""
+        if self._view.state in (RunState.SUCCEEDED, RunState.FAILED):
+            self._wait_for_last_scrape()
         if self._target is not None:
             self._target.remove()
         self._endpoint.close()
 
     def _wait_for_last_scrape(self) -> None:
-        """If somebody reads the metrics, serve the final ones until they were read, for a limited time."""
+        """If the metrics are being scraped, serve the final ones until they were read, for a limited time."""
         endpoint = self._endpoint
         if not endpoint.scrapes or time.monotonic() - endpoint.scraped_at > _STILL_SCRAPED_S:
             return

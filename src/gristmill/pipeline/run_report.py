@@ -81,7 +81,7 @@ def facts_of(pipeline: Pipeline, executor: Executor) -> Data:
         "format": FORMAT,
         "gristmill": __version__,
         "name": pipeline.name,
-        "description": cut(pipeline.description or ""),
+        "description": cut(without_secrets(pipeline.description or "")),
         "started": time.time(),
         "command": [cut(without_secrets(part), 500) for part in sys.argv[:100]],
         "executor": {"name": type(executor).__name__, "options": dict(_options(executor))},

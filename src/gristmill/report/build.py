@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from itertools import count, takewhile
 
-from gristmill import __version__, fast_json
+from gristmill import fast_json
 from gristmill.errors import OutputDamaged, PlanError
 from gristmill.ledger.commits import LEDGER, PHASES, CommitLog
 from gristmill.ledger.dropped import output_of_run
@@ -15,17 +15,17 @@ from gristmill.report.advisor import advise
 from gristmill.report.configuration import configuration
 from gristmill.report.duplicates import duplicates
 from gristmill.report.examples import excluded_examples
-from gristmill.report.limits import AT_THE_END, ON_REQUEST, Limits
+from gristmill.report.limits import ON_REQUEST, Limits
 from gristmill.report.page.page import page_of
 from gristmill.report.place import FINISHED, FORMAT, KILLED, RUNNING, UNKNOWN, Data, read_record
 from gristmill.report.quarantine import kept_examples, quarantine_examples
-from gristmill.report.record import cut, most_common
+from gristmill.report.record import cut, most_common, public
 from gristmill.storage import Folder
 
 
-def built(record: Data, folder: Folder, limits: Limits = AT_THE_END) -> tuple[Data, bytes]:
+def built(record: Data, folder: Folder, limits: Limits) -> tuple[Data, bytes]:
     """Return the record with what the output shows and the advice, and the page."""
-    data = record | examined(record, folder, limits)
+    data = record | public(examined(record, folder, limits))
     data["findings"] = advise(data)
     return data, page_of(data)
 
@@ -41,7 +41,7 @@ def rebuilt(output: str) -> tuple[Data, bytes]:
 
 def recorded(folder: Folder) -> Data:
     """Return what a run has recorded, or what its log shows if it recorded nothing."""
-    record = read_record(folder) or _of_log(folder)
+    record = public(read_record(folder) or _of_log(folder))
     if record.get("state") == RUNNING and folder.is_local and not is_locked(folder):
         record["state"] = KILLED
     if record.get("state") != FINISHED and (documents := _logged(folder)) is not None:
@@ -64,11 +64,11 @@ def _of_log(folder: Folder) -> Data:
     is_finished = folder.exists(LEDGER)
     return {
         "format": FORMAT,
-        "gristmill": __version__,
         "state": FINISHED if is_finished else UNKNOWN,
         "updated": time.time(),
         "is_without_record": True,
-        **configuration(folder),
+        **(known := configuration(folder)),
+        "gristmill": known.get("wrote", ""),
         "documents": _of_ledger(folder) if is_finished else None,
         "plans": [],
     }

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import count, takewhile
 from typing import Any
 
-from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.lazy import np
 from gristmill.ledger.excluded import records_name
-from gristmill.report.examples import text_and_id
 from gristmill.report.limits import Limits
 from gristmill.report.place import Data
-from gristmill.storage import Folder, local_path
+from gristmill.report.source import document_of
+from gristmill.storage import Folder
 
 SIZES = ((2, 2), (3, 3), (4, 5), (6, 10), (11, 100), (101, None))
 LARGEST, SMALLEST = 3, 2
 """Clusters that are shown: the largest, and some of two documents."""
 MEMBERS = 3
 """Documents that are shown of a cluster, beside the one that stays."""
-LONGEST_LINE = 1 << 18
 ROWS = 65_536
 _COLUMNS = ("id", "survivor", "cluster", "jaccard_estimated", "jaccard_verified")
 
@@ -106,8 +103,8 @@ def _examples(records: Folder, files: list[str], shown: dict[int, int]) -> list[
         made.append(
             {
                 "size": shown[key],
-                "survivor": _document(str(rows[0].get("survivor"))),
-                "members": [_document(str(row.get("id"))) | {"similarity": _similarity(row)} for row in rows],
+                "survivor": document_of(str(rows[0].get("survivor"))),
+                "members": [document_of(str(row.get("id"))) | {"similarity": _similarity(row)} for row in rows],
             }
         )
     return made
@@ -117,21 +114,3 @@ def _similarity(row: Data) -> float | None:
     verified = row.get("jaccard_verified")
     value = row.get("jaccard_estimated") if verified is None else verified
     return float(value) if isinstance(value, int | float) else None
-
-
-def _document(ident: str) -> Data:
-    """Return a document by its id, ``<file>#<position>``: its text as it was read, if it is at hand."""
-    made: Data = {"id": ident[-300:]}
-    name, _, position = ident.rpartition("#")
-    path = local_path(name)
-    if path is None or not name.endswith(".jsonl") or not position.isdecimal() or not os.path.isfile(path):
-        return made
-    try:
-        with open(path, "rb") as file:
-            file.seek(int(position))
-            record = fast_json.loads(file.readline(LONGEST_LINE))
-    except (OSError, OverflowError, fast_json.JSONDecodeError):
-        return made
-    if not isinstance(record, dict):
-        return made
-    return made | {name: value for name, value in text_and_id(record).items() if name != "id"}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import heapq
 import math
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gristmill.errors import PlanError
+from gristmill.lazy import Array, np
 from gristmill.ledger.dropped import DroppedDocument, dropped_in, excluded_files
 from gristmill.report.limits import Limits
 from gristmill.report.place import Data
+from gristmill.report.record import text_and_id
+from gristmill.report.spread import spread
+from gristmill.report.stored import RuleScores, stored_scores
 from gristmill.storage import Folder
 
 BINS = 40
@@ -78,6 +81,11 @@ def excluded_examples(folder: Folder, rules: Sequence[Data], limits: Limits) -> 
                 read += 1
         except (PlanError, FileNotFoundError) as error:
             problems.append(str(error))
+    stored = stored_scores(folder, rules, limits)
+    for rule in rules:
+        key = str(rule["stage"]), str(rule["rule"])
+        if key in stored and len(found) < MOST_RULES:
+            found.setdefault(key, Rule(rule))
     order = {(str(one["stage"]), str(one["rule"])): i for i, one in enumerate(rules)}
     keys = sorted(found, key=lambda key: (order.get(key, len(order)), key))
     return {
@@ -85,7 +93,7 @@ def excluded_examples(folder: Folder, rules: Sequence[Data], limits: Limits) -> 
         "files": len(chosen),
         "files_total": len(files),
         "problems": problems[:10],
-        "rules": [_described(found[key]) for key in keys],
+        "rules": [_described(found[key], stored.get(key)) for key in keys],
     }
 
 
@@ -98,35 +106,44 @@ def _by_reason(rules: Sequence[Data]) -> Iterator[tuple[tuple[str, str], Data]]:
         yield (stage, f"not {rule['rule']}"), rule
 
 
-def _described(rule: Rule) -> Data:
-    made = {**rule.known, "dropped": {"read": rule.seen, "examples": rule.examples()}}
-    if len(set(rule.scores)) > 1:
-        limits = [rule.known[name] for name in ("least", "most") if name in rule.known]
-        made["dropped"]["histogram"] = histogram(rule.scores, limits)
+def _described(rule: Rule, stored: RuleScores | None) -> Data:
+    """Return a rule with its examples, and with a histogram: of all documents if scores are stored."""
+    made: Data = {**rule.known, "dropped": {"read": rule.seen, "examples": rule.examples()}}
+    limits = [rule.known[name] for name in ("least", "most") if name in rule.known]
+    kept, dropped = np.zeros(0), np.array(rule.scores)
+    if stored is not None:
+        kept, dropped = np.concatenate(stored.kept), np.concatenate(stored.dropped)
+        made["kept"] = {"examples": list(stored.examples())}
+    both = np.concatenate([kept, dropped])
+    if len(both) and both.min() < both.max():
+        made["histogram"] = histogram(kept, dropped, limits) | {"is_of_all": stored is not None}
     return made
 
 
-def histogram(scores: Sequence[float], limits: Sequence[float] = ()) -> Data:
+def histogram(kept: Array, dropped: Array, limits: Sequence[float] = ()) -> Data:
     """Return the number of scores in bins of equal width. Scores far from all others are in the first or last bin."""
-    ordered = sorted(scores)
-    low, high = ordered[len(ordered) // 100], ordered[-1 - len(ordered) // 100]
+    both = np.sort(np.concatenate([kept, dropped]))
+    least, most = float(both[0]), float(both[-1])
+    low, high = float(both[len(both) // 100]), float(both[-1 - len(both) // 100])
     width = (high - low) or abs(high) or 1.0
     for limit in limits:  # a threshold that no score comes near would leave all scores in one bin
         if low - width <= limit <= high + width:
             low, high = min(low, limit), max(high, limit)
     step = (high - low) / BINS or 1.0
-    counts = [0] * BINS
-    for score in ordered:
-        counts[min(BINS - 1, max(0, int((score - low) / step)))] += 1
-    return {"low": low, "high": high, "counts": counts, "least": ordered[0], "most": ordered[-1]}
+    return {
+        "low": low,
+        "high": high,
+        "least": least,
+        "most": most,
+        "kept": _binned(kept, low, step),
+        "dropped": _binned(dropped, low, step),
+    }
 
 
-def spread(files: Sequence[Any], most: int) -> list[Any]:
-    """Return at most ``most`` files: always the same ones, from everywhere, of all kinds of names."""
-    if len(files) <= most:
-        return list(files)
-    chosen = sorted(range(len(files)), key=lambda i: zlib.crc32(repr(files[i]).encode()))[:most]
-    return [files[i] for i in sorted(chosen)]
+def _binned(scores: Array, low: float, step: float) -> list[int]:
+    places = ((scores - low) / step).astype(np.int64)
+    counts: list[int] = np.bincount(places.clip(0, BINS - 1), minlength=BINS).tolist()
+    return counts
 
 
 def _example(document: DroppedDocument) -> Data:
@@ -136,17 +153,3 @@ def _example(document: DroppedDocument) -> Data:
         "score": document.score,
         **text_and_id(document.record),
     }
-
-
-LONGEST_EXAMPLE = 500
-
-
-def text_and_id(record: Mapping[str, Any]) -> Data:
-    """Return the beginning of the text of a record, its length, and the id if it has one."""
-    text = record.get("text")
-    if not isinstance(text, str):
-        texts = [value for value in record.values() if isinstance(value, str)]
-        text = max(texts, key=len, default="")
-    ident = record.get("id")
-    made: Data = {"text": text[:LONGEST_EXAMPLE], "characters": len(text)}
-    return made if ident is None else made | {"id": str(ident)[:300]}

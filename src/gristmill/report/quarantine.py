@@ -9,9 +9,10 @@ from gristmill.errors import PlanError
 from gristmill.ledger.commits import PHASES, RUN
 from gristmill.ledger.dropped import records_of
 from gristmill.ledger.excluded import QUARANTINE
-from gristmill.report.examples import spread, text_and_id
 from gristmill.report.limits import Limits
 from gristmill.report.place import Data
+from gristmill.report.record import text_and_id
+from gristmill.report.spread import spread
 from gristmill.storage import Folder
 
 MOST_REASONS = 20

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gristmill.secrets import without_secrets
+
 if TYPE_CHECKING:
     from gristmill.metrics.history import History, PlanHistory, Point
     from gristmill.metrics.observer import DocumentsMoment, Moment
@@ -17,6 +19,7 @@ MOST_REASONS = 300
 LONGEST = 2_000
 """Characters of an error or a message."""
 LONGEST_DETAIL = 6_000
+LONGEST_EXAMPLE = 500
 
 _RUN_SERIES = ("held_bytes", "reserved_bytes", "memory_bytes", "read", "kept", "bottleneck")
 _STEP_SERIES = (
@@ -61,6 +64,9 @@ def _last(moment: Moment, steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "tasks_failed": of_step.tasks_failed,
             "busy_s": of_step.busy_us / 1e6,
             "service_s": of_step.service_us / 1e6,
+            "setup_s": of_step.setup_us / 1e6,
+            **values_of(of_step, ("units_done", "retries", "bytes_out", "started", "deaths", "recycled", "setups")),
+            "latency": list(of_step.latency),
         }
     for step, peak in zip(steps, moment.steps_memory, strict=False):
         step["peak_worker_bytes"] = peak
@@ -71,6 +77,9 @@ def _last(moment: Moment, steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "memory_limit": moment.memory_limit,
         "source_taken": snapshot.source_taken,
         "source_total": snapshot.source_total,
+        "source_bytes": snapshot.source_bytes,
+        "shared_started": snapshot.shared_started,
+        "shared_deaths": snapshot.shared_deaths,
         "stages": [values_of(stage, _OF_STAGE) for stage in moment.stages],
         "failures_total": moment.failures_total,
         "gpus": _gpus(snapshot),
@@ -143,6 +152,31 @@ def vars_of(made: Any, name: str) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def public(value: Any) -> Any:
+    """Return plain values without the secrets of URLs in them: names, messages and arguments may hold URLs.
+
+    Texts of documents, under the key "text", stay as they are.
+    """
+    if isinstance(value, str):
+        return without_secrets(value) if "://" in value else value
+    if isinstance(value, dict):
+        return {public(key): inner if key == "text" else public(inner) for key, inner in value.items()}
+    if isinstance(value, list) and not (value and isinstance(value[0], int | float)):
+        return [public(inner) for inner in value]
+    return value
+
+
 def cut(text: str, longest: int = LONGEST) -> str:
     """Return a text without its end if it is long."""
     return text if len(text) <= longest else f"{text[:longest]} ... ({len(text):,} characters)"
+
+
+def text_and_id(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the beginning of the text of a record, its length, and the id if it has one."""
+    text = record.get("text")
+    if not isinstance(text, str):
+        texts = [value for value in record.values() if isinstance(value, str)]
+        text = max(texts, key=len, default="")
+    ident = record.get("id")
+    made: dict[str, Any] = {"text": text[:LONGEST_EXAMPLE], "characters": len(text)}
+    return made if ident is None else made | {"id": str(ident)[:300]}

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.report.configuration import configuration
+from gristmill.report.limits import AFTER_A_LONG_RUN, AFTER_A_SHORT_RUN, LONG_S
 from gristmill.report.place import FINISHED, PAGE, RECORD, RUNNING, Data, read_record
-from gristmill.report.record import cut, documents_of, plans_of
+from gristmill.report.record import cut, documents_of, plans_of, public
 from gristmill.storage import Folder, plain_errors
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Recorder:
 
     def begin(self, plan: PlanInfo) -> None:
         self._has_begun = True
+        self.facts.pop("stages", None)  # each phase has written its own part of the configuration
 
     def update(self, moment: Moment) -> None:
         """Write the record if it is time, in a thread: a storage may be slow."""
@@ -73,7 +75,9 @@ class Recorder:
         from gristmill.report.build import built  # only now: it reads the output and makes the page
 
         try:
-            data, page = built(fast_json.loads(self._record(ended)), self.folder)
+            used = max(float(ended.get("cpu_s") or 0), float(ended.get("wall_s") or 0))
+            limits = AFTER_A_LONG_RUN if used >= LONG_S else AFTER_A_SHORT_RUN
+            data, page = built(fast_json.loads(self._record(ended)), self.folder, limits)
             self._write(RECORD, fast_json.dumps(data))
             self._write(PAGE, page)
         except PlanError as error:
@@ -99,7 +103,7 @@ class Recorder:
             "plans": plans_of(self.history),
             **more,
         }
-        return fast_json.dumps(data)
+        return fast_json.dumps(public(data))
 
     def _write(self, name: str, content: bytes) -> None:
         with plain_errors(self.folder.name.rstrip("/") + "/" + name, self.folder.options, "written"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +90,11 @@ def test_a_task_that_cannot_be_cancelled_costs_its_worker(kind: Kind, how: str) 
     if not kind.can("timeout"):
         pytest.skip("has no timeouts")
     stage = Ask(how=how).with_(timeout_s=0.7, num_workers=1)
-    begun = time.monotonic()
     result = run(kind, [stage], numbers(30), ignore_failures=True)
     assert [t.data for t in result] == [n for n in range(30) if n != 7 and n % 10 != 3]
     (failure,) = result.failures
     assert failure.task_id == "7" and "timed out" in failure.error
-    assert result.record.worker_deaths == 2 and time.monotonic() - begun < 120
+    assert result.record.worker_deaths == 2
 
 
 def test_of_sixteen_in_flight_only_the_one_that_ends_its_process_is_lost(kind: Kind) -> None:

@@ -123,12 +123,13 @@ export class Chart {
   }
 
   shapes(stacked) {
-    const { series } = this.data;
+    const { series, times } = this.data;
+    if (!times.length) return [];
     if (!this.options.stacked) {
       return series.map((one, k) => s("path", { class: "curve", d: this.path(stacked[k]), stroke: one.colour, "stroke-dasharray": k > 7 ? "6 3" : null }));
     }
     return series.map((one, k) => {
-      const base = k ? this.path(stacked[k - 1], true) : `L${this.x(this.end)} ${this.y(0)}L${this.x(this.data.times[0] || 0)} ${this.y(0)}`;
+      const base = k ? this.path(stacked[k - 1], true) : `L${this.x(this.end)} ${this.y(0)}L${this.x(times[0])} ${this.y(0)}`;
       return s("path", { class: "area", d: `${this.path(stacked[k])}${base}Z`, fill: one.colour });
     });
   }

@@ -32,19 +32,20 @@ class Stage {
   update(stage, hasDocuments) {
     const parts = [`${format.count(stage.items_in)} in`, `${format.count(stage.items_out)} out`];
     const gone = stage.reasons.reduce((sum, one) => sum + one[1], stage.other_reasons);
-    if (gone) parts.push(`${format.count(gone)} dropped`);
-    else if (stage.tasks_dropped) parts.push(`${format.plural(stage.tasks_dropped, "task")} dropped`);
+    if (!gone && stage.tasks_dropped) parts.push(`${format.plural(stage.tasks_dropped, "task")} dropped`);
     if (stage.busy_s >= 0.05) parts.push(`${format.span(stage.busy_s)} busy`);
     setText(this.counts, parts.join(" · ") + (stage.items_failed ? " · " : ""));
     if (stage.items_failed) this.counts.append(h("span", { class: "bad-number", text: `${format.count(stage.items_failed)} failed` }));
     show(this.button, hasDocuments);
     rebuild(this.reasons, [stage.reasons, stage.other_reasons], ([reasons, others]) => {
       const most = reasons.length ? reasons[0][1] : 1;
+      const all = reasons.reduce((sum, one) => sum + one[1], others);
       const rows = reasons.slice(0, FIRST_REASONS).map(([reason, n]) => {
         const share = h("span", { class: "share" });
         share.style.width = `${(100 * n) / most}%`;
         return h("li", {}, share, bdi(reason), h("span", { text: format.count(n) }));
       });
+      rows.unshift(h("li", { class: "quiet" }, h("span", { text: "dropped, in finished blocks" }), h("span", { text: format.count(all) })));
       const rest = reasons.slice(FIRST_REASONS).reduce((sum, one) => sum + one[1], others);
       const more = reasons.length - FIRST_REASONS;
       if (rest) rows.push(h("li", { class: "quiet", title: reasons.slice(FIRST_REASONS).map((one) => one.join(": ")).join("\n") },
@@ -73,7 +74,7 @@ class Step {
     this.queue = row("queue");
     this.speed = row("speed");
     this.errors = row("errors");
-    this.pressure = row("idle for");
+    this.pressure = row("backpressure");
     this.waiting = legendItem("waiting");
     this.blocked = legendItem("blocked");
     this.pressure.value.append(this.waiting.element, this.blocked.element);

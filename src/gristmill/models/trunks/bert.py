@@ -21,6 +21,7 @@ class BertTrunk(Trunk):
         self.device = device
         self.weights = BertWeights.of(config, tensors, device, dtype)
         self.max_tokens = len(self.weights.positions)
+        self.vocabulary = len(self.weights.words)
 
     def hidden(self, tokens: TokenLists, reads: Reads) -> torch.Tensor:
         batch = PackedBatch.of(tokens, reads, self.device)

@@ -72,6 +72,7 @@ class CpuTrunk(Trunk):
         self.device = torch.device("cpu")
         weights = BertWeights.of(config, tensors, self.device, torch.float32)
         self.max_tokens = len(weights.positions)
+        self.vocabulary = len(weights.words)
         self._heads = weights.heads
         self._words, self._positions, self._words_norm = weights.words, weights.positions, weights.words_norm
         self._layers = [_CpuLayer.of(layer, dtype) for layer in weights.layers]

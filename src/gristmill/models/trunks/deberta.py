@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from gristmill.models.gpu_kernels import PositionTables, PositionWindow, add_norm, disentangled_attention, embed
-from gristmill.models.model import Reads, Trunk
+from gristmill.models.gpu_kernels import add_norm, disentangled_attention, embed
+from gristmill.models.model import ENDLESS, Reads, Trunk
 from gristmill.models.tokens import TokenLists
 from gristmill.models.trunks.packed import PackedBatch
+from gristmill.models.trunks.relative import PositionTables, PositionWindow
 from gristmill.models.trunks.tensors import Config, DeviceWeights, Linear, Norm
 
 
@@ -33,12 +34,13 @@ class DebertaTrunk(Trunk):
         weights = DeviceWeights(tensors, device, dtype)
         self.device = device
         self.heads = int(config["num_attention_heads"])
-        self.max_tokens = int(config["max_position_embeddings"])
+        self.max_tokens = ENDLESS  # positions are relative
         self.eps = float(config.get("layer_norm_eps", 1e-7))
         self.words = weights.get("embeddings.word_embeddings.weight")
+        self.vocabulary = len(self.words)
         self.words_norm = weights.norm("embeddings.LayerNorm", self.eps)
         buckets, most = int(config["position_buckets"]), int(config.get("max_relative_positions", -1))
-        self.tables = PositionTables(buckets, self.max_tokens if most < 1 else most, self.max_tokens, device)
+        self.tables = PositionTables(buckets, int(config["max_position_embeddings"]) if most < 1 else most, device)
         encoder = weights.under("encoder.")
         positions = encoder.get("rel_embeddings.weight", torch.float32)[: 2 * buckets]
         if "layer_norm" in str(config.get("norm_rel_ebd", "none")):

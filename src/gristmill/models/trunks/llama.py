@@ -57,6 +57,7 @@ class LlamaTrunk(Trunk):
         self.dim = int(config.get("head_dim") or config["hidden_size"] // self.heads)
         self.eps = float(config["rms_norm_eps"])
         self.words = weights.get("embed_tokens.weight")
+        self.vocabulary = len(self.words)
         self.norm = weights.get("norm.weight", torch.float32)
         longest = int(config["max_position_embeddings"])
         theta = float(config.get("rope_theta") or (config.get("rope_parameters") or {}).get("rope_theta", 10_000.0))

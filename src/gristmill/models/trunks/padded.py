@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.errors import ModelError
 from gristmill.lazy import np
 from gristmill.models.architectures import ARCHITECTURES, most_tokens
-from gristmill.models.model import Reads, Trunk
+from gristmill.models.model import ENDLESS, Reads, Trunk
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gristmill.models.loading import TrunkSource
     from gristmill.models.tokens import TokenLists
 
-_ENDLESS = 1 << 30
 READS_WEIGHTS = ("deberta",)
 """Architectures that read the weights of their dense layers, and do not only call them."""
 
@@ -28,8 +27,9 @@ class PaddedTrunk(Trunk):
 
     def __init__(self, source: TrunkSource, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
-        self.max_tokens = most_tokens(source.config) or _ENDLESS
+        self.max_tokens = most_tokens(source.config) or ENDLESS
         self._model = _model_of(source, dtype).to(device)
+        self.vocabulary = len(self._model.get_input_embeddings().weight)
         if device.type == "cpu" and source.kind not in READS_WEIGHTS:
             from gristmill.models.trunks.cpu_linear import use_onednn
 
@@ -92,15 +92,21 @@ def _model_of(source: TrunkSource, dtype: torch.dtype) -> Any:
 
     try:
         import transformers
+        from huggingface_hub.errors import StrictDataclassError
         from transformers import AutoConfig, AutoModel
     except ImportError:
         raise ModelError(f"{source.title} needs the package transformers: pip install 'gristmill[models]'") from None
     settings = {key: value for key, value in source.config.items() if key not in ("model_type", "auto_map")}
-    config = AutoConfig.for_model(source.kind, **settings)
-    config.use_cache = False
     options: dict[str, Any] = {"add_pooling_layer": False} if ARCHITECTURES[source.kind].has_pooler else {}
-    with torch.device("meta"):
-        kind = type(AutoModel.from_config(config, trust_remote_code=False, **options))
+    try:
+        config = AutoConfig.for_model(source.kind, **settings)
+        config.use_cache = False
+        with torch.device("meta"):
+            empty = AutoModel.from_config(config, trust_remote_code=False, **options)
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise ModelError(f"{source.title}: its config.json is not valid: {str(error).strip()}") from None
+    kind = type(empty)
+    _check_shapes(source, {name: tuple(one.shape) for name, one in empty.state_dict().items()})
     transformers.logging.disable_progress_bar()
     before = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()  # it lists the weights of the head as unexpected
@@ -119,3 +125,15 @@ def _model_of(source: TrunkSource, dtype: torch.dtype) -> Any:
             "    get the complete checkpoint."
         )
     return model.eval()
+
+
+def _check_shapes(source: TrunkSource, wanted: dict[str, tuple[int, ...]]) -> None:
+    """Raise a `ModelError` if a weight has not the shape that the configuration asks for."""
+    shapes = source.weights.shapes
+    for name, shape in wanted.items():
+        there = shapes.get(source.prefix + name)
+        if there is not None and there != shape:
+            raise ModelError(
+                f"{source.title}: its weight {name} is {list(there)}, but by its config.json it is {list(shape)}.\n"
+                "    get the complete checkpoint, with the config.json that belongs to it."
+            )

@@ -7,11 +7,9 @@ was stopped resumes; `decided.json` is written when the phase and the decision a
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -62,10 +60,12 @@ from gristmill.pipeline.phases.split import (
     committed,
     failed_blocks,
     files_of,
+    import_all,
     known_block,
     part_names,
     phase_folder,
     records_folder,
+    short_hash,
 )
 from gristmill.pipeline.planner import NO_INITIAL_TASKS, PipelineInput, Reader, Stage, linked_stages, plan_of
 from gristmill.pipeline.report import RESUME
@@ -292,7 +292,7 @@ class PhasedRun:
         before: list[Stage] = phase.stages if reader is None else [reader.reading_for([spool])]
         keyed = replace(phase, stages=[*before, spool])
         made_of = fingerprint(self.plan(keyed), phase.reader, [Segment(phase.blocks)])
-        split.version = _short_hash(made_of)
+        split.version = short_hash(made_of)
         return keyed, made_of
 
     def _phase(self, split: Split, phase: Phase, number: int) -> None:
@@ -311,7 +311,7 @@ class PhasedRun:
         for line in (*cautions, *forecast(barrier, estimate, memory, workers, stages_before)):
             logger.info(line)
         before = len(self.records)
-        loading = Thread(target=_import_all, args=(barrier.decides_with,), daemon=True)
+        loading = Thread(target=import_all, args=(barrier.decides_with,), daemon=True)
         loading.start()
         result = self._execute(phase, keep_outputs=False)
         if result.record.failures_total and not self.executor.ignore_failures:
@@ -397,14 +397,3 @@ class PhasedRun:
 
 class NotDecided(Exception):
     """No earlier run has decided at a split."""
-
-
-def _import_all(modules: Sequence[str]) -> None:
-    """Import modules in advance. An error is raised again when they are used."""
-    with suppress(Exception):
-        for name in modules:
-            importlib.import_module(name)
-
-
-def _short_hash(value: Any) -> str:
-    return hashlib.blake2b(fast_json.dumps(value), digest_size=12).hexdigest()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -144,3 +147,14 @@ def files_of(part: str, blocks: Sequence[Task[Any]]) -> list[str]:
     if isinstance(block, FileBlock):
         return sorted({piece.path for piece in block.data})
     return list(block.files) if isinstance(block, SpoolBlock) else []
+
+
+def import_all(modules: Sequence[str]) -> None:
+    """Import modules in advance. An error is raised again when they are used."""
+    with suppress(Exception):
+        for name in modules:
+            importlib.import_module(name)
+
+
+def short_hash(value: Any) -> str:
+    return hashlib.blake2b(fast_json.dumps(value), digest_size=12).hexdigest()

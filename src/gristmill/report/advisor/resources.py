@@ -19,10 +19,13 @@ OUT_OF_MEMORY = "out of memory"
 
 def workers_died(data: Data) -> Iterator[Finding]:
     """Workers that were killed or crashed."""
-    deaths = int(data.get("worker_deaths") or 0)
+    steps, plans = steps_of(data), data.get("plans") or ()
+    seen = [*(step.asks.get("deaths") for step in steps), *(plan.get("shared_deaths") for plan in plans)]
+    deaths = int(data.get("worker_deaths") or sum(int(n or 0) for n in seen))
     if not deaths:
         return
-    started = sum(int(step.stats.get("workers_started") or 0) for step in steps_of(data))
+    began = [*(step.asks.get("started") for step in steps), *(plan.get("shared_started") for plan in plans)]
+    started = sum(int(n or 0) for n in began)
     errors = [str(failure.get("error", "")) for failure in data.get("failures") or ()]
     memory = any(OUT_OF_MEMORY in error.lower() for error in errors)
     change = (

@@ -14,6 +14,8 @@ MOST_OF = 0.5
 STARVED = 0.3
 SHORT_S = 0.002
 """The engine needs about 0.1 ms for a task: below this time it is more than 5 % of the work."""
+MOSTLY_SHORT_S = 0.02
+"""Below this time tasks are too short if workers are idle for more than half of the time."""
 MANY_TASKS = 1_000
 IDLE_PERCENT = 50
 
@@ -103,12 +105,14 @@ def gpu_idle(data: Data) -> Iterator[Finding]:
 
 def small_batches(data: Data) -> Iterator[Finding]:
     """Many tasks so short that sending them costs more than their work."""
-    for step in steps_of(data):
-        done = int(step.asks.get("tasks_done") or 0)
-        if done < MANY_TASKS or step.wall_s < LEAST_S:
+    steps = steps_of(data)
+    for plan in sorted({step.plan for step in steps}):
+        of_plan = [one for one in steps if one.plan == plan and int(one.asks.get("tasks_done") or 0) >= MANY_TASKS]
+        if not of_plan or of_plan[0].wall_s < LEAST_S:
             continue
-        each = step.busy_s / done
-        if each >= SHORT_S:
+        step = min(of_plan, key=_mean_s)
+        each, busy = _mean_s(step), sum(one.busy_share or 0.0 for one in of_plan if not one.asks.get("dedicated"))
+        if each >= SHORT_S and (each >= MOSTLY_SHORT_S or busy >= MOST_OF):
             continue
         batch = int(step.asks.get("batch_size") or 1)
         larger = max(10, round(0.05 / max(each, 1e-6) / 10) * 10)
@@ -116,9 +120,14 @@ def small_batches(data: Data) -> Iterator[Finding]:
             "small_batches",
             ADVICE,
             f"the tasks of {step.name!r} are very short",
-            f"{done:,} tasks of {seconds(each)} each, with batch_size={batch}",
+            f"{int(step.asks['tasks_done']):,} tasks of {seconds(each)} each, with batch_size={batch}; workers were "
+            f"busy for {percent(busy)} of the time",
             f"Put more documents into a task: a larger blocksize of the reader. Or set batch_size={larger}.",
         )
+
+
+def _mean_s(step: Step) -> float:
+    return step.busy_s / int(step.asks["tasks_done"])
 
 
 def setup_dominates(data: Data) -> Iterator[Finding]:

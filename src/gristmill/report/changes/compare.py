@@ -75,6 +75,8 @@ def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for key, inner in value.items():
             if key in HASHES:
                 yield f"{path}.{key}".lstrip("."), fast_json.dumps(inner).decode()
+            elif key == "recipe":  # changes of a recipe are in its rules
+                yield key, inner.get("name") if isinstance(inner, Mapping) else inner
             elif key in ("arguments", "attributes"):  # no name of the user
                 yield from flat(inner, path)
             elif not (key in ("class", "name") and path.rpartition(".")[2] == value.get("class")) and key != "name":

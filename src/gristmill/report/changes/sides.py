@@ -17,8 +17,8 @@ from typing import Any
 
 from gristmill.lazy import Array, np
 from gristmill.ledger.dropped import DroppedDocument, dropped_in, excluded_files, records_of
-from gristmill.report.examples import text_and_id
 from gristmill.report.place import FINISHED, Data
+from gristmill.report.record import text_and_id
 from gristmill.storage import Folder
 
 PARTITIONS = 64

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gristmill.report.page.text import escaped, number
+from gristmill.report.place import Data
 
 WIDTH, HEIGHT = 1000, 100
 COLOURS = 8
@@ -157,14 +158,14 @@ def _mark(mark: Mark, end: float) -> str:
     return f'<g><line class="mark" {place}/><line class="hit" {place}><title>{words}</title></line></g>'
 
 
-def histogram(title: str, found: dict[str, object], limits: Sequence[tuple[float, bool]], dropped_only: bool) -> str:
+def histogram(title: str, found: Data, limits: Sequence[tuple[float, bool]]) -> str:
     """Return a histogram with threshold lines.
 
     ``limits`` are thresholds, each with whether scores below it are dropped.
     """
-    low, high = float(str(found["low"])), float(str(found["high"]))
-    sides = [("kept", _counts(found, "kept")), ("gone", _counts(found, "counts"))]
-    totals = [sum(column) for column in zip(*(counts for _, counts in sides if counts), strict=True)]
+    low, high = float(found["low"]), float(found["high"])
+    sides: list[tuple[str, list[int]]] = [("kept", found["kept"]), ("gone", found["dropped"])]
+    totals = [sum(column) for column in zip(*(counts for _, counts in sides), strict=True)]
     highest = max(totals, default=0) or 1
     width = WIDTH / max(1, len(totals))
     span = (high - low) or 1.0
@@ -192,7 +193,7 @@ def histogram(title: str, found: dict[str, object], limits: Sequence[tuple[float
             words = f"- - {words}"
         shown.append(f"<span>{words}</span>")
     names = (("kept", "kept"), ("gone", "dropped"))
-    keys = [f"<span>{swatch(name)}{word}</span>" for name, word in names if not (dropped_only and name == "kept")]
+    keys = [f"<span>{swatch(name)}{word}</span>" for name, word in names if any(found[word])]
     return _figure(
         f'{escaped(title)}<span class="key">{"".join([*keys, *shown])}</span>',
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{escaped(title)}: '
@@ -201,11 +202,6 @@ def histogram(title: str, found: dict[str, object], limits: Sequence[tuple[float
         [number(low), number((low + high) / 2), number(high)],
         "hist",
     )
-
-
-def _counts(found: dict[str, object], name: str) -> list[int]:
-    counts = found.get(name)
-    return [int(n) for n in counts] if isinstance(counts, list) else []
 
 
 def _round_up(value: float) -> float:

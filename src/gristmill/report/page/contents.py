@@ -35,16 +35,14 @@ def _rule(rule: Data, examples: int) -> Iterator[str]:
     if rule.get("text"):
         keeps = "drops" if rule.get("inverted") else "keeps"
         yield f'<p class="soft small">{keeps} {escaped(rule["text"])}</p>'
-    if dropped.get("histogram"):
-        shown = dropped["histogram"] | ({"kept": kept["counts"]} if kept.get("counts") else {})
+    if rule.get("histogram"):
         limits = [(float(rule[key]), key == "least") for key in ("least", "most") if key in rule]
-        title = "Scores" if kept.get("counts") else "Scores of dropped documents only"
-        yield histogram(title, shown, limits, not kept.get("counts"))
-    yield '<div class="cards">'
+        is_of_all = bool(rule["histogram"].get("is_of_all"))
+        yield histogram("Scores" if is_of_all else "Scores of dropped documents only", rule["histogram"], limits)
     both = [*(kept.get("examples") or ())[:examples], *dropped["examples"][:examples]]
-    for example in both:
-        yield _example(example)
-    yield "</div>"
+    if both:
+        yield f"<details><summary>{len(both)} examples nearest to the threshold</summary>"
+        yield '<div class="cards">' + "".join(_example(example) for example in both) + "</div></details>"
 
 
 def _example(example: Data) -> str:

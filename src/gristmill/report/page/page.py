@@ -6,16 +6,18 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import Any
 
 from gristmill.report.page import account, contents, speed
 from gristmill.report.page.style import SCRIPT, STYLE
 from gristmill.report.page.text import escaped
 from gristmill.report.place import Data
+from gristmill.report.record import cut
 
 MOST_BYTES = 1_900_000
 """A larger page is made again with fewer examples."""
-EXAMPLES = (3, 1, 0)
-"""Of each kind, from the first choice to the last."""
+CHOICES = ((3, None), (1, None), (0, None), (0, 300), (0, 60))
+"""Examples of each kind, and the longest text, from the first choice to the last."""
 
 Section = tuple[str, str, Callable[[Data, int], Iterator[str]]]
 SECTIONS: tuple[Section, ...] = (
@@ -37,11 +39,21 @@ SECTIONS: tuple[Section, ...] = (
 
 def page_of(data: Data) -> bytes:
     """Return the page of a report: below 2 MB, with fewer examples if there would be too many."""
-    for examples in EXAMPLES:
-        page = "".join(_parts(data, examples)).encode("utf-8", "replace")
+    for examples, longest in CHOICES:
+        shown = data if longest is None else shortened(data, longest)
+        page = "".join(_parts(shown, examples)).encode("utf-8", "replace")
         if len(page) <= MOST_BYTES:
             break
     return page
+
+
+def shortened(value: Any, longest: int) -> Any:
+    """Return plain values with shorter texts."""
+    if isinstance(value, str):
+        return cut(value, longest)
+    if isinstance(value, dict):
+        return {key: shortened(inner, longest) for key, inner in value.items()}
+    return [shortened(inner, longest) for inner in value] if isinstance(value, list) else value
 
 
 def _parts(data: Data, examples: int) -> Iterator[str]:

@@ -40,7 +40,7 @@ padding-bottom:1px}tr.reason td:first-child{padding-left:18px}
 tr.total td{font-weight:600}
 figure{margin:18px 0}figcaption{font-weight:600;font-size:14px;margin-bottom:4px}
 .key{font-weight:400;font-size:12.5px;color:var(--soft);display:block}
-.key span{margin-right:12px;white-space:nowrap}.key svg{width:11px;height:11px;margin-right:4px;vertical-align:-1px}
+.key span{margin-right:12px}.key svg{width:11px;height:11px;margin-right:4px;vertical-align:-1px}
 .plot{display:grid;grid-template-columns:auto 1fr;gap:0 8px}
 .y{display:flex;flex-direction:column;justify-content:space-between;text-align:right;font-size:11.5px;
 color:var(--soft);
@@ -70,7 +70,7 @@ pre{margin:4px 0 0;white-space:pre-wrap;overflow-wrap:anywhere;
 font:12.5px/1.45 ui-monospace,"DejaVu Sans Mono",monospace;
 unicode-bidi:plaintext;max-width:100%}
 u{text-decoration:none;border:1px solid var(--bad);color:var(--bad);border-radius:3px;font-size:10.5px;padding:0 2px;
-unicode-bidi:isolate;white-space:nowrap}
+unicode-bidi:isolate}
 .more{color:var(--soft);font-style:normal}bdi{unicode-bidi:isolate}
 details{margin:8px 0}summary{cursor:pointer;color:var(--link)}
 ul{margin:6px 0;padding-left:20px}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gristmill.models.chunks import ChunkTokenizer
 from gristmill.models.sentence import SentenceEmbedding
-from gristmill.models.tokenizer import ReadLimits, Truncation, load_tokenizer
+from gristmill.models.tokenizer import ReadLimits, Truncation, check_vocabulary, load_tokenizer
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import WorkerMetadata
 from gristmill.stages.registry import builtin_internal
@@ -32,6 +32,7 @@ class EmbeddingTokenizerStage(TokenizerStage):
 
     def check_needs(self) -> None:
         self.checkpoint.check_tokenizer()
+        check_vocabulary(self.checkpoint)
         self._reading()
 
     def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.models.checkpoint import Checkpoint
-from gristmill.models.tokenizer import ModelTokenizer, ReadLimits, Truncation, load_tokenizer, token_limit
+from gristmill.models.tokenizer import (
+    ModelTokenizer,
+    ReadLimits,
+    Truncation,
+    check_vocabulary,
+    load_tokenizer,
+    token_limit,
+)
 from gristmill.models.tokens import TokenLists
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
 from gristmill.stages.registry import builtin_internal
@@ -55,6 +62,7 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def check_needs(self) -> None:
         self.checkpoint.check_tokenizer()
+        check_vocabulary(self.checkpoint)
         token_limit(self.checkpoint, self.max_seq_length)
 
     def preload(self) -> None:

@@ -151,7 +151,7 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
         return clone
 
     def of_blocks(self, groups: Sequence[list[FileRange]]) -> Self:
-        """Return a copy whose `source` gives these blocks of the input, and no others. They are numbered anew."""
+        """Return a copy whose `source` gives these blocks of the input, and no others. Their numbers begin at 0."""
         clone = copy.copy(self)
         clone.found = FoundInput()
         clone._chosen = numbered(groups)
