@@ -10,7 +10,7 @@ from typing import Any
 from gristmill.errors import PlanError
 from gristmill.lazy import Array, np
 from gristmill.ledger.dropped import DroppedDocument, dropped_in, excluded_files
-from gristmill.report.limits import ReadLimits
+from gristmill.report.limits import ReportLimits
 from gristmill.report.place import Data
 from gristmill.report.record import text_and_id
 from gristmill.report.spread import spread
@@ -57,7 +57,7 @@ class RuleExamples:
         return [example for *_, example in sorted(self._nearest, key=lambda one: (-one[0], -one[1]))]
 
 
-def excluded_examples(folder: Folder, rules: Sequence[Data], limits: ReadLimits) -> Data:
+def excluded_examples(folder: Folder, rules: Sequence[Data], limits: ReportLimits) -> Data:
     """Return histograms and examples of excluded documents, from a bounded part of their files.
 
     ``rules`` are those of the filters, as `report.json` has them.
