@@ -1,7 +1,7 @@
 """What watches a run besides the terminal: opened before the run, closed after it with its outcome.
 
-`MonitoringOptions` says what is switched on; only that is imported. Each thing that watches is an `Attachment`: an observer, which
-executors call while the run lasts (`gristmill.metrics.observer`), with an `end`.
+`MonitoringOptions` says what is switched on; only that is imported. Each thing that watches is an `Attachment`: an
+observer, which executors call while the run lasts (`gristmill.metrics.observer`), with an `end`.
 """
 
 from __future__ import annotations
