@@ -137,7 +137,8 @@ def cost(source: Path, work: Path, repeats: int) -> None:
     ratios = [with_ / without for with_, without in zip(times[True], times[False], strict=True)]
     print(f"CPU without scores: {[round(t, 2) for t in times[False]]}, median {statistics.median(times[False]):.2f} s")
     print(f"CPU with scores:    {[round(t, 2) for t in times[True]]}, median {statistics.median(times[True]):.2f} s")
-    print(f"ratio of pairs: median {statistics.median(ratios):.3f}; of the fastest {min(times[True]) / min(times[False]):.3f}")
+    fastest = min(times[True]) / min(times[False])
+    print(f"ratio of pairs: median {statistics.median(ratios):.3f}; of the fastest {fastest:.3f}")
     print(f"disk: {stored:,} bytes, {stored / documents:.0f} for a document, {stored / size:.1%} of the input")
 
 

@@ -1,7 +1,8 @@
-"""Make the pictures in docs/images/ again: `python scripts/make_pictures.py [live] [site]`.
+"""Make the pictures in docs/images/ again: `python scripts/make_pictures.py [live] [site] [page]`.
 
 - live: live-view.svg, the live view of examples/balance.py during a run. Needs tmux as the terminal.
 - site: pages of the documentation site, light and dark, wide and narrow. Needs Chromium, and the site (`make docs`).
+- page: the live page of a run, and samples of documents. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from page_pictures import take
 from rich.console import Console
 from rich.text import Text
 
@@ -102,7 +104,7 @@ def screenshots(url: str) -> None:
 
 def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
-    makers = {"live": live_view, "site": site}
+    makers = {"live": live_view, "site": site, "page": lambda: take(IMAGES)}
     for name in sys.argv[1:] or makers:
         makers[name]()
 

@@ -10,7 +10,7 @@ from tests.dashboard.runs import Control, Sleep, get_json, running, wait_until
 from gristmill.backends.local import LocalExecutor
 from gristmill.dashboard import lines as lines_module
 from gristmill.dashboard.lines import CutLine, lines
-from gristmill.dashboard.samples import SHOWN, Samples, SamplesError
+from gristmill.dashboard.samples import SHOWN, SampleReader, SamplesError
 from gristmill.metrics.history import History
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
@@ -92,7 +92,7 @@ def samples_of(outputs):
     def make(show_text=True, writer=JsonlWriter, folder=None):
         history = History()
         history.begin(plan("JsonlReader", "ScoreFilter", "ScoreFilter (2)", "hold", "JsonlWriter"))
-        return Samples(history, Folder(str(folder or outputs(writer))), show_text)
+        return SampleReader(history, Folder(str(folder or outputs(writer))), show_text)
 
     return make
 
@@ -147,7 +147,7 @@ def test_the_bytes_of_a_request_are_bounded(samples_of, monkeypatch):
 
 def test_what_cannot_be_shown_says_why(tmp_path):
     history = History()
-    samples = Samples(history, Folder(str(tmp_path)), True)
+    samples = SampleReader(history, Folder(str(tmp_path)), True)
     with pytest.raises(SamplesError, match="has not begun"):
         samples.of(0, 0)
     history.begin(plan("a"))
@@ -156,7 +156,7 @@ def test_what_cannot_be_shown_says_why(tmp_path):
         with pytest.raises(SamplesError, match="no such"):
             samples.of(phase, stage)
     with pytest.raises(SamplesError, match="no writer"):
-        Samples(history, None, True).of(0, 0)
+        SampleReader(history, None, True).of(0, 0)
 
 
 def test_damaged_files_are_passed_over(samples_of, outputs, tmp_path):

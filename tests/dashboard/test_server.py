@@ -52,6 +52,8 @@ def port_of(url: str) -> int:
 class Events:
     """A client that reads events."""
 
+    has_end = False
+
     def __init__(self, url: str, receive_buffer: int = 0) -> None:
         self.socket = socket.socket()
         if receive_buffer:
@@ -65,6 +67,8 @@ class Events:
         for line in self.file:
             if line.startswith(b'data: {"state'):
                 yield json.loads(line[6:])
+            elif line == b"event: end\n":
+                self.has_end = True
 
     def close(self):
         self.file.close()
@@ -148,9 +152,11 @@ def test_the_command_prints_the_address_and_serves_the_page(tmp_path, capsys):
     assert "--dashboard" in capsys.readouterr().err
 
 
-def test_a_failed_run_says_so_with_the_error(control):
+def test_a_failed_run_shows_its_error(control):
     with running(two_stages(control, fails_on=3), control.numbers(), stop=control.stopped.set) as run:
-        last = list(Events(run.url))[-1]
+        events = Events(run.url)
+        last = list(events)[-1]
+        assert events.has_end, "browsers are not to connect again"
     assert isinstance(run.errors[0], PipelineFailed)
     assert last["state"]["status"] == "failed" and "ValueError: <script>" in last["state"]["error"]
     assert "\u202e" not in json.dumps(last, ensure_ascii=False)
@@ -223,7 +229,7 @@ def test_what_is_no_request_does_not_stop_the_server(opened, request_line):
 # Browsers that are slow, gone or many -------------------------------------------------------------------------------
 
 
-def test_a_browser_that_does_not_read_blocks_nobody_and_is_sent_the_latest_when_it_does(opened):
+def test_a_browser_that_does_not_read_blocks_no_other_and_is_sent_the_latest_when_it_does(opened):
     dashboard, reports = opened()
     slow = Events(dashboard.url, receive_buffer=2048)
     quick = iter(Events(dashboard.url))

@@ -31,19 +31,14 @@ class Change:
 
 
 def names_of(scores: StoredScores) -> dict[str, tuple[StoredRule, Threshold]]:
-    """Return all thresholds by name. The second stage of a name is ``STAGE#2``."""
-    stages: dict[str, list[tuple[int, int]]] = {}
+    """Return all thresholds by name. The second rule of a name in a stage is ``RULE#2``."""
     seen: Counter[tuple[int, int, str]] = Counter()
     found: dict[str, tuple[StoredRule, Threshold]] = {}
     for rule in scores.rules:
-        places = stages.setdefault(rule.stage_name, [])
-        if (rule.phase, rule.stage) not in places:
-            places.append((rule.phase, rule.stage))
-        stage = numbered(rule.stage_name, places.index((rule.phase, rule.stage)) + 1)
         seen[rule.phase, rule.stage, rule.name] += 1
         name = numbered(rule.name, seen[rule.phase, rule.stage, rule.name])
         for threshold in rule.thresholds:
-            found[f"{stage}.{name}.{threshold.argument}"] = rule, threshold
+            found[f"{rule.stage_name}.{name}.{threshold.argument}"] = rule, threshold
     return found
 
 
@@ -130,9 +125,7 @@ class Place:
         return self.before is not self.after
 
 
-def places_of(
-    scores: StoredScores, stages: Sequence[Any], changes: Sequence[Change]
-) -> dict[tuple[int, int], Place]:
+def places_of(scores: StoredScores, stages: Sequence[Any], changes: Sequence[Change]) -> dict[tuple[int, int], Place]:
     """Return the stages with rules by phase and number in the plan of the phase.
 
     Raise `PlanError` if the stages are not those of the run.
@@ -140,9 +133,9 @@ def places_of(
     there: dict[tuple[int, int], list[StoredRule]] = {}
     for rule in scores.rules:
         there.setdefault((rule.phase, rule.stage), []).append(rule)
-    of_pipeline = [(number, stage) for number, stage in enumerate(stages) if isinstance(stage, Scoring)]
+    scoring: list[tuple[int, Any]] = [pair for pair in enumerate(stages) if isinstance(pair[1], Scoring)]
     found: dict[tuple[int, int], Place] = {}
-    for (key, rules), (number, stage) in zip(there.items(), of_pipeline, strict=False):
+    for (key, rules), (number, stage) in zip(there.items(), scoring, strict=False):
         filters = [one for one, _ in stage.scored_rules()]
         if [one.name for one in filters] != [rule.name for rule in rules] or stage.name != rules[0].stage_name:
             raise PlanError(

@@ -1,4 +1,4 @@
-"""What became of documents after a deduplication, from its records and the scores of later phases."""
+"""What happened to documents after a deduplication, from its records and the scores of later phases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AfterBarrier:
 def after_barriers(
     scores: StoredScores, stages: Sequence[Any], phase: int, idents: Sequence[str], dropped: Counter[tuple[str, str]]
 ) -> AfterBarrier:
-    """Return what became of documents from the barrier at the end of a phase on.
+    """Return the outcomes of documents from the barrier at the end of a phase on.
 
     ``dropped`` are the counts of the run, by stage and reason.
     """

@@ -105,6 +105,6 @@ def _checked(table: ScoreTable) -> ScoreTable:
     if table.repeated:
         raise PlanError(
             f"{table.file.place} has {table.repeated:,} documents with the id of another document, so their scores "
-            "cannot be told apart. Give documents that a stage makes ids of their own."
+            "cannot be distinguished. Give documents that a stage makes ids of their own."
         )
     return table

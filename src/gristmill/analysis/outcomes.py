@@ -32,7 +32,7 @@ class StageOfRules:
 
 @dataclass
 class Comparison:
-    """What becomes of the documents of a journey."""
+    """The effect of other thresholds on the documents of a journey."""
 
     gone: list[tuple[Array, list[str], str]] = field(default_factory=list)
     """Documents that a rule drops that did not drop them, or for another reason: rows, reasons, stage."""

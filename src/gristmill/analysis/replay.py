@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gristmill.errors import InputChanged, PipelineError
 from gristmill.analysis.outcomes import PASSED, Outcome
+from gristmill.errors import InputChanged, PipelineError
 from gristmill.lazy import Array, np
 from gristmill.ledger.entry import UNSPECIFIED
 from gristmill.scores.documents import StoredDocuments, excluded_names, stored_rows
@@ -42,7 +42,7 @@ class Replay:
     """Passes documents through the stages after a rule."""
 
     def __init__(
-        self, documents: StoredDocuments, runs_all: bool, text_field: str | None, fields: Sequence[str] | None
+        self, documents: StoredDocuments, runs_all: bool, text_field: str, fields: Sequence[str] | None
     ) -> None:
         """``runs_all``: whether to run stages that are not gristmill's, too. ``fields``: the only ones written."""
         self.documents = documents
@@ -140,7 +140,12 @@ class Replay:
         folder, names, _ = excluded_names(self.documents, table.file)
         paths = [folder.full_path(name) for name in names]
         kind = ParquetReader if names[0].endswith(".parquet") else JsonlReader
-        reader = kind(paths, text_field=None, read_kwargs={"storage_options": folder.options})
+        fields: list[str] | None = None
+        if all(stage.columns_needed() is not None for stage in stages):
+            looked_at = {name.partition(".")[0] for stage in stages for name in stage.looks_at()}
+            fields = sorted({*needed, *looked_at, self.text_field})
+        options = {"storage_options": folder.options}
+        reader = kind(paths, fields=fields, text_field=None, read_kwargs=options)
         try:
             return _taken(reader.reading_for([*stages]), wanted, table)
         except (InputChanged, PipelineError, OSError):
@@ -176,4 +181,6 @@ def _up_to_end(stages: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 def _is_ours(stage: Any) -> bool:
     """Whether a stage and all that it was given are gristmill's own."""
-    return bool(stage.builtin) and all(str(type(one).__module__).split(".")[0] == "gristmill" for one in stage.made_of())
+    return bool(stage.builtin) and all(
+        str(type(one).__module__).split(".")[0] == "gristmill" for one in stage.made_of()
+    )

@@ -1,8 +1,8 @@
 """Distributions of documents: lengths, languages, domains and any fields, in bounded memory.
 
-Workers read the blocks and make a summary of each; the driver adds the summaries up. Numbers are exact but for quantiles
-(off by at most 1.1 %) and for values of fields with more than 10,000 different values, whose counts may be too low by up
-to a stated number.
+Workers read the blocks and make a summary of each; the driver adds the summaries up. Numbers are exact, but quantiles
+are off by at most 1.1 %, and counts of values are too low by up to a stated number if there are more than 10,000
+different values.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ LONGEST_VALUE = 200
 
 
 @dataclass
-class Group:
+class GroupSummary:
     """The distributions of some documents."""
 
     documents: int = 0
     numbers: dict[str, Distribution] = field(default_factory=dict)
     values: dict[str, TopCounts] = field(default_factory=dict)
 
-    def merge(self, other: Group) -> None:
+    def merge(self, other: GroupSummary) -> None:
         self.documents += other.documents
         for name, numbers in other.numbers.items():
             self.numbers.setdefault(name, Distribution()).merge(numbers)
@@ -51,10 +51,10 @@ class Group:
 
 
 @dataclass
-class Summary(Task[dict[str, Group]]):
+class Summary(Task[dict[str, GroupSummary]]):
     """The groups of a block."""
 
-    data: dict[str, Group] = field(default_factory=dict)
+    data: dict[str, GroupSummary] = field(default_factory=dict)
 
 
 class Summarize(ProcessingStage[DocumentBatch, Summary], builtin=True):
@@ -86,7 +86,7 @@ class Summarize(ProcessingStage[DocumentBatch, Summary], builtin=True):
             return made
         numbers, values = self._columns(task)
         for name, rows in self._groups(task):
-            group = made.data.setdefault(name, Group())
+            group = made.data.setdefault(name, GroupSummary())
             group.documents += len(rows)
             for key, column in numbers.items():
                 distribution = group.numbers.setdefault(key, Distribution())
@@ -157,7 +157,7 @@ def _domain(url: Any) -> str:
 class Statistics:
     """The distributions of documents, of all or by group."""
 
-    groups: dict[str, Group]
+    groups: dict[str, GroupSummary]
     """The group "" if there is only one."""
     errored: int
     by: str | None = None
@@ -172,7 +172,6 @@ def statistics_of(
     languages: bool = False,
     limit: int | None = None,
     sample: float | None = None,
-    executor: Any = None,
 ) -> Statistics:
     """Read documents and return their distributions. Raise `PlanError` if there are none."""
     stages: list[ProcessingStage[Any, Any]] = [DocumentReader(path, text_field=text_field, limit=limit, sample=sample)]
@@ -181,12 +180,12 @@ def statistics_of(
         fields = [*fields, LANGUAGE]
     stages.append(Summarize(text_field, url_field, fields, by))
     pipeline = Pipeline("stats", stages=stages)
-    result = pipeline.run(executor or pipeline.make_executor("local", view="off"), keep_outputs=True)
-    found: dict[str, Group] = {}
+    result = pipeline.run(pipeline.make_executor("local", view="off"), keep_outputs=True)
+    found: dict[str, GroupSummary] = {}
     for task in result:
         for name, group in task.data.items():
             key = name if name in found or len(found) < MOST_GROUPS else OTHER
-            found.setdefault(key, Group()).merge(group)
+            found.setdefault(key, GroupSummary()).merge(group)
     errored = result.ledger.total().errored.total() if result.ledger is not None else 0
     if not found:
         raise PlanError(f"{_shown(path)} holds no documents with a text in {text_field!r}.")
@@ -194,7 +193,7 @@ def statistics_of(
     return Statistics(found, errored, by)
 
 
-def _unify(groups: dict[str, Group]) -> None:
+def _unify(groups: dict[str, GroupSummary]) -> None:
     """Count a field as values if it is not a number in all blocks."""
     for group in groups.values():
         for name in [name for name in group.numbers if name in group.values]:

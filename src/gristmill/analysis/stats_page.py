@@ -19,7 +19,8 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 46em; margin: 2em auto; padding: 0 1em; }
 svg { width: 100%; height: auto; } svg rect { fill: var(--bar); } svg .mark { stroke: var(--mark); stroke-width: 2; }
 svg text { font-size: 11px; fill: currentColor; } svg .axis { stroke: var(--line); }
-table { border-collapse: collapse; } td { padding: 0 1em 0 0; } td.n { text-align: right; } h3 { overflow-wrap: anywhere; }
+table { border-collapse: collapse; } td { padding: 0 1em 0 0; } td.n { text-align: right; }
+h3 { overflow-wrap: anywhere; }
 """
 
 

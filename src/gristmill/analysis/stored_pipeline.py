@@ -9,7 +9,6 @@ from typing import Any
 from gristmill.config.load import load
 from gristmill.errors import PipelineError, PlanError
 from gristmill.pipeline.documents import remembered
-from gristmill.pipeline.explain import find
 from gristmill.pipeline.planner import flatten
 from gristmill.stages.protocols import Source
 from gristmill.tasks.document import ID
@@ -39,6 +38,8 @@ def in_source(stages: Sequence[Any]) -> Callable[[str], Mapping[str, Any] | None
     """Return a function that finds a document of the input by its id; its result is None if it is not there."""
 
     def found(ident: str) -> Mapping[str, Any] | None:
+        from gristmill.pipeline.explain import find  # it imports all of deduplication
+
         if not stages or not isinstance(stages[0], Source):
             return None
         with suppress(PipelineError, OSError):

@@ -19,10 +19,10 @@ from gristmill.analysis.journey import Journey, journeys
 from gristmill.analysis.outcomes import PASSED, Outcome, StageOfRules, compare
 from gristmill.analysis.replay import Replay, Replayed
 from gristmill.errors import OutputDamaged, PipelineError
+from gristmill.lazy import Array, np
 from gristmill.ledger.commits import LEDGER, PHASES, CommitLog
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.excluded import QUARANTINE
-from gristmill.lazy import Array, np
 from gristmill.scores.documents import StoredDocuments
 from gristmill.scores.stored import ScoreTable, StoredDocument, StoredScores
 
@@ -31,12 +31,12 @@ IN_CLUSTERS = "they were removed as duplicates, in clusters with documents that 
 
 
 @dataclass(frozen=True)
-class Sample:
+class MovedDocument:
     """A document that comes back, or that goes."""
 
     ident: str
     before: str
-    """What became of it: "kept", or the stage and the reason of dropping it."""
+    """Its outcome: "kept", or the stage and the reason of dropping it."""
     after: str
     text: str | None
     """None if it is not stored."""
@@ -44,7 +44,7 @@ class Sample:
 
 @dataclass
 class Funnel:
-    """Documents by what became of them."""
+    """Documents by outcome."""
 
     read: int
     made: int
@@ -75,9 +75,9 @@ class WhatIf:
     """Documents whose outcome is not known, by reason."""
     coverage: str
     """The part of the run that scores cover; empty if they cover all of it."""
-    back: list[Sample] = field(default_factory=list)
+    back: list[MovedDocument] = field(default_factory=list)
     """Documents that were dropped and are kept."""
-    gone: list[Sample] = field(default_factory=list)
+    gone: list[MovedDocument] = field(default_factory=list)
     """Documents that were kept and are dropped."""
     all_back: int = 0
     all_gone: int = 0
@@ -85,7 +85,7 @@ class WhatIf:
     def plain(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
 
-        def samples(some: Sequence[Sample]) -> list[dict[str, Any]]:
+        def samples(some: Sequence[MovedDocument]) -> list[dict[str, Any]]:
             return [{"id": s.ident, "before": s.before, "after": s.after, "text": s.text} for s in some]
 
         return {
@@ -109,8 +109,8 @@ def what_if(
 ) -> WhatIf:
     """Return the funnel of a run with other thresholds: ``given`` are texts as ``gopher.word_count.min_words=30``.
 
-    ``stages`` are those of its pipeline, reader first and writer last. Nothing is written. ``runs_all`` passes documents
-    also through stages that are not gristmill's. Raise `PlanError` for unknown names and damaged scores.
+    ``stages`` are those of its pipeline, reader first and writer last. Nothing is written. ``runs_all`` runs documents
+    through stages that are not gristmill's. Raise `PlanError` for unknown names and damaged scores.
     """
     changes = changes_of(scores, given)
     places = places_of(scores, stages, changes)
@@ -160,9 +160,7 @@ class _Question:
         after.dropped = +after.dropped
         return found
 
-    def _phase(
-        self, phase: int, of_phase: Sequence[StageOfRules], barriers: Sequence[int], found: WhatIf
-    ) -> None:
+    def _phase(self, phase: int, of_phase: Sequence[StageOfRules], barriers: Sequence[int], found: WhatIf) -> None:
         barrier = self.stages[barriers[phase - 1]] if phase else None
         leaving: list[StoredDocument] = []
         entering = 0
@@ -204,7 +202,8 @@ class _Question:
             else:
                 _move(found, PASSED, (stage, reason))
                 found.all_gone += 1
-                self._sample_gone(journey.document, row, (stage, reason), found)
+                if len(found.gone) < self.samples:
+                    self._sample_gone(journey.document(row), (stage, reason), found)
         return reached
 
     def _name(self, journey: Journey, row: int) -> str:
@@ -217,21 +216,15 @@ class _Question:
         known = next((key, one) for key, one in self.places.items() if key[0] == phase)
         return str(self.stages[known[1].number + number - known[0][1]].name)
 
-    def _sample_gone(
-        self, document_of: Callable[[int], StoredDocument], row: int, now: Outcome, found: WhatIf
-    ) -> None:
-        if len(found.gone) >= self.samples:
-            return
-        document = document_of(row)
+    def _sample_gone(self, document: StoredDocument, now: Outcome, found: WhatIf) -> None:
         with suppress(PipelineError, OSError):
             record = self.documents.find([document])[document] or {}
             text = record.get(self.text_field)
-            found.gone.append(
-                Sample(document.ident, "kept", _words(now), text if isinstance(text, str) else None)
-            )
+            shown = text if isinstance(text, str) else None
+            found.gone.append(MovedDocument(document.ident, "kept", _words(now), shown))
 
     def _left_barrier(self, known: Any, leaving: Sequence[StoredDocument], found: WhatIf) -> None:
-        """Take documents that reached a barrier, and would not, out of what became of them."""
+        """Take documents that reached a barrier, and would not, out of the counts."""
         for document in leaving:
             outcome = known.outcomes.get(document.ident, PASSED)
             if document.ident in self.failed:
@@ -239,7 +232,8 @@ class _Question:
             elif outcome == PASSED:
                 found.after.kept -= 1
                 found.all_gone += 1
-                self._sample_gone(lambda _, one=document: one, 0, ("", "a changed rule"), found)  # type: ignore[misc]
+                if len(found.gone) < self.samples:
+                    self._sample_gone(document, ("", "a changed rule"), found)
             else:
                 found.after.dropped[outcome] -= 1
 
@@ -254,8 +248,8 @@ class _Question:
             rows = rows[[ident not in self.removed_before for ident in idents]]
         after = self._after(stage, rule)
         for table, there, here in journey.located(rows):
-            room = max(0, self.samples - len(found.back)) + 2 * self.samples * bool(self.samples)
-            replayed = self.replay.run(table, there, after, room if len(found.back) < self.samples else 0)
+            texts = 3 * self.samples if len(found.back) < self.samples else 0  # some of them fail a later rule
+            replayed = self.replay.run(table, there, after, texts)
             self._count_back(journey, table, there, here, replayed, found, barrier)
         return len(rows)
 
@@ -294,7 +288,7 @@ class _Question:
             found.all_back += 1
             if len(found.back) < self.samples:
                 ident = table.ids(np.array([there[place]]))[0]
-                found.back.append(Sample(ident, _words(was), "kept", replayed.texts.get(place)))
+                found.back.append(MovedDocument(ident, _words(was), "kept", replayed.texts.get(place)))
 
 
 def _move(found: WhatIf, was: Outcome, now: Outcome) -> None:
@@ -313,9 +307,7 @@ def _words(outcome: Outcome) -> str:
 def funnel_of(scores: StoredScores) -> Funnel:
     """Return the counts of a run: of its ledger if it has ended, else of the blocks that are done."""
     whole = _ledger(scores) or _committed(scores)
-    return Funnel(
-        whole.documents, whole.made, whole.merged, whole.errored.total(), whole.kept, Counter(whole.dropped)
-    )
+    return Funnel(whole.documents, whole.made, whole.merged, whole.errored.total(), whole.kept, Counter(whole.dropped))
 
 
 def _ledger(scores: StoredScores) -> Entry | None:

@@ -302,12 +302,14 @@ def _parser() -> argparse.ArgumentParser:
     what_if.add_argument(
         "change", metavar="STAGE.RULE.ARGUMENT=VALUE", nargs="*", help="a threshold and its value; may be repeated"
     )
-    what_if.add_argument("-n", dest="number", type=_NATURAL, default=3, metavar="N", help="how many examples (default: 3)")
+    what_if.add_argument(
+        "-n", dest="number", type=_NATURAL, default=3, metavar="N", help="how many examples (default: 3)"
+    )
     what_if.add_argument("--json", action="store_true", help="print everything as JSON")
     what_if.add_argument(
         "--pipeline",
         metavar="TARGET",
-        help="the pipeline of the run, if the output has not stored it; its own code is run on documents that come back",
+        help="the pipeline of the run, if the output has not stored it; its code runs on documents that come back",
     )
 
     stats = commands.add_parser(

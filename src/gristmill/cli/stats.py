@@ -105,9 +105,7 @@ def _ordered(found: Statistics) -> list[tuple[str, Any]]:
     return sorted(found.groups.items(), key=lambda one: (-one[1].documents, one[0]))
 
 
-def lines(
-    found: Statistics, scores: Sequence[tuple[StoredRule, Distribution]], width: int
-) -> Iterator[str]:
+def lines(found: Statistics, scores: Sequence[tuple[StoredRule, Distribution]], width: int) -> Iterator[str]:
     """Yield all distributions."""
     groups = _ordered(found)
     yield f"{sum(group.documents for _, group in groups):,} documents"

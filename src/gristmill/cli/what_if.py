@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gristmill.analysis.stored_pipeline import in_source, stored_stages
-from gristmill.analysis.what_if import Funnel, Sample, WhatIf, what_if
+from gristmill.analysis.what_if import Funnel, MovedDocument, WhatIf, what_if
 from gristmill.cli.target import UsageError
 from gristmill.errors import PipelineError
 from gristmill.metrics.format import cut, escaped
@@ -55,13 +55,15 @@ def lines(found: WhatIf, width: int) -> Iterator[str]:
     yield from _table(found.before, found.after, found.stages, width)
     if found.undecided:
         yield ""
-        yield f"undecided {found.undecided.total():,} documents, which are not in the column 'after' of what they become"
+        yield f"{found.undecided.total():,} documents are undecided:"
         for why, n in found.undecided.most_common():
             yield from textwrap.wrap(f"{n:,}: {why}", width, initial_indent="  ", subsequent_indent="    ")
-    for title, n, some in (("come back", found.all_back, found.back), ("go", found.all_gone, found.gone)):
+    come, go = ("comes back", "come back"), ("goes", "go")
+    for (one, many), n, some in ((come, found.all_back, found.back), (go, found.all_gone, found.gone)):
         if n:
             yield ""
-            yield f"{n:,} documents {title}{', for example:' if some else ''}"
+            words = f"1 document {one}" if n == 1 else f"{n:,} documents {many}"
+            yield f"{words}{', for example:' if some else ''}"
             for sample in some:
                 yield from _sample(sample, width)
 
@@ -85,7 +87,9 @@ def _table(before: Funnel, after: Funnel, stages: Sequence[str], width: int) -> 
         rows.append(("made less merged", before.made - before.merged, after.made - after.merged))
     rows.append(("kept", before.kept, after.kept))
     cells = [("", "before", "after", "change")]
-    cells += [(escaped(name), f"{was:,}", f"{now:,}", f"{now - was:+,}" if now != was else "") for name, was, now in rows]
+    cells += [
+        (escaped(name), f"{was:,}", f"{now:,}", f"{now - was:+,}" if now != was else "") for name, was, now in rows
+    ]
     sizes = [max(len(row[k]) for row in cells) for k in (1, 2, 3)]
     first = max(12, min(max(len(row[0]) for row in cells), width - sum(sizes) - 6))
     for name, *numbers in cells:
@@ -93,7 +97,7 @@ def _table(before: Funnel, after: Funnel, stages: Sequence[str], width: int) -> 
         yield f"{cut(name, first):<{first}}  {shown}".rstrip()
 
 
-def _sample(sample: Sample, width: int) -> Iterator[str]:
+def _sample(sample: MovedDocument, width: int) -> Iterator[str]:
     words = f"{escaped(sample.ident)}: {escaped(sample.before)} -> {escaped(sample.after)}"
     yield from textwrap.wrap(words, width, initial_indent="  ", subsequent_indent="    ")
     if sample.text is None:

@@ -1,4 +1,4 @@
-"""Who may read the page: anyone on this machine, and elsewhere whoever has the token. Pure."""
+"""Who may read the page: on loopback all users of this machine, and elsewhere those with the token. Pure."""
 
 from __future__ import annotations
 

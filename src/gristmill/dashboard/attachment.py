@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 
-from gristmill.dashboard.feed import Feed, Outcome
-from gristmill.dashboard.samples import Samples
+from gristmill.dashboard.feed import Ending, Feed
+from gristmill.dashboard.samples import SampleReader
 from gristmill.dashboard.server import Server
 from gristmill.metrics.history import History
 from gristmill.metrics.observer import Moment, PlanInfo
@@ -33,7 +33,7 @@ class Dashboard:
     def message(self, text: str) -> None:
         self._feed.message()
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: Ending) -> None:
         self._feed.end(outcome, END_WAIT_S)
         self._server.close()
 
@@ -46,7 +46,7 @@ def open_dashboard(
     ``history`` must be updated before the dashboard is; ``output`` is the folder of the writer, if there is one.
     """
     feed = Feed(history, name, "" if output is None else output.name, show_text)
-    server = Server(host, port, feed, Samples(history, output, show_text))
+    server = Server(host, port, feed, SampleReader(history, output, show_text))
     stack.callback(server.close)
     dashboard = Dashboard(feed, server)
     if sys.stderr is not None:  # not by the logger, which would remove the token

@@ -41,7 +41,7 @@ class SamplesError(Exception):
 
 
 @dataclass
-class Found:
+class StageSamples:
     """Documents that were found so far for one stage."""
 
     dropped: list[dict[str, Any]] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Found:
         return len(self.dropped) >= SHOWN and len(self.passed) >= SHOWN
 
 
-class Samples:
+class SampleReader:
     """Reads examples, a few at a time and within a budget of bytes. Used by several threads."""
 
     def __init__(self, history: History, output: Folder | None, show_text: bool) -> None:
@@ -85,7 +85,7 @@ class Samples:
             self._reading.release()
 
     def _read(self, output: Folder, phases: int, stages: Sequence[str], stage: int) -> dict[str, Any]:
-        found = Found()
+        found = StageSamples()
         reader = Reader()
         for folder, name, is_excluded in _files(output, phases):
             self._take(records(reader, folder, name), found, stages, stage, is_excluded)
@@ -102,7 +102,7 @@ class Samples:
     def _take(
         self,
         rows: Iterable[dict[str, Any] | CutLine],
-        found: Found,
+        found: StageSamples,
         stages: Sequence[str],
         stage: int,
         is_excluded: bool,

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from gristmill import fast_json
 from gristmill.dashboard.access import Access, Verdict, is_loopback
 from gristmill.dashboard.feed import Cursor, Feed
-from gristmill.dashboard.samples import Samples, SamplesError
+from gristmill.dashboard.samples import SampleReader, SamplesError
 from gristmill.errors import PlanError
 from gristmill.logs import logger
 
@@ -58,6 +58,8 @@ REQUEST_TIMEOUT_S = 10.0
 SEND_TIMEOUT_S = 20.0
 """After this time without progress, a browser that does not read its events is disconnected."""
 HEARTBEAT_S = 10.0
+SPACING_S = 0.9
+"""Between two events, except for the last one: the page changes about once a second."""
 AT_ONCE = 1 << 16
 
 
@@ -68,7 +70,7 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 32
 
-    def __init__(self, host: str, port: int, feed: Feed, samples: Samples) -> None:
+    def __init__(self, host: str, port: int, feed: Feed, samples: SampleReader) -> None:
         family, address = _resolve(host, port)
         self.address_family = family
         self.feed = feed
@@ -109,7 +111,7 @@ class Server(ThreadingHTTPServer):
             self.handle_request()
 
     def close(self) -> None:
-        """Stop listening, and disconnect whoever is still reading."""
+        """Stop listening, and disconnect the browsers that are still reading."""
         if self._closing:
             return
         self._closing = True
@@ -235,17 +237,11 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(SEND_TIMEOUT_S)
             self._head(HTTPStatus.OK, {"Content-Type": "text/event-stream"})
             self._write(b"retry: 2000\n\n")
-            while True:
-                has_ended = feed.has_ended
-                if feed.wait(cursor, HEARTBEAT_S):
-                    self._write(b"data: " + feed.news(cursor) + b"\n\n")
-                elif has_ended:
-                    break
-                else:
-                    self._write(b":\n\n")
-                if has_ended:
-                    self._write(b"event: end\ndata: {}\n\n")
-                    break
+            while not feed.has_ended:
+                is_new = feed.wait(cursor, HEARTBEAT_S)
+                self._write(b"data: " + feed.news(cursor) + b"\n\n" if is_new else b":\n\n")
+                feed.wait_for_end(SPACING_S)
+            self._write(b"data: " + feed.news(cursor) + b"\n\nevent: end\ndata: {}\n\n")
 
     @contextmanager
     def _counted(self, feed: Feed) -> Iterator[None]:

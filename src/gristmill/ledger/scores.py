@@ -3,7 +3,7 @@
 One Arrow file for each task and step that has rules, with a row for each document:
 
 - ``file`` and ``position``, from which the document's id is made (``position`` is null if the id is the file alone),
-- ``stage``, ``rule`` and ``reason`` of what dropped it in this step; null if it went on,
+- ``stage``, ``rule`` and ``reason`` of what dropped it in this step; null if no stage did,
 - ``excluded_row``: its number among the excluded documents of the task, in the order of the files in ``excluded/``,
 - ``s<stage>r<rule>`` for each rule: its score, with the type that the rule gave it; null if it did not reach the rule.
 
@@ -12,6 +12,7 @@ Stages are numbered as in the plan of the run or of its phase. The rules are des
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ FORMAT = 1
 METADATA = b"gristmill"
 FILE, POSITION, STAGE, RULE, REASON, EXCLUDED_ROW = "file", "position", "stage", "rule", "reason", "excluded_row"
 COMPRESSION = "lz4"
-"""Takes a quarter of the time of zstd for files that are a fifth larger: most scores are fractions without a pattern."""
+"""Takes a quarter of the time of zstd, for files that are a fifth larger."""
 
 
 def column_name(stage: int, rule: int) -> str:
@@ -110,18 +111,19 @@ class _Table:
     def __init__(self, calls: _Calls, first_stage: int) -> None:
         import pyarrow as pa
 
-        from gristmill.tasks.arrow import numbers_of
+        from gristmill.tasks.arrow import numbers_of, string_array
 
         self._calls = calls
         self._first_stage = first_stage
         chunks = [chunk for ids in calls.ids for chunk in (ids.chunks if isinstance(ids, pa.ChunkedArray) else [ids])]
         large = [chunk if chunk.type == pa.large_string() else chunk.cast(pa.large_string()) for chunk in chunks]
-        encoded = pa.concat_arrays(large).dictionary_encode()
+        encoded = pa.concat_arrays(large or [string_array([])]).dictionary_encode()
         self._unique = encoded.dictionary
         self._codes = numbers_of(encoded.indices)
         self.size = len(self._unique)
+        self._last_reached: tuple[list[Array], Array | None] = ([], None)
         self.repeated = 0
-        """Documents that a stage was given twice: documents with the same id cannot be told apart."""
+        """Documents that a stage was given twice: documents with the same id cannot be distinguished."""
 
     def table(self, stages: dict[int, Any]) -> pa.Table:
         import pyarrow as pa
@@ -170,9 +172,13 @@ class _Table:
             codes = self._codes[where]
             gone = scored.dropped_by >= 0
             rule[codes[gone]] = scored.dropped_by[gone] + first
+            seen: Any = None
+            reached = codes
             for number, (rows, scores) in enumerate(scored.rules, first):
                 name = column_name(self._first_stage + place, number)
-                found.setdefault(name, []).append((codes if rows is None else codes[rows], scores))
+                if rows is not seen:  # a rule that dropped nothing passes its rows on
+                    seen, reached = rows, codes[rows]
+                found.setdefault(name, []).append((reached, scores))
         return {name: self._column(parts) for name, parts in found.items()}
 
     def _column(self, parts: Sequence[tuple[Array, Array]]) -> Any:
@@ -187,11 +193,20 @@ class _Table:
             return pa.nulls(self.size, pa.int64())
         kind = np.result_type(*(scores.dtype for _, scores in full))
         values = np.zeros(self.size, dtype=kind)
-        missing = np.ones(self.size, dtype=bool)
         for codes, scores in full:
             values[codes] = scores
-            missing[codes] = False
-        return number_array(_narrow(values), ~missing if missing.any() else None)
+        return number_array(_narrow(values), self._reached([codes for codes, _ in full]))
+
+    def _reached(self, places: Sequence[Array]) -> Array | None:
+        """Return which documents are among ``places``; None if all are. Rules that drop nothing have the same ones."""
+        known, found = self._last_reached
+        if len(known) != len(places) or any(one is not other for one, other in zip(known, places, strict=True)):
+            there = np.zeros(self.size, dtype=bool)
+            for codes in places:
+                there[codes] = True
+            found = None if there.all() else there
+            self._last_reached = list(places), found
+        return found
 
     def _count_repeated(self) -> None:
         """Count documents that reached a stage more than once."""
@@ -263,8 +278,13 @@ def described_stage(number: int, stage: Any, not_numbers: tuple[str, ...] = ()) 
 
 
 def _described(rule: DocumentFilter, inverted: bool) -> dict[str, Any]:
-    given = arguments_of(rule) or {}
-    plain = {name: value for name, value in given.items() if isinstance(value, bool | int | float | str)}
+    given = arguments_of(rule)
+    if given is not None:
+        bound = inspect.signature(type(rule)).bind_partial(**given)
+        bound.apply_defaults()
+        given = bound.arguments
+    plain = {name: value for name, value in (given or {}).items() if isinstance(value, bool | int | str)}
+    plain |= {name: value for name, value in (given or {}).items() if isinstance(value, float) and np.isfinite(value)}
     return {
         "name": rule.name,
         "filter": type(rule).__name__,

@@ -9,14 +9,12 @@ from itertools import count
 from typing import Any
 
 from gristmill import fast_json
-from gristmill.scores.stored import ScoreFile, ScoreTable, StoredDocument, StoredScores
 from gristmill.errors import PlanError
+from gristmill.lazy import np
 from gristmill.ledger.commits import PHASES, CommitLog
 from gristmill.ledger.excluded import EXCLUDED, is_sampled
 from gristmill.ledger.names import phase_name
-from gristmill.lazy import np
-from gristmill.pipeline.documents import remembered
-from gristmill.stages.protocols import Source
+from gristmill.scores.stored import ScoreFile, ScoreTable, StoredDocument, StoredScores
 from gristmill.storage import Folder
 
 LONGEST_LINE = 64 << 20
@@ -160,13 +158,13 @@ def records_at(folder: Folder, names: Sequence[str], rows: Collection[int]) -> d
     found: dict[int, dict[str, Any]] = {}
     start = 0
     for name in names:
-        size = 0
-        for size, (number, record) in enumerate(_records(folder, name, start, wanted), 1):
+        number = start - 1
+        for number, record in _records(folder, name, start, wanted):
             if record is not None:
                 found[number] = record
             if len(found) == len(wanted):
                 return found
-        start += size
+        start = number + 1
     return found
 
 
@@ -215,5 +213,3 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[bytes | None]:
         parts = [*parts, rest] if size <= LONGEST_LINE else []
     if size:
         yield b"".join(parts) if size <= LONGEST_LINE else None
-
-

@@ -13,6 +13,8 @@ FINE_BINS = 4096
 PER_OCTAVE = 32
 """Bins of a sketch for each doubling of the number, so a quantile is off by at most 1.1 %."""
 _MOST_OCTAVES = 1100
+_LARGEST_BIN = 1 << 52
+"""Larger numbers of bins are not exact."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,10 @@ class Distribution:
     def _widen(self, power: int) -> tuple[int, Array]:
         """Make bins at least 2 to ``power`` wide, and wide enough for all numbers. Return the first, and all counts."""
         power = max(power, self._power)
-        while self._bin(self.most, power) - self._bin(self.least, power) >= FINE_BINS:
+        least, most = self._bin(self.least, power), self._bin(self.most, power)
+        while most - least >= FINE_BINS or max(most, -least) >= _LARGEST_BIN:
             power += 1
+            least, most = self._bin(self.least, power), self._bin(self.most, power)
         first = self._bin(self.least, power)
         counts = np.zeros(self._bin(self.most, power) - first + 1, np.int64)
         if self._counts is not None:

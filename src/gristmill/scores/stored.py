@@ -25,7 +25,6 @@ from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
-from gristmill.scores.sketch import Distribution
 from gristmill.errors import PlanError
 from gristmill.lazy import Array, np
 from gristmill.ledger.commits import DECIDED, LEDGER, PHASES, RUN, CommitLog
@@ -42,7 +41,9 @@ from gristmill.ledger.scores import (
     STAGE,
     column_name,
 )
+from gristmill.scores.sketch import Distribution
 from gristmill.storage import Folder, checksum
+from gristmill.tasks.arrow import FLOATS, int_array, mask_of, one_array
 from gristmill.tasks.names import block_of_file
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class ScoreTable:
         self.table = table
         self.stages: list[dict[str, Any]] = list(described["stages"])
         self.repeated = int(described.get("repeated", 0))
-        """Documents that cannot be told apart, because a stage was given the same id twice."""
+        """Documents that cannot be distinguished, because a stage was given the same id twice."""
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -170,7 +171,7 @@ class ScoreTable:
 
     @cached_property
     def excluded_rows(self) -> Array:
-        """The number of each document among the excluded ones; -1 for a document that went on."""
+        """The number of each document among the excluded ones; -1 for a document that no stage dropped."""
         return self._integers(EXCLUDED_ROW)
 
     @cached_property
@@ -181,11 +182,9 @@ class ScoreTable:
 
     def ids(self, rows: Array | None = None) -> list[str]:
         """Return the ids of all documents, or of some rows."""
-        import pyarrow as pa
-
         part = self.table.select([FILE, POSITION])
         if rows is not None:
-            part = part.take(pa.array(np.asarray(rows, np.int64)))
+            part = part.take(int_array(rows))
         pairs = zip(part.column(FILE).to_pylist(), part.column(POSITION).to_pylist(), strict=True)
         return [file if position is None else f"{file}#{position}" for file, position in pairs]
 
@@ -201,20 +200,20 @@ class ScoreTable:
         return StoredDocument(self.ids(np.array([row]))[0], self.file, int(row), excluded if excluded >= 0 else None)
 
     def _integers(self, name: str) -> Array:
-        column = self.table.column(name).combine_chunks()
-        array: Array = column.fill_null(-1).to_numpy(zero_copy_only=False)
-        return array
+        values, there = values_of(self.table.column(name))
+        return values if there.all() else np.where(there, values, -1)
 
 
 def values_of(column: pa.ChunkedArray) -> tuple[Array, Array]:
     """Return a column of scores as a rule computed them, and where it has one."""
-    import pyarrow as pa
-
-    array = column.combine_chunks()
-    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
-    there = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
-    values = array.fill_null(0).to_numpy(zero_copy_only=False)
-    return (values.astype(np.int64) if values.dtype.kind in "iu" and values.dtype.itemsize < 8 else values), there
+    array = one_array(column)
+    there = mask_of(array.is_valid()) if array.null_count else np.ones(len(array), dtype=bool)
+    kind = np.dtype(FLOATS.get(str(array.type), str(array.type)))
+    values = np.zeros(0, kind)
+    if len(array):
+        values = np.frombuffer(array.buffers()[1], kind, count=len(array), offset=array.offset * kind.itemsize)
+    is_small = values.dtype.kind in "iu" and values.dtype.itemsize < 8
+    return values.astype(np.int64) if is_small else values, there
 
 
 class StoredScores:
@@ -248,13 +247,13 @@ class StoredScores:
         for number in phases:
             folder = self.folder.sub(f"{PHASES}/{number}")
             is_cleared = _is_cleared(folder)
-            for name, *stamp in _of_log(CommitLog(folder, title=self.url)):
+            for name, documents, size, crc in _of_log(CommitLog(folder, title=self.url)):
                 base = name.rpartition("/")[2]
                 beside = f"{SCORES}/{phase_name(base, number)}"
                 at = (self.folder, beside) if is_cleared else (folder, name)
-                yield ScoreFile(number, name, *at, *stamp)
-        for name, *stamp in _of_log(self.log):
-            yield ScoreFile(0, name, self.folder, name, *stamp)
+                yield ScoreFile(number, name, *at, documents, size, crc)
+        for name, documents, size, crc in _of_log(self.log):
+            yield ScoreFile(0, name, self.folder, name, documents, size, crc)
 
     def coverage(self) -> str:
         """Describe which part of the run the scores cover; empty if they cover all of it."""
@@ -380,6 +379,7 @@ class _PlainErrors:
 
 
 def _of_log(log: CommitLog) -> Iterator[tuple[str, int, int, str]]:
+    """Yield name, documents, size and checksum of the files of scores of a log."""
     done: set[int] = set()
     found: list[tuple[str, int, int, str]] = []
     for block, entry, _ in log.commits():
