@@ -70,7 +70,7 @@ class Replay:
         self._note_texts(batch, places, texts, found)
         try:
             self._through(batch, stages, found)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
+        except (ArithmeticError, ImportError, LookupError, TypeError, ValueError, PipelineError):
             found.undecided.update(dict.fromkeys(set(places) - set(found.outcomes), FAILED))
         return found
 
