@@ -3,9 +3,9 @@
     python benchmarks/metrics_cost.py [--seconds 30] [--pairs 3] [--stages 5] [--task-ms 5]
 
 Tasks of 5 ms, or of another length, as many as keep two workers busy for so long. Each run is in a process of its own,
-and runs with and without metrics alternate. The scraper is another process, so its CPU time does not count. Printed: CPU
-seconds of the driver, and what metrics add per second and step. CPU time, not time on the clock: other work on the
-machine matters little.
+and runs with and without metrics alternate. The scraper is another process, so its CPU time does not count. Printed:
+CPU seconds of the driver, and what metrics add per second and step. CPU time, not time on the clock: other work on
+the machine matters little.
 """
 
 from __future__ import annotations

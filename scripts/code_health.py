@@ -90,8 +90,12 @@ def complex_functions(tree: Path) -> list[str]:
 
 
 def lines_of_a_run(tree: Path) -> int:
-    """Return the source lines that all processes of a small `gristmill run` import, compiled kernels being cached."""
+    """Return the source lines that all processes of a small `gristmill run` import, compiled kernels being cached.
+
+    Reports and the profile store are switched off: nothing of them may be imported then.
+    """
     source = tree.resolve() / "src"
+    switches = ["--no-report", "--no-profile-store"] if (source / "gristmill" / "report").is_dir() else []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pipeline.yaml").write_text(PIPELINE)
@@ -104,7 +108,7 @@ def lines_of_a_run(tree: Path) -> int:
         }
         for _ in range(2):
             (folder / "imports").write_text("")
-            command = [sys.executable, "-m", "gristmill", "run", "pipeline.yaml", "--fresh", "--view", "off"]
+            command = [sys.executable, "-m", "gristmill", "run", "pipeline.yaml", "--fresh", "--view", "off", *switches]
             run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
             if run.returncode:
                 sys.exit(f"the pipeline failed: {run.stderr}")

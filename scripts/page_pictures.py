@@ -1,6 +1,6 @@
 """Pictures of the live page of a run, for docs/images/: `python scripts/make_pictures.py page`. Needs Chromium.
 
-The run is real: docstrings of Python's library, the rules of Gopher, and two stages that take time in place of models.
+The run is real: docstrings of gristmill, many times over, Gopher's rules, and two stages that only take time.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 SHOTS = (("light", 1440, 1000, "wide"), ("dark", 1440, 1000, "wide"), ("light", 390, 844, "narrow"))
 PORT = 8391
+DOCUMENTS = 18_000
 BLOCKS = 180
 AT_S = 18
 
@@ -53,16 +54,17 @@ class Model(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 def corpus(folder: Path) -> None:
-    from curate import texts  # an example beside this script's folder
+    from curate import docstrings
 
+    package = ROOT / "src" / "gristmill"
+    found = [(name, text) for path in sorted(package.rglob("*.py")) for name, text in docstrings(path)]
+    found = [(name.removeprefix(f"{package}/"), text) for name, text in found]
+    lines = (
+        json.dumps({"id": f"{found[n % len(found)][0]}#{n}", "text": found[n % len(found)][1]})
+        for n in range(DOCUMENTS)
+    )
     folder.mkdir()
-    found: list[str] = []
-    for name, text in texts():
-        ident = name.partition("lib/python")[2].partition("/")[2] or name
-        found.append(json.dumps({"id": ident, "text": text[:20_000]}))
-        if len(found) >= 18_000:
-            break
-    (folder / "docs.jsonl").write_text("\n".join(found) + "\n", encoding="utf-8")
+    (folder / "docs.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 @contextmanager
@@ -75,9 +77,9 @@ def run_of(folder: Path) -> Iterator[str]:
     stages: list[Any] = [
         JsonlReader(str(source), blocksize=size // BLOCKS + 1),
         Modify(NewlineNormalizer()),
-        recipe("gopher-quality"),
+        recipe("gopher-quality", set={"word_count.min_words": 15}),
         Model("classify", 0.9),
-        Model("embed", 0.35, fails_on="surrogateescape"),
+        Model("embed", 0.35, fails_on="half of a surrogate"),
         JsonlWriter("curated"),
     ]
     executor = LocalExecutor({"num_cpus": 9, "num_gpus": 7, "view": "lines", "ignore_failures": True})

@@ -5,13 +5,20 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.dashboard.made import moment, plan
 from tests.dashboard.runs import Control, Sleep, get_json, running, wait_until
 
+from gristmill.dashboard.attachment import open_dashboard
 from gristmill.errors import PipelineFailed
+from gristmill.metrics.history import History
+from gristmill.metrics.observer import Observers
 from gristmill.pipeline import Pipeline
+from gristmill.scheduling.snapshot import GpuSnapshot, GpuWorker
 
 
 @pytest.fixture
@@ -106,7 +113,7 @@ def test_a_failing_run_shows_the_failure_as_text_only(control, visit):
         assert "\u202e" not in visitor.page.content()
         assert "hacked" not in visitor.page.title()
         assert visitor.page.evaluate("document.querySelectorAll('main script, header script').length") == 0
-        assert "1 task failed" in visitor.figure(0, "errors")
+        assert visitor.figure(0, "errors") == "1 task, 1 item"
     assert isinstance(run.errors[0], PipelineFailed)
 
 
@@ -260,3 +267,22 @@ def test_nothing_on_the_page_is_loaded_from_elsewhere():
         assert "//" not in text.replace("// ", "") or "http" not in text, path.name
         for word in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "onclick=", " style="):
             assert word not in text, f"{path.name}: {word}"
+
+
+def test_gpus_are_shown_by_step_if_there_are_any(visit):
+    """With figures that no GPU made: none is needed to show them."""
+    busy = GpuSnapshot(0, 93, 60 << 30, 80 << 30, 512.0, (GpuWorker(1, 1, 30 << 30), GpuWorker(2, 1, 29 << 30)))
+    idle = GpuSnapshot(1, 4, 1 << 30, 80 << 30, 70.0, ())
+    with ExitStack() as stack:
+        history = History()
+        dashboard = open_dashboard(stack, history, "gpus", None, "127.0.0.1", 0, True)
+        reports = Observers((history, dashboard))
+        reports.begin(plan("read", "classify"))
+        now = moment(5, {}, {})
+        reports.update(replace(now, snapshot=replace(now.snapshot, gpus=(busy, idle))))
+        visitor = visit(dashboard.url)
+        visitor.wait_for(lambda: "GPU 0" in visitor.text("#gpus"), "GPUs")
+        words = visitor.text("#gpus")
+        assert "93 % busy · 512 W" in words and "60 GB of 80 GB (classify: 2 workers, 59 GB)" in words
+        assert "4 % busy" in words
+        assert visitor.page.evaluate("document.querySelectorAll('#gpus-chart .curve').length") == 2

@@ -52,6 +52,8 @@ def port_of(url: str) -> int:
 class Events:
     """A client that reads events."""
 
+    has_end = False
+
     def __init__(self, url: str, receive_buffer: int = 0) -> None:
         self.socket = socket.socket()
         if receive_buffer:
@@ -65,6 +67,8 @@ class Events:
         for line in self.file:
             if line.startswith(b'data: {"state'):
                 yield json.loads(line[6:])
+            elif line == b"event: end\n":
+                self.has_end = True
 
     def close(self):
         self.file.close()
@@ -150,7 +154,9 @@ def test_the_command_prints_the_address_and_serves_the_page(tmp_path, capsys):
 
 def test_a_failed_run_shows_its_error(control):
     with running(two_stages(control, fails_on=3), control.numbers(), stop=control.stopped.set) as run:
-        last = list(Events(run.url))[-1]
+        events = Events(run.url)
+        last = list(events)[-1]
+        assert events.has_end, "browsers are not to connect again"
     assert isinstance(run.errors[0], PipelineFailed)
     assert last["state"]["status"] == "failed" and "ValueError: <script>" in last["state"]["error"]
     assert "\u202e" not in json.dumps(last, ensure_ascii=False)

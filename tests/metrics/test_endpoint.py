@@ -137,6 +137,9 @@ def test_a_client_that_sends_nothing_delays_no_other_client_and_not_the_end(
     silent, rude = connection(endpoint), connection(endpoint)
     rude.sendall(b"\x16\x03\x01 no HTTP\r\n\r\n")
     assert get(endpoint)[1] == "plain ü\n"
+    silent.setblocking(False)
+    with pytest.raises(BlockingIOError):  # it was not cut off first
+        silent.recv(1)
     endpoint.close()
     silent.close()
     rude.close()
@@ -162,7 +165,12 @@ def test_a_client_that_disconnects_is_no_error(
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_end_waits_for_an_answer_that_is_being_made(serve: Callable[..., MetricsEndpoint]) -> None:
+@pytest.mark.parametrize("slow_client", [False, True])
+def test_the_end_waits_for_an_answer_that_is_being_made(
+    serve: Callable[..., MetricsEndpoint], slow_client: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made in the thread of the server, or in one of its own for a client that sends its request in parts."""
+    monkeypatch.setattr("gristmill.metrics.endpoint._LAST_ANSWERS_S", 60.0)
     began, go = threading.Event(), threading.Event()
 
     def slow(openmetrics: bool) -> str:
@@ -171,14 +179,18 @@ def test_the_end_waits_for_an_answer_that_is_being_made(serve: Callable[..., Met
         return "late\n"
 
     endpoint = serve(render=slow)
-    answers: list[str] = []
-    client = threading.Thread(target=lambda: answers.append(get(endpoint)[1]))
-    client.start()
+    client = connection(endpoint)
+    client.sendall(b"GET /metrics HTTP/1.1\r\n")
+    if slow_client:
+        with contextlib.suppress(urllib.error.HTTPError):
+            get(endpoint, "/other")  # the server has left the first client to another thread
+    client.sendall(b"\r\n")
     assert began.wait(60)
     threading.Timer(0.1, go.set).start()
     endpoint.close()
-    client.join(60)
-    assert answers == ["late\n"]
+    assert endpoint.scrapes == 1
+    assert client.recv(1 << 16).endswith(b"late\n")
+    client.close()
 
 
 def test_the_end_does_not_wait_for_a_scrape_that_hangs(serve: Callable[..., MetricsEndpoint]) -> None:

@@ -72,13 +72,13 @@ def test_the_older_format_knows_no_information_and_no_end() -> None:
 
 def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
     samples = SampleLines()
-    samples.add_histogram(TIME, "", ("0.1", "1.0"), (2, 0, 3), 9.5)
+    samples.add_histogram(TIME, 'step="50 %s"', ("0.1", "1.0"), (2, 0, 3), 9.5)
     assert [line.partition("{")[2] for line in samples.text([TIME], False).splitlines()[2:]] == [
-        ',le="0.1"} 2',
-        ',le="1.0"} 2',
-        ',le="+Inf"} 5',
-        "} 9.5",
-        "} 5",
+        'step="50 %s",le="0.1"} 2',
+        'step="50 %s",le="1.0"} 2',
+        'step="50 %s",le="+Inf"} 5',
+        'step="50 %s"} 9.5',
+        'step="50 %s"} 5',
     ]
 
 

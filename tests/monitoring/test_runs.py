@@ -21,10 +21,12 @@ from tests.monitoring.servers import wait_for
 from gristmill import Pipeline, ProcessingStage
 from gristmill.backends.local import LocalExecutor
 from gristmill.cli.main import main
+from gristmill.dedup import ExactDeduplication
 from gristmill.errors import PipelineFailed, PlanError
 from gristmill.metrics.discovery import PATTERN
 from gristmill.pipeline.monitoring import MetricsOptions
 from gristmill.tasks import Task
+from gristmill.text import JsonlReader, JsonlWriter
 
 LOCAL = {"view": "off", "num_cpus": 1}
 
@@ -124,6 +126,31 @@ def test_a_run_that_fails_is_read_as_failed(tmp_path: Path) -> None:
         pipeline.run(LocalExecutor(LOCAL), [Task() for _ in range(4)], metrics_port=options)
     scraper.join(60)
     assert state_in(scraper.texts[-1]) == "failed"
+
+
+def test_each_phase_of_a_deduplication_has_its_own_account(tmp_path: Path) -> None:
+    """The first reads all documents and keeps their keys, the second writes those that stay."""
+    stages.write_corpus(tmp_path / "in", 40, files=1)
+    pipeline = Pipeline(
+        "p",
+        stages=[
+            JsonlReader(str(tmp_path / "in")),
+            Sleep(),
+            ExactDeduplication(),
+            JsonlWriter(str(tmp_path / "out")),
+        ],
+    )
+    scraper = Scraper(tmp_path / "runs")
+    options = MetricsOptions(0, folder=str(tmp_path / "runs"), linger_s=60)
+    result = pipeline.run(LocalExecutor(LOCAL), metrics_port=options)
+    scraper.join(60)
+    lines = scraper.texts[-1].splitlines()
+    read = {line.partition('phase="')[2][0]: line.split()[-1] for line in lines if "documents_read_total{" in line}
+    assert read == {"1": "41", "2": "40"}
+    assert {line.split()[-1] for line in lines if "ledger_imbalance_documents{" in line} == {"0"}
+    (kept,) = [line.split()[-1] for line in lines if "documents_kept_total{" in line and 'phase="2"' in line]
+    assert result.ledger is not None
+    assert int(kept) == result.ledger.total().kept == 2  # a short text and a long one
 
 
 def test_a_port_that_is_taken_is_an_error_before_the_run(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gristmill.backends.local import LocalExecutor
 from gristmill.errors import PipelineFailed, PlanError
 from gristmill.pipeline import Pipeline, monitoring
-from gristmill.pipeline.monitoring import DashboardOptions, MetricsOptions, Watch
+from gristmill.pipeline.monitoring import DashboardOptions, MetricsOptions, MonitoringOptions
 from gristmill.stages.function_definitions import processing_stage
 from gristmill.tasks import DocumentBatch
 
@@ -88,9 +88,11 @@ def test_an_error_before_the_run_ends_the_attachments_too(noted):
 
 
 def test_options_of_run():
-    assert not Watch.of(False, None, False).is_on
-    assert Watch.of(True, None, False).dashboard == DashboardOptions()
-    assert Watch.of(DashboardOptions(port=5), 0, False) == Watch(DashboardOptions(port=5), MetricsOptions(0))
+    assert not MonitoringOptions.of(False, None, False).is_on
+    assert MonitoringOptions.of(True, None, False).dashboard == DashboardOptions()
+    assert MonitoringOptions.of(DashboardOptions(port=5), 0, False) == MonitoringOptions(
+        DashboardOptions(port=5), MetricsOptions(0)
+    )
 
 
 WITHOUT = """

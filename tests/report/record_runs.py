@@ -161,9 +161,9 @@ def memory_near_limit(folder: Path) -> None:
 
 @scenario
 def blocked_by_output(folder: Path) -> None:
-    slow = Works("slow", 0.4, asleep=True).with_(resources=Resources(cpus=0.5))
-    grows = Grows("grows").with_(resources=Resources(cpus=0.5))
-    run(write(folder, 60), grows, slow, executor=LocalExecutor(dict(num_cpus=2, memory_limit="600MB", view="off")))
+    slow = Works("slow", 0.5, asleep=True).with_(resources=Resources(cpus=0.9))
+    grows = Grows("grows").with_(resources=Resources(cpus=0.2))
+    run(write(folder, 60), grows, slow, executor=LocalExecutor(dict(num_cpus=2, memory_limit="800MB", view="off")))
 
 
 @scenario

@@ -32,7 +32,7 @@ EXPECTED: dict[str, set[str]] = {
     "workers_died": {"workers_died"},
     "setup_dominates": {"setup_dominates"},
     "memory_near_limit": {"bottleneck", "memory_near_limit"},
-    "blocked_by_output": {"bottleneck", "blocked_by_output"},
+    "blocked_by_output": {"bottleneck", "blocked_by_output", "memory_near_limit"},
     "drops": {"never_drops", "nearly_always_drops"},
     "skewed_duplicates": {"skewed_duplicates"},
     "failed": {"did_not_end"},
@@ -93,7 +93,7 @@ def test_a_finding_has_its_figure_and_a_change(name, rule, figures):
     assert finding["kind"] in ("problem", "advice", "note")
 
 
-def test_waiting_workers_are_not_blamed_on_storage_if_other_programs_use_the_cpus():
+def test_waiting_workers_say_nothing_about_storage_if_other_programs_use_the_cpus():
     assert "slow_storage" not in found(recorded("slow_storage") | {"load": 9.0})
 
 

@@ -26,6 +26,7 @@ from gristmill.pipeline.profiles.clock import Clock
 from gristmill.pipeline.profiles.measured import PhaseMeasure, RunMeasure
 from gristmill.pipeline.profiles.recording import measured
 from gristmill.pipeline.result import RunResult
+from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.protocols import Sink
 from gristmill.stages.registry import arguments_of
@@ -241,7 +242,7 @@ def _set_sizes(units: Sequence[Sequence[MeasuredUnit]], blocks: Sequence[Sized])
 
 
 def _redirected(stages: Sequence[ProcessingStage[Any, Any]], folder: Path) -> Stages:
-    """Return the stages with writers that write to another folder."""
+    """Return the stages with writers, and caches between phases, in another folder."""
     found: Stages = []
     for stage in stages:
         if isinstance(stage, FileWriter):
@@ -249,6 +250,9 @@ def _redirected(stages: Sequence[ProcessingStage[Any, Any]], folder: Path) -> St
             writer.path, writer.storage_options = os.fspath(folder), {}
             vars(writer).pop("folder", None)  # cached
             stage = writer
+        elif isinstance(stage, BarrierStage) and vars(stage).get("cache_path") is not None:
+            stage = copy.copy(stage)
+            vars(stage)["cache_path"] = os.fspath(folder.with_name("cache"))
         elif isinstance(stage, Sink):
             raise CapacityError(
                 f"{stage.name!r} is a writer of your own: a sample would write to its real output. Run the pipeline "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +20,8 @@ from gristmill.metrics.history import History, PlanHistory, Point
 from gristmill.metrics.observer import Moment
 from gristmill.metrics.rates import Rates, RateWindow
 
+MOST_RECENT = 40
+"""Moments of the window of `RateWindow`, and some more."""
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
 
 
@@ -55,12 +58,43 @@ class Cursor:
     messages: int = 0
 
 
+class Recent:
+    """The moments of a phase that no browser has asked for yet, and the rates that follow from them.
+
+    Rates cost more than all else that the page needs, so they are computed when they are shown.
+    """
+
+    def __init__(self) -> None:
+        self._window = RateWindow()
+        self._waiting: deque[Moment] = deque(maxlen=MOST_RECENT)
+        self._rates: Rates | None = None
+
+    def add(self, moment: Moment) -> None:
+        """Note a moment, in the run's thread."""
+        if self._rates is None:  # where the means over the whole phase begin
+            self._add(moment)
+        else:
+            self._waiting.append(moment)
+
+    def rates(self, has_ended: bool) -> Rates:
+        """Return the rates now, or those of the whole phase at its end. Called by one thread at a time."""
+        while self._waiting:
+            self._add(self._waiting.popleft())
+        assert self._rates is not None, "asked for before the first moment"
+        return self._window.overall() if has_ended else self._rates
+
+    def _add(self, moment: Moment) -> None:
+        progress = moment.progress
+        self._rates = self._window.add(moment.snapshot, progress.fraction if progress else None)
+
+
 class _Latest(NamedTuple):
     """All that changes at once."""
 
     version: int
     phase: int
-    shown: tuple[Moment, Rates] | None
+    recent: Recent
+    moment: Moment | None
     """None until the phase has been seen at work."""
     end: dict[str, Any]
 
@@ -79,8 +113,8 @@ class Feed:
             "started": time.time(),
         }
         self._changed = threading.Condition()
-        self._latest = _Latest(0, -1, None, {})
-        self._window = RateWindow()
+        self._latest = _Latest(0, -1, Recent(), None, {})
+        self._ended = threading.Event()
         self._streams = 0
         self._encoding = threading.Lock()
         self._encoded: tuple[_Latest | None, bytes] = (None, b"")
@@ -88,23 +122,20 @@ class Feed:
     # In the run's thread --------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        self._window = RateWindow()
-        self._put(phase=len(self.history.plans) - 1, shown=None)
+        self._put(phase=len(self.history.plans) - 1, recent=Recent(), moment=None)
 
     def update(self, moment: Moment) -> None:
-        progress = moment.progress
-        self._put(shown=(moment, self._window.add(moment.snapshot, progress.fraction if progress else None)))
+        self._latest.recent.add(moment)
+        self._put(moment=moment)
 
     def message(self) -> None:
         self._put()
 
     def end(self, outcome: Ending, wait_s: float) -> None:
         """Tell all browsers how the run ended, and wait a moment until they were sent it."""
-        shown = self._latest.shown
-        if shown is not None:
-            shown = (shown[0], self._window.overall())
         deadline = time.monotonic() + wait_s
-        self._put(shown=shown, end=ending(outcome, self.show_text))
+        self._put(end=ending(outcome, self.show_text))
+        self._ended.set()
         with self._changed:
             while self._streams and (left := deadline - time.monotonic()) > 0:
                 self._changed.wait(left)
@@ -133,6 +164,10 @@ class Feed:
         """Wait until there is something new. Return whether there is."""
         with self._changed:
             return self._changed.wait_for(lambda: self._latest.version != cursor.version, timeout_s)
+
+    def wait_for_end(self, timeout_s: float) -> None:
+        """Wait until the run has ended, but not longer than some seconds."""
+        self._ended.wait(timeout_s)
 
     def state(self) -> bytes:
         """Return the latest state as JSON."""
@@ -165,8 +200,9 @@ class Feed:
 
     def _encode(self, latest: _Latest) -> bytes:
         now = None
-        if latest.shown is not None:
-            now = encode.moment(*latest.shown, self.history.plans[latest.phase].states_s, self.show_text)
+        if latest.moment is not None:
+            rates = latest.recent.rates(bool(latest.end))
+            now = encode.moment(latest.moment, rates, self.history.plans[latest.phase].states_s, self.show_text)
         state = {**self._head, "phase": latest.phase, "now": now, "status": RUNNING, "error": "", **latest.end}
         return fast_json.dumps(state)
 

@@ -58,6 +58,8 @@ REQUEST_TIMEOUT_S = 10.0
 SEND_TIMEOUT_S = 20.0
 """After this time without progress, a browser that does not read its events is disconnected."""
 HEARTBEAT_S = 10.0
+SPACING_S = 0.9
+"""Between two events, except for the last one: the page changes about once a second."""
 AT_ONCE = 1 << 16
 
 
@@ -235,17 +237,11 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(SEND_TIMEOUT_S)
             self._head(HTTPStatus.OK, {"Content-Type": "text/event-stream"})
             self._write(b"retry: 2000\n\n")
-            while True:
-                has_ended = feed.has_ended
-                if feed.wait(cursor, HEARTBEAT_S):
-                    self._write(b"data: " + feed.news(cursor) + b"\n\n")
-                elif has_ended:
-                    break
-                else:
-                    self._write(b":\n\n")
-                if has_ended:
-                    self._write(b"event: end\ndata: {}\n\n")
-                    break
+            while not feed.has_ended:
+                is_new = feed.wait(cursor, HEARTBEAT_S)
+                self._write(b"data: " + feed.news(cursor) + b"\n\n" if is_new else b":\n\n")
+                feed.wait_for_end(SPACING_S)
+            self._write(b"data: " + feed.news(cursor) + b"\n\nevent: end\ndata: {}\n\n")
 
     @contextmanager
     def _counted(self, feed: Feed) -> Iterator[None]:

@@ -68,8 +68,11 @@ def labels_of(values: Mapping[str, str]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _bucket_prefixes(name: str, labels: str, bounds: tuple[str, ...]) -> list[str]:
-    return [f'{name}_bucket{{{labels},le="{bound}"}} ' for bound in (*bounds, "+Inf")]
+def _histogram_template(name: str, labels: str, bounds: tuple[str, ...]) -> str:
+    """Return the lines of a histogram, with places for the counts and the sum."""
+    labels = labels.replace("%", "%%")
+    buckets = "".join(f'{name}_bucket{{{labels},le="{bound}"}} %d\n' for bound in (*bounds, "+Inf"))
+    return f"{buckets}{name}_sum{{{labels}}} %s\n{name}_count{{{labels}}} %d\n"
 
 
 class SampleLines:
@@ -88,10 +91,8 @@ class SampleLines:
     ) -> None:
         """Add a histogram. ``counts`` are not cumulative, and have one element more than ``bounds``."""
         lines = self._lines.setdefault(metric.name, [])
-        below = list(accumulate(counts))
-        prefixes = _bucket_prefixes(metric.name, labels, tuple(bounds))
-        lines += [f"{prefix}{count}\n" for prefix, count in zip(prefixes, below, strict=True)]
-        lines.append(f"{metric.name}_sum{{{labels}}} {total}\n{metric.name}_count{{{labels}}} {below[-1]}\n")
+        below = tuple(accumulate(counts))
+        lines.append(_histogram_template(metric.name, labels, tuple(bounds)) % (*below, total, below[-1]))
 
     def text(self, metrics: Sequence[Metric], openmetrics: bool) -> str:
         """Return the samples in the order of ``metrics``. Families without samples are left out."""

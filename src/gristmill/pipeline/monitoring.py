@@ -1,7 +1,7 @@
 """What watches a run besides the terminal: opened before the run, closed after it with its outcome.
 
-`Watch` says what is switched on; only that is imported. Each thing that watches is an `Attachment`: an observer, which
-executors call while the run lasts (`gristmill.metrics.observer`), with an `end`.
+`MonitoringOptions` says what is switched on; only that is imported. Each thing that watches is an `Attachment`: an
+observer, which executors call while the run lasts (`gristmill.metrics.observer`), with an `end`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class MetricsOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class MonitoringOptions:
     """What a run is watched with."""
 
     dashboard: DashboardOptions | None = None
@@ -65,7 +65,9 @@ class Watch:
         return self.report or self.dashboard is not None or self.metrics is not None
 
     @classmethod
-    def of(cls, dashboard: bool | DashboardOptions, metrics: int | MetricsOptions | None, report: bool) -> Watch:
+    def of(
+        cls, dashboard: bool | DashboardOptions, metrics: int | MetricsOptions | None, report: bool
+    ) -> MonitoringOptions:
         """Return the options that `Pipeline.run` was given."""
         if isinstance(dashboard, bool):
             dashboard_options = DashboardOptions() if dashboard else None
@@ -117,7 +119,7 @@ class Monitor:
 
 
 @contextmanager
-def monitoring(pipeline: Pipeline, executor: Executor, watch: Watch) -> Iterator[Monitor]:
+def monitoring(pipeline: Pipeline, executor: Executor, watch: MonitoringOptions) -> Iterator[Monitor]:
     """Watch a run for the duration of the block."""
     if not watch.is_on:
         yield Monitor()
@@ -141,7 +143,7 @@ def monitoring(pipeline: Pipeline, executor: Executor, watch: Watch) -> Iterator
                 attachment.end(Outcome(result, error))
 
 
-def _attachments(run: WatchedRun, watch: Watch, stack: ExitStack) -> Sequence[Attachment]:
+def _attachments(run: WatchedRun, watch: MonitoringOptions, stack: ExitStack) -> Sequence[Attachment]:
     """Open what is switched on. The stack closes it after its `end`."""
     attached: list[Attachment] = []
     if watch.metrics is not None:

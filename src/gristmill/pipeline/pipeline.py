@@ -16,7 +16,7 @@ from gristmill.logs import logger
 from gristmill.pipeline.describe import describe_plan, describe_stages
 from gristmill.pipeline.documents import check_written, closing_log, finish, with_ledger
 from gristmill.pipeline.inputs import check_inputs
-from gristmill.pipeline.monitoring import DashboardOptions, MetricsOptions, Watch, monitoring
+from gristmill.pipeline.monitoring import DashboardOptions, MetricsOptions, MonitoringOptions, monitoring
 from gristmill.pipeline.one_schema import give_one_schema
 from gristmill.pipeline.planner import (
     NO_INITIAL_TASKS,
@@ -182,7 +182,7 @@ class Pipeline:
         """
         how = ResumeOptions(fresh, append, retry_failed, verify)
         how.check()
-        watch = Watch.of(dashboard, metrics_port, report)
+        watch = MonitoringOptions.of(dashboard, metrics_port, report)
         clock = Clock()
         if executor is None:
             executor = self.make_executor()

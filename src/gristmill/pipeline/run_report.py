@@ -207,6 +207,7 @@ def _of_step(step: StepStats) -> Data:
     values: Mapping[str, Any] = vars(step)
     return {
         "name": step.name,
+        "most_workers": max((n for _, n in step.workers), default=0),
         **{name: values[name] for name in _OF_STEP},
         "stages": [dict(vars(stage)) for stage in step.stages],
     }

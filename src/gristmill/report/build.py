@@ -15,7 +15,7 @@ from gristmill.report.advisor import advise
 from gristmill.report.configuration import configuration
 from gristmill.report.duplicates import duplicates
 from gristmill.report.examples import excluded_examples
-from gristmill.report.limits import ON_REQUEST, Limits
+from gristmill.report.limits import ON_REQUEST, ReportLimits
 from gristmill.report.page.page import page_of
 from gristmill.report.place import FINISHED, FORMAT, KILLED, RUNNING, UNKNOWN, Data, read_record
 from gristmill.report.quarantine import kept_examples, quarantine_examples
@@ -23,7 +23,7 @@ from gristmill.report.record import cut, most_common, public
 from gristmill.storage import Folder
 
 
-def built(record: Data, folder: Folder, limits: Limits) -> tuple[Data, bytes]:
+def built(record: Data, folder: Folder, limits: ReportLimits) -> tuple[Data, bytes]:
     """Return the record with what the output shows and the advice, and the page."""
     data = record | public(examined(record, folder, limits))
     data["findings"] = advise(data)
@@ -49,7 +49,7 @@ def recorded(folder: Folder) -> Data:
     return record
 
 
-def examined(record: Data, folder: Folder, limits: Limits) -> Data:
+def examined(record: Data, folder: Folder, limits: ReportLimits) -> Data:
     """Return what the files of an output show, from a bounded part of them."""
     return {
         "excluded": excluded_examples(folder, record.get("rules", ()), limits),

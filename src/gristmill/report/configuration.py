@@ -65,7 +65,7 @@ def _stages(stages: Iterable[Data]) -> Iterator[Data]:
 def _inputs(inputs: Any) -> Data:
     """Return the number of input files, the first names, and a hash of all with their versions."""
     digest = hashlib.blake2b(digest_size=16)
-    names = []
+    names: list[str] = []
     for name, version in inputs:
         digest.update(f"{name}\0{version}\n".encode("utf-8", "surrogatepass"))
         if len(names) < SHOWN_INPUTS:

@@ -9,7 +9,7 @@ from typing import Any
 from gristmill.errors import PlanError
 from gristmill.lazy import np
 from gristmill.ledger.excluded import records_name
-from gristmill.report.limits import Limits
+from gristmill.report.limits import ReportLimits
 from gristmill.report.place import Data
 from gristmill.report.source import document_of
 from gristmill.storage import Folder
@@ -23,13 +23,13 @@ ROWS = 65_536
 _COLUMNS = ("id", "survivor", "cluster", "jaccard_estimated", "jaccard_verified")
 
 
-def duplicates(folder: Folder, limits: Limits) -> list[Data]:
+def duplicates(folder: Folder, limits: ReportLimits) -> list[Data]:
     """Return the clusters of each stage that removes duplicates, in the order of the stages."""
     places = takewhile(folder.exists, (records_name(n) for n in count(1)))
     return [_of(folder.sub(place), place, limits) for place in places]
 
 
-def _of(records: Folder, place: str, limits: Limits) -> Data:
+def _of(records: Folder, place: str, limits: ReportLimits) -> Data:
     files = [name for name in records.names() if name.endswith(".parquet")]
     made: Data = {"folder": place, "files": len(files)}
     try:
@@ -92,8 +92,8 @@ def _parquet(records: Folder, name: str) -> Any:
 def _examples(records: Folder, files: list[str], shown: dict[int, int]) -> list[Data]:
     """Return some members of some clusters, largest first, with the beginning of their texts."""
     found: dict[int, list[Data]] = {key: [] for key in shown}
-    for key, row in _rows(records, files):
-        members = found.get(hash(key))
+    for name, row in _rows(records, files):
+        members = found.get(hash(name))
         if members is not None and len(members) < MEMBERS:
             members.append(row)
     made = []

@@ -10,7 +10,7 @@ from typing import Any
 from gristmill.errors import PlanError
 from gristmill.lazy import Array, np
 from gristmill.ledger.dropped import DroppedDocument, dropped_in, excluded_files
-from gristmill.report.limits import Limits
+from gristmill.report.limits import ReportLimits
 from gristmill.report.place import Data
 from gristmill.report.record import text_and_id
 from gristmill.report.spread import spread
@@ -22,9 +22,11 @@ MOST_RULES = 100
 """Rules with a histogram and examples."""
 NEAREST = 3
 DROPPED = "dropped"
+SKEWED = 8
+"""Scores of which few are so many times as large as the median are drawn on a logarithmic scale."""
 
 
-class Rule:
+class RuleExamples:
     """The scores and the nearest documents of one rule of one stage."""
 
     def __init__(self, known: Mapping[str, Any]) -> None:
@@ -55,13 +57,13 @@ class Rule:
         return [example for *_, example in sorted(self._nearest, key=lambda one: (-one[0], -one[1]))]
 
 
-def excluded_examples(folder: Folder, rules: Sequence[Data], limits: Limits) -> Data:
+def excluded_examples(folder: Folder, rules: Sequence[Data], limits: ReportLimits) -> Data:
     """Return histograms and examples of excluded documents, from a bounded part of their files.
 
     ``rules`` are those of the filters, as `report.json` has them.
     """
     by_reason = dict(_by_reason(rules))
-    found: dict[tuple[str, str], Rule] = {}
+    found: dict[tuple[str, str], RuleExamples] = {}
     files = excluded_files(folder)
     chosen = spread(files, limits.files)
     share = max(1 << 16, limits.bytes // max(1, len(chosen)))
@@ -77,7 +79,7 @@ def excluded_examples(folder: Folder, rules: Sequence[Data], limits: Limits) -> 
                 key = document.stage, str(known["rule"])
                 if key not in found and len(found) >= MOST_RULES:
                     continue
-                found.setdefault(key, Rule(known)).add(document, _example)
+                found.setdefault(key, RuleExamples(known)).add(document, _example)
                 read += 1
         except (PlanError, FileNotFoundError) as error:
             problems.append(str(error))
@@ -85,7 +87,7 @@ def excluded_examples(folder: Folder, rules: Sequence[Data], limits: Limits) -> 
     for rule in rules:
         key = str(rule["stage"]), str(rule["rule"])
         if key in stored and len(found) < MOST_RULES:
-            found.setdefault(key, Rule(rule))
+            found.setdefault(key, RuleExamples(rule))
     order = {(str(one["stage"]), str(one["rule"])): i for i, one in enumerate(rules)}
     keys = sorted(found, key=lambda key: (order.get(key, len(order)), key))
     return {
@@ -106,7 +108,7 @@ def _by_reason(rules: Sequence[Data]) -> Iterator[tuple[tuple[str, str], Data]]:
         yield (stage, f"not {rule['rule']}"), rule
 
 
-def _described(rule: Rule, stored: RuleScores | None) -> Data:
+def _described(rule: RuleExamples, stored: RuleScores | None) -> Data:
     """Return a rule with its examples, and with a histogram: of all documents if scores are stored."""
     made: Data = {**rule.known, "dropped": {"read": rule.seen, "examples": rule.examples()}}
     limits = [rule.known[name] for name in ("least", "most") if name in rule.known]
@@ -121,9 +123,16 @@ def _described(rule: Rule, stored: RuleScores | None) -> Data:
 
 
 def histogram(kept: Array, dropped: Array, limits: Sequence[float] = ()) -> Data:
-    """Return the number of scores in bins of equal width. Scores far from all others are in the first or last bin."""
+    """Return the number of scores in bins of equal width. Scores far from all others are in the first or last bin.
+
+    With ``is_log``, ``low`` and ``high`` are logarithms of 1 plus the score, and the bins are of equal width there.
+    """
     both = np.sort(np.concatenate([kept, dropped]))
     least, most = float(both[0]), float(both[-1])
+    is_log = least >= 0 and float(both[-1 - len(both) // 100]) > SKEWED * float(both[len(both) // 2]) > 0
+    if is_log:
+        kept, dropped, both = np.log1p(kept), np.log1p(dropped), np.log1p(both)
+        limits = [math.log1p(limit) for limit in limits if limit >= 0]
     low, high = float(both[len(both) // 100]), float(both[-1 - len(both) // 100])
     width = (high - low) or abs(high) or 1.0
     for limit in limits:  # a threshold that no score comes near would leave all scores in one bin
@@ -131,6 +140,7 @@ def histogram(kept: Array, dropped: Array, limits: Sequence[float] = ()) -> Data
             low, high = min(low, limit), max(high, limit)
     step = (high - low) / BINS or 1.0
     return {
+        "is_log": is_log,
         "low": low,
         "high": high,
         "least": least,

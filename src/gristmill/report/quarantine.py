@@ -9,7 +9,7 @@ from gristmill.errors import PlanError
 from gristmill.ledger.commits import PHASES, RUN
 from gristmill.ledger.dropped import records_of
 from gristmill.ledger.excluded import QUARANTINE
-from gristmill.report.limits import Limits
+from gristmill.report.limits import ReportLimits
 from gristmill.report.place import Data
 from gristmill.report.record import text_and_id
 from gristmill.report.spread import spread
@@ -24,7 +24,7 @@ _PART = re.compile(r"part-.*\.(?:jsonl(?:\.\w+)?|parquet)")
 _NUMBER = re.compile(r"\d+")
 
 
-def quarantine_examples(folder: Folder, limits: Limits) -> list[Data]:
+def quarantine_examples(folder: Folder, limits: ReportLimits) -> list[Data]:
     """Return examples of bad records by reason."""
     phases = takewhile(folder.exists, (f"{PHASES}/{n}" for n in count(1)))
     places = [folder, *(folder.sub(phase) for phase in phases)]

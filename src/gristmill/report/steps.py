@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gristmill.report.place import Data
 
 
-class Step(NamedTuple):
+class RunStep(NamedTuple):
     """One step of one plan of a run."""
 
     plan: int
@@ -55,6 +55,8 @@ class Step(NamedTuple):
     def most_workers(self) -> int:
         """The most workers that ran it at the same time, as far as was seen."""
         names = ("busy", "idle", "draining")
+        if counted := int(self.stats.get("most_workers") or 0):
+            return counted
         return max((sum(one) for one in zip(*(self.series.get(n) or [0] for n in names), strict=True)), default=0)
 
     @property
@@ -62,13 +64,13 @@ class Step(NamedTuple):
         return bool(self.asks.get("gpus") or self.asks.get("gpu_memory_gb"))
 
 
-def steps_of(data: Data) -> list[Step]:
+def steps_of(data: Data) -> list[RunStep]:
     """Return the steps of all plans in order."""
     plans: Sequence[Data] = data.get("plans") or ()
     names = [(i, j, step) for i, plan in enumerate(plans) for j, step in enumerate(plan.get("steps", ()))]
     stats = dict(_matched([str(step.get("name")) for *_, step in names], data.get("steps") or ()))
     return [
-        Step(
+        RunStep(
             plan=i,
             number=j,
             name=str(step.get("name", "")),

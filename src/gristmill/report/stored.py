@@ -16,7 +16,7 @@ from gristmill import fast_json
 from gristmill.lazy import Array, np
 from gristmill.ledger.commits import PHASES
 from gristmill.ledger.scores import FILE, FORMAT, METADATA, POSITION, RULE, SCORES, STAGE, column_name
-from gristmill.report.limits import Limits
+from gristmill.report.limits import ReportLimits
 from gristmill.report.place import Data
 from gristmill.report.source import document_of
 from gristmill.report.spread import spread
@@ -67,7 +67,7 @@ class RuleScores:
             yield {"side": KEPT, "score": score, **document_of(ident)}
 
 
-def stored_scores(folder: Folder, rules: Sequence[Data], limits: Limits) -> dict[Key, RuleScores]:
+def stored_scores(folder: Folder, rules: Sequence[Data], limits: ReportLimits) -> dict[Key, RuleScores]:
     """Return the scores of all rules, from some of the files."""
     levels = {(str(rule["stage"]), str(rule["rule"])): _levels(rule) for rule in rules}
     phases = takewhile(folder.exists, (f"{PHASES}/{n}" for n in count(1)))

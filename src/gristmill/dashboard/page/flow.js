@@ -73,6 +73,7 @@ class Step {
     this.busy = row("busy");
     this.queue = row("queue");
     this.speed = row("speed");
+    this.takes = row("task takes");
     this.errors = row("errors");
     this.pressure = row("backpressure");
     this.waiting = legendItem("waiting");
@@ -85,7 +86,7 @@ class Step {
 
     this.stages = step.stages.map((name, i) => new Stage(name, firstStage + i, openSamples));
     this.figures = h("div", {}, this.workers.element, this.busy.element, this.queue.element, this.speed.element,
-      this.pressure.element, this.errors.element);
+      this.takes.element, this.pressure.element, this.errors.element);
     this.element = h("li", { class: "step", "data-step": number },
       h("div", { class: "step-head" }, h("h3", { class: "step-name" }, bdi(step.name)), badges),
       this.figures,
@@ -103,11 +104,14 @@ class Step {
     if (!step) return;
     this.updateWorkers(step, now);
     setText(this.busy.value, step.busy_share === null ? "no workers now" : format.percent(step.busy_share));
-    const took = step.service_s ? ` · a task takes ${format.span(step.service_s)}` : "";
-    setText(this.speed.value, `${format.rate(step.items_per_s)} items/s · ${format.rate(step.tasks_per_s)} tasks/s${took}`);
+    setText(this.speed.value, `${format.rate(step.items_per_s)} items/s · ${format.rate(step.tasks_per_s)} tasks/s`);
+    setText(this.takes.value, step.service_s ? format.span(step.service_s) : "not known yet");
     setText(this.queue.value, `${format.plural(step.queued, "task")} · ${format.size(step.queued_bytes)}`);
-    setText(this.errors.value, step.tasks_failed ? `${format.plural(step.tasks_failed, "task")} failed` : "none");
-    this.errors.value.classList.toggle("bad-number", step.tasks_failed > 0);
+    // Of a task that failed, the part at fault may have been found: then only its items are given up.
+    const items = now.stages.reduce((sum, stage) => sum + (stage.step === i ? stage.items_failed : 0), 0);
+    const failed = [[step.tasks_failed, "task"], [items, "item"]].filter(([n]) => n);
+    setText(this.errors.value, failed.map(([n, what]) => format.plural(n, what)).join(", ") || "none");
+    this.errors.value.classList.toggle("bad-number", failed.length > 0);
     const waiting = now.at_s ? step.waiting_s / now.at_s : 0;
     const blocked = now.at_s ? step.blocked_s / now.at_s : 0;
     setText(this.waiting.number, `${format.percent(waiting)} waiting for input`);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from gristmill.report.advisor.finding import ADVICE, NOTE, PROBLEM, Finding, percent
+from gristmill.report.advisor.finding import ADVICE, NOTE, PROBLEM, Advice, percent
 from gristmill.report.place import FAILED, INTERRUPTED, KILLED, RUNNING, Data
 
 ENOUGH = 1_000
@@ -17,7 +17,7 @@ LARGE_CLUSTER = 100
 LARGE_SHARE = 0.1
 
 
-def did_not_end(data: Data) -> Iterator[Finding]:
+def did_not_end(data: Data) -> Iterator[Advice]:
     """A run that was stopped or failed."""
     state = data.get("state")
     words = {
@@ -32,10 +32,10 @@ def did_not_end(data: Data) -> Iterator[Finding]:
     change = "Run the same command again: finished blocks are not processed again."
     if state == FAILED:
         change = f"Fix the cause. {change}"
-    yield Finding("did_not_end", PROBLEM, title, figure, change)
+    yield Advice("did_not_end", PROBLEM, title, figure, change)
 
 
-def failures(data: Data) -> Iterator[Finding]:
+def failures(data: Data) -> Iterator[Advice]:
     """Documents that a stage failed on or that could not be read."""
     documents = data.get("documents") or {}
     errored = [(str(reason), int(n)) for reason, n in documents.get("errored") or ()]
@@ -48,7 +48,7 @@ def failures(data: Data) -> Iterator[Finding]:
     change = "Look at the examples in quarantine below."
     if failed:
         change += f" Fix the stage, and process the {failed:,} failed documents again with --retry-failed."
-    yield Finding(
+    yield Advice(
         "failures",
         PROBLEM if total >= read * MANY_FAILED or failed else NOTE,
         f"{total:,} document{'s' * (total != 1)} in quarantine",
@@ -57,7 +57,7 @@ def failures(data: Data) -> Iterator[Finding]:
     )
 
 
-def never_drops(data: Data) -> Iterator[Finding]:
+def never_drops(data: Data) -> Iterator[Advice]:
     """Rules that dropped no document."""
     gone, seen = _drops(data)
     idle = [
@@ -74,7 +74,7 @@ def never_drops(data: Data) -> Iterator[Finding]:
     names = [f"{rule['rule']} ({rule['stage']})" for rule in idle]
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     rules = "1 rule" if len(idle) == 1 else f"{len(idle)} rules"
-    yield Finding(
+    yield Advice(
         "never_drops",
         NOTE,
         f"{rules} dropped no document",
@@ -83,7 +83,7 @@ def never_drops(data: Data) -> Iterator[Finding]:
     )
 
 
-def nearly_always_drops(data: Data) -> Iterator[Finding]:
+def nearly_always_drops(data: Data) -> Iterator[Advice]:
     """Stages that dropped nearly all documents that reached them."""
     gone, seen = _drops(data)
     for stage, n in seen.items():
@@ -91,7 +91,7 @@ def nearly_always_drops(data: Data) -> Iterator[Finding]:
         if n < ENOUGH or dropped.total() < n * NEARLY_ALL:
             continue
         reason, most = dropped.most_common(1)[0]
-        yield Finding(
+        yield Advice(
             "nearly_always_drops",
             ADVICE,
             f"{stage!r} dropped nearly all documents",
@@ -116,13 +116,13 @@ def _drops(data: Data) -> tuple[Counter[tuple[str, str]], dict[str, int]]:
     return gone, seen
 
 
-def skewed_duplicates(data: Data) -> Iterator[Finding]:
+def skewed_duplicates(data: Data) -> Iterator[Advice]:
     """One cluster with a large part of all removed duplicates."""
     for found in data.get("duplicates") or ():
         removed, largest = int(found.get("removed") or 0), int(found.get("largest") or 0)
         if largest < LARGE_CLUSTER or largest - 1 < removed * LARGE_SHARE:
             continue
-        yield Finding(
+        yield Advice(
             "skewed_duplicates",
             ADVICE,
             "one cluster has a large part of the duplicates",

@@ -11,7 +11,7 @@ LEAST_S = 5.0
 """Rules about speed need a run that took so long."""
 
 
-class Finding(NamedTuple):
+class Advice(NamedTuple):
     """What was found, the figure that shows it, and what to change."""
 
     rule: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gristmill.report.advisor import documents, resources, throughput
-from gristmill.report.advisor.finding import ORDER, Finding
+from gristmill.report.advisor.finding import ORDER, Advice
 from gristmill.report.place import Data
 
-Rule = Callable[[Data], Iterator[Finding]]
+Rule = Callable[[Data], Iterator[Advice]]
 
 RULES: tuple[Rule, ...] = (
     documents.did_not_end,

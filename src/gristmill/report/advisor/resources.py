@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gristmill.metrics.format import size
-from gristmill.report.advisor.finding import ADVICE, LEAST_S, NOTE, PROBLEM, Finding, percent, seconds
+from gristmill.report.advisor.finding import ADVICE, LEAST_S, NOTE, PROBLEM, Advice, percent, seconds
 from gristmill.report.advisor.throughput import BUSY
 from gristmill.report.place import Data
-from gristmill.report.steps import Step, steps_of
+from gristmill.report.steps import RunStep, steps_of
 
 NEAR = 0.9
 COMPUTES = 0.5
@@ -17,7 +17,7 @@ LONG_TASK = 0.25
 OUT_OF_MEMORY = "out of memory"
 
 
-def workers_died(data: Data) -> Iterator[Finding]:
+def workers_died(data: Data) -> Iterator[Advice]:
     """Workers that were killed or crashed."""
     steps, plans = steps_of(data), data.get("plans") or ()
     seen = [*(step.asks.get("deaths") for step in steps), *(plan.get("shared_deaths") for plan in plans)]
@@ -35,10 +35,10 @@ def workers_died(data: Data) -> Iterator[Finding]:
     )
     workers = "worker" if deaths == 1 else "workers"
     of = f" of {started:,} started" if started else ""
-    yield Finding("workers_died", PROBLEM, f"{deaths:,} {workers} died", f"{deaths:,} {workers}{of}", change)
+    yield Advice("workers_died", PROBLEM, f"{deaths:,} {workers} died", f"{deaths:,} {workers}{of}", change)
 
 
-def memory_near_limit(data: Data) -> Iterator[Finding]:
+def memory_near_limit(data: Data) -> Iterator[Advice]:
     """A run that came close to its memory limit."""
     limits = [int(plan.get("memory_limit") or 0) for plan in data.get("plans") or ()]
     limit = max(limits, default=0) or int((data.get("machine") or {}).get("memory_bytes") or 0)
@@ -48,7 +48,7 @@ def memory_near_limit(data: Data) -> Iterator[Finding]:
     steps = [step for step in steps_of(data) if step.asks.get("peak_worker_bytes")]
     largest = max(steps, key=lambda step: int(step.asks["peak_worker_bytes"]), default=None)
     words = "" if largest is None else f"; a worker of {largest.name!r} used {size(largest.asks['peak_worker_bytes'])}"
-    yield Finding(
+    yield Advice(
         "memory_near_limit",
         ADVICE,
         "memory is nearly used up",
@@ -57,14 +57,14 @@ def memory_near_limit(data: Data) -> Iterator[Finding]:
     )
 
 
-def fixed_workers(data: Data) -> Iterator[Finding]:
+def fixed_workers(data: Data) -> Iterator[Advice]:
     """A stage that is busy all the time, but may not have more workers."""
     cpus = float((data.get("machine") or {}).get("cpus") or 0)
     for step in steps_of(data):
         workers = step.asks.get("num_workers")
         if workers is None or not _is_bottleneck(data, step) or workers * float(step.asks.get("cpus") or 1) >= cpus:
             continue
-        yield Finding(
+        yield Advice(
             "fixed_workers",
             ADVICE,
             f"{step.name!r} may not have more than {workers} worker{'s' * (workers != 1)}",
@@ -73,7 +73,7 @@ def fixed_workers(data: Data) -> Iterator[Finding]:
         )
 
 
-def gpu_memory(data: Data) -> Iterator[Finding]:
+def gpu_memory(data: Data) -> Iterator[Advice]:
     """A busy stage whose workers fill the memory of the GPUs."""
     for step in steps_of(data):
         needs = float(step.asks.get("gpu_memory_gb") or 0)
@@ -83,7 +83,7 @@ def gpu_memory(data: Data) -> Iterator[Finding]:
         fits = sum(int(gpu["memory_total"] / (1 << 30) // needs) for gpu in gpus)
         if not fits or step.most_workers < fits:
             continue
-        yield Finding(
+        yield Advice(
             "gpu_memory",
             ADVICE,
             f"{step.name!r} cannot have more workers, because the memory of the GPUs is reserved",
@@ -92,7 +92,7 @@ def gpu_memory(data: Data) -> Iterator[Finding]:
         )
 
 
-def few_blocks(data: Data) -> Iterator[Finding]:
+def few_blocks(data: Data) -> Iterator[Advice]:
     """An input of fewer blocks than there are CPUs."""
     blocks, cpus = data.get("blocks") or {}, float((data.get("machine") or {}).get("cpus") or 0)
     total, wall = int(blocks.get("total") or 0), float(data.get("wall_s") or 0)
@@ -100,7 +100,7 @@ def few_blocks(data: Data) -> Iterator[Finding]:
     if not total or total >= cpus or wall < LEAST_S:
         return
     of = f"{files:,} file{'s' * (files != 1)}"
-    yield Finding(
+    yield Advice(
         "few_blocks",
         ADVICE,
         "the input is split into fewer blocks than there are CPUs",
@@ -109,7 +109,7 @@ def few_blocks(data: Data) -> Iterator[Finding]:
     )
 
 
-def slow_storage(data: Data) -> Iterator[Finding]:
+def slow_storage(data: Data) -> Iterator[Advice]:
     """Workers that waited instead of computing, in a run whose time is spent with its files."""
     steps, cpu = steps_of(data), data.get("cpu_s")
     busy = sum(step.busy_s for step in steps)
@@ -120,7 +120,7 @@ def slow_storage(data: Data) -> Iterator[Finding]:
     if float(data.get("load") or 0) > float((data.get("machine") or {}).get("cpus") or 1):
         return  # other programs used the CPUs
     slowest = max((stage for step in steps for stage in step.accounts), key=lambda one: float(one["busy_s"]))
-    yield Finding(
+    yield Advice(
         "slow_storage",
         ADVICE,
         "workers mostly waited while they worked",
@@ -131,14 +131,14 @@ def slow_storage(data: Data) -> Iterator[Finding]:
     )
 
 
-def oversized_tasks(data: Data) -> Iterator[Finding]:
+def oversized_tasks(data: Data) -> Iterator[Advice]:
     """A single task that takes a large part of the run."""
     for step in steps_of(data):
         longest, mean = (float(step.stats.get(name) or 0) for name in ("service_s_max", "service_s_mean"))
         done = int(step.asks.get("tasks_done") or 0)
         if step.wall_s < LEAST_S or done < 4 or longest < max(4 * mean, step.wall_s * LONG_TASK):
             continue
-        yield Finding(
+        yield Advice(
             "oversized_tasks",
             ADVICE,
             f"{step.name!r} has a task that is much larger than the others",
@@ -147,13 +147,13 @@ def oversized_tasks(data: Data) -> Iterator[Finding]:
         )
 
 
-def blocked_by_output(data: Data) -> Iterator[Finding]:
+def blocked_by_output(data: Data) -> Iterator[Advice]:
     """A step that waited because the byte budget was full."""
     for step in steps_of(data):
         if step.wall_s < LEAST_S or step.blocked_share < BLOCKED:
             continue
         budget = int(data["plans"][step.plan].get("budget_bytes") or 0)
-        yield Finding(
+        yield Advice(
             "blocked_by_output",
             NOTE,
             f"{step.name!r} was held back",
@@ -163,12 +163,12 @@ def blocked_by_output(data: Data) -> Iterator[Finding]:
         )
 
 
-def _is_bottleneck(data: Data, step: Step) -> bool:
+def _is_bottleneck(data: Data, step: RunStep) -> bool:
     if step.wall_s < LEAST_S or (step.busy_share or 0.0) < BUSY:
         return False
     others = [one.busy_share or 0.0 for one in steps_of(data) if one.plan == step.plan]
     return step.busy_share == max(others)
 
 
-def _busy(step: Step) -> str:
+def _busy(step: RunStep) -> str:
     return f"its workers were busy for {percent(step.busy_share or 0.0)} of the time"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gristmill.report.advisor.finding import ADVICE, LEAST_S, NOTE, Finding, percent, seconds
+from gristmill.report.advisor.finding import ADVICE, LEAST_S, NOTE, Advice, percent, seconds
 from gristmill.report.place import Data
-from gristmill.report.steps import Step, steps_of
+from gristmill.report.steps import RunStep, steps_of
 
 BUSY = 0.8
 """From this share on workers are busy all the time, but for the start and the end of the run."""
@@ -20,7 +20,7 @@ MANY_TASKS = 1_000
 IDLE_PERCENT = 50
 
 
-def bottleneck(data: Data) -> Iterator[Finding]:
+def bottleneck(data: Data) -> Iterator[Advice]:
     """The step that workers spent most of their time in, and what would help."""
     steps = [step for step in steps_of(data) if step.busy_s]
     whole = sum(step.busy_s for step in steps)
@@ -41,16 +41,16 @@ def bottleneck(data: Data) -> Iterator[Finding]:
         change = f"Add GPUs, or make {where} faster: a larger batch_size, a smaller model, or bf16."
     else:
         change = f"Add CPUs: each one more shortens the run nearly in proportion. Or make {where} faster."
-    yield Finding("bottleneck", NOTE, f"{where} takes most of the time", figure, change)
+    yield Advice("bottleneck", NOTE, f"{where} takes most of the time", figure, change)
 
 
-def _limits(data: Data, step: Step) -> bool:
+def _limits(data: Data, step: RunStep) -> bool:
     """Return whether the scheduler saw the step as the bottleneck for most of the time of its plan."""
     seen = data["plans"][step.plan].get("series", {}).get("bottleneck") or []
     return bool(seen) and seen.count(step.number) > len(seen) * MOST_OF
 
 
-def _slowest_stage(step: Step) -> tuple[str, float]:
+def _slowest_stage(step: RunStep) -> tuple[str, float]:
     times = {str(stage.get("name")): float(stage.get("busy_s") or 0) for stage in step.accounts}
     whole = sum(times.values())
     if not whole:
@@ -59,7 +59,7 @@ def _slowest_stage(step: Step) -> tuple[str, float]:
     return name, times[name] / whole
 
 
-def gpu_starved(data: Data) -> Iterator[Finding]:
+def gpu_starved(data: Data) -> Iterator[Advice]:
     """A step on GPUs that waits for input, and the step before it that is too slow."""
     steps = steps_of(data)
     for step in steps:
@@ -72,7 +72,7 @@ def gpu_starved(data: Data) -> Iterator[Finding]:
         figure = f"{step.name!r} had no input for {percent(step.waiting_share)} of the {seconds(step.wall_s)}"
         if slow.busy_share is not None:
             figure += f", while the workers of {slow.name!r} were busy for {percent(slow.busy_share)} of the time"
-        yield Finding(
+        yield Advice(
             "gpu_starved",
             ADVICE,
             f"the GPU stage {step.name!r} is starved by {slow.name!r}",
@@ -81,7 +81,7 @@ def gpu_starved(data: Data) -> Iterator[Finding]:
         )
 
 
-def gpu_idle(data: Data) -> Iterator[Finding]:
+def gpu_idle(data: Data) -> Iterator[Advice]:
     """A GPU that computes little although its step has work."""
     steps = steps_of(data)
     for number, plan in enumerate(data.get("plans") or ()):
@@ -94,7 +94,7 @@ def gpu_idle(data: Data) -> Iterator[Finding]:
             if mean >= IDLE_PERCENT or min(one.waiting_share for one in users) >= STARVED:
                 continue  # it computes, or `gpu_starved` names the cause
             batch = users[0].asks.get("batch_size", 1)
-            yield Finding(
+            yield Advice(
                 "gpu_idle",
                 ADVICE,
                 f"GPU {gpu['index']} computes little while {users[0].name!r} has work",
@@ -103,7 +103,7 @@ def gpu_idle(data: Data) -> Iterator[Finding]:
             )
 
 
-def small_batches(data: Data) -> Iterator[Finding]:
+def small_batches(data: Data) -> Iterator[Advice]:
     """Many tasks so short that sending them costs more than their work."""
     steps = steps_of(data)
     for plan in sorted({step.plan for step in steps}):
@@ -116,7 +116,7 @@ def small_batches(data: Data) -> Iterator[Finding]:
             continue
         batch = int(step.asks.get("batch_size") or 1)
         larger = max(10, round(0.05 / max(each, 1e-6) / 10) * 10)
-        yield Finding(
+        yield Advice(
             "small_batches",
             ADVICE,
             f"the tasks of {step.name!r} are very short",
@@ -126,11 +126,11 @@ def small_batches(data: Data) -> Iterator[Finding]:
         )
 
 
-def _mean_s(step: Step) -> float:
+def _mean_s(step: RunStep) -> float:
     return step.busy_s / int(step.asks["tasks_done"])
 
 
-def setup_dominates(data: Data) -> Iterator[Finding]:
+def setup_dominates(data: Data) -> Iterator[Advice]:
     """A run that spent most of its time before the first document came out."""
     wall, first = float(data.get("wall_s") or 0), data.get("first_output_s")
     if first is None or wall < LEAST_S or len(data.get("plans") or ()) > 1:
@@ -140,7 +140,7 @@ def setup_dominates(data: Data) -> Iterator[Finding]:
     done = max((int(step.asks.get("tasks_done") or 0) for step in steps_of(data)), default=0)
     if share < MOST_OF or done < 2:  # a single task is the whole run
         return
-    yield Finding(
+    yield Advice(
         "setup_dominates",
         ADVICE,
         "starting took longer than the work",

@@ -49,7 +49,7 @@ def _pairs(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 def _documents(rows: Sequence[Data]) -> Iterator[str]:
     most = max((abs(row[side] or 0) for row in rows for side in "ab"), default=0) or 1
-    yield '<div class="scroll"><table><tr><th>stage</th><th class="n">A</th><th class="n">B</th>'
+    yield '<div class="scroll"><table class="funnel"><tr><th>stage</th><th class="n">A</th><th class="n">B</th>'
     yield '<th class="n">B - A</th><th></th></tr>'
     for row in rows:
         a, b = row["a"], row["b"]

@@ -34,7 +34,7 @@ _PART = re.compile(r"part-.*\.(?:jsonl(?:\.\w+)?|parquet)")
 Pair = tuple[Any, Any]
 
 
-class Documents:
+class IdFiles:
     """The keys of many documents on disk, in files by hash."""
 
     def __init__(self, folder: str, name: str) -> None:
@@ -73,8 +73,8 @@ class Side:
     def __init__(self, folder: Folder, place: str, name: str) -> None:
         self.folder = folder
         self.files = excluded_files(folder)
-        self.dropped = Documents(place, f"{name}-dropped")
-        self.kept = Documents(place, f"{name}-kept")
+        self.dropped = IdFiles(place, f"{name}-dropped")
+        self.kept = IdFiles(place, f"{name}-kept")
         self.reasons: dict[tuple[str, str], int] = {}
 
     def read_dropped(self, id_field: str) -> None:

@@ -34,7 +34,7 @@ def text_of(found: Data) -> Iterator[str]:
 
 
 def _documents(rows: Sequence[Data]) -> Iterator[str]:
-    cells = [("documents", "A", "B", "B - A")]
+    cells: list[tuple[str, ...]] = [("documents", "A", "B", "B - A")]
     for row in rows:
         a, b = row["a"], row["b"]
         change = "" if a is None or b is None or a == b else f"{b - a:+,}"
@@ -48,7 +48,7 @@ def _count(value: int | None) -> str:
 
 
 def _speed(rows: Sequence[Data]) -> Iterator[str]:
-    cells = [("speed", "A", "B", "B / A")]
+    cells: list[tuple[str, ...]] = [("speed", "A", "B", "B / A")]
     for row in rows:
         a, b = row["a"], row["b"]
         ratio = f"{b / a:.2f}" if a and b is not None else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gristmill.metrics.format import duration, size
+from gristmill.report.advisor.finding import LEAST_S
 from gristmill.report.page.charts import bar
 from gristmill.report.page.text import escaped, moment, number
 from gristmill.report.place import FAILED, FINISHED, INTERRUPTED, KILLED, RUNNING, Data
@@ -130,6 +131,8 @@ def advice(data: Data) -> Iterator[str]:
         )
     if not data.get("findings"):
         yield "<p>Nothing to advise.</p>"
+    if wall_of(data) < LEAST_S:
+        yield f'<p class="soft small">Advice about speed needs a run of at least {LEAST_S:.0f} seconds.</p>'
 
 
 def _sentence(text: object) -> str:
@@ -173,8 +176,8 @@ def funnel(data: Data) -> Iterator[str]:
         rows.append(_row("not finished", f"−{n:,}", left - n, most))
     share = f"{int(documents['kept']) / most:.1%}".replace("%", " %")
     rows.append(_row("kept", share, int(documents["kept"]), most, total=True))
-    yield '<div class="scroll"><table><tr><th>stage</th><th class="n">change</th><th class="n">documents</th>'
-    yield "<th></th></tr>"
+    yield '<div class="scroll"><table class="funnel"><tr><th>stage</th><th class="n">change</th>'
+    yield '<th class="n">documents</th><th></th></tr>'
     yield "".join(rows)
     yield "</table></div>"
     if shown > MOST_REASONS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -164,6 +165,7 @@ def histogram(title: str, found: Data, limits: Sequence[tuple[float, bool]]) -> 
     ``limits`` are thresholds, each with whether scores below it are dropped.
     """
     low, high = float(found["low"]), float(found["high"])
+    shown_score: Callable[[float], str] = _of_logarithm if found.get("is_log") else number
     sides: list[tuple[str, list[int]]] = [("kept", found["kept"]), ("gone", found["dropped"])]
     totals = [sum(column) for column in zip(*(counts for _, counts in sides), strict=True)]
     highest = max(totals, default=0) or 1
@@ -176,7 +178,7 @@ def histogram(title: str, found: Data, limits: Sequence[tuple[float, bool]]) -> 
             if not n:
                 continue
             height = max(0.8, HEIGHT * n / highest)
-            where = f"{number(low + span * i / len(counts))} to {number(low + span * (i + 1) / len(counts))}"
+            where = f"{shown_score(low + span * i / len(counts))} to {shown_score(low + span * (i + 1) / len(counts))}"
             parts.append(
                 f'<rect class="{name}" x="{i * width + 0.6:.1f}" y="{HEIGHT - base[i] - height:.1f}" '
                 f'width="{width - 1.2:.1f}" height="{height:.1f}"><title>{where}: {n:,}</title></rect>'
@@ -185,8 +187,9 @@ def histogram(title: str, found: Data, limits: Sequence[tuple[float, bool]]) -> 
     shown = []
     for limit, is_below in limits:
         words = f"{'below' if is_below else 'above'} {number(limit)} dropped"
-        if low <= limit <= high:
-            x = WIDTH * (limit - low) / span
+        level = math.log1p(limit) if found.get("is_log") and limit > -1 else limit
+        if low <= level <= high:
+            x = WIDTH * (level - low) / span
             parts.append(
                 f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{HEIGHT}"><title>{words}</title></line>'
             )
@@ -199,9 +202,14 @@ def histogram(title: str, found: Data, limits: Sequence[tuple[float, bool]]) -> 
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{escaped(title)}: '
         f'histogram of scores">{"".join(parts)}</svg>',
         [f"{highest:,}", "", "0"],
-        [number(low), number((low + high) / 2), number(high)],
+        [shown_score(low), shown_score((low + high) / 2), shown_score(high)],
         "hist",
     )
+
+
+def _of_logarithm(value: float) -> str:
+    """Return the score of a logarithm of 1 plus the score."""
+    return number(round(math.expm1(value), 0 if value > 5 else 2))
 
 
 def _round_up(value: float) -> float:

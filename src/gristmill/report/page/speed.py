@@ -9,7 +9,7 @@ from gristmill.metrics.format import size, span
 from gristmill.report.page.charts import Limit, Line, Mark, bar, lines
 from gristmill.report.page.text import escaped, number
 from gristmill.report.place import Data
-from gristmill.report.steps import Step, steps_of
+from gristmill.report.steps import RunStep, steps_of
 
 MOST_STEPS = 100
 MOST_LISTED = 100
@@ -35,13 +35,13 @@ def stages(data: Data) -> Iterator[str]:
     )
 
 
-def _stage(step: Step, stage: Data, position: int, whole: float) -> str:
+def _stage(step: RunStep, stage: Data, position: int, whole: float) -> str:
     time = float(stage.get("busy_s") or 0)
     own = [f"{number(stage.get(name, 0))}" for name in ("tasks_in", "items_in", "items_out")]
     failed = int(stage.get("tasks_failed") or 0)
     of_step = ["", "", "", "", ""]
     if position == 0:
-        stats, peak = step.stats, int(step.asks.get("peak_worker_bytes") or 0)
+        stats, peak = step.stats, int(step.stats.get("peak_worker_bytes") or step.asks.get("peak_worker_bytes") or 0)
         share = step.busy_share
         of_step = [
             "-" if share is None else f"{share:.0%}".replace("%", " %"),

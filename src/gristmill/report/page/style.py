@@ -37,10 +37,11 @@ td{padding:3px 10px 3px 0;border-bottom:1px solid var(--line);vertical-align:top
 td.bar{width:34%;min-width:80px}td.bar svg{display:block;width:100%;height:13px;margin-top:4px}
 tr.reason td{border-bottom:0;color:var(--soft);padding-top:1px;
 padding-bottom:1px}tr.reason td:first-child{padding-left:18px}
-tr.total td{font-weight:600}
+tr.total td{font-weight:600}.funnel td{border-bottom:0;border-top:1px solid var(--line)}
+.funnel tr.reason td{border-top:0}
 figure{margin:18px 0}figcaption{font-weight:600;font-size:14px;margin-bottom:4px}
 .key{font-weight:400;font-size:12.5px;color:var(--soft);display:block}
-.key span{margin-right:12px}.key svg{width:11px;height:11px;margin-right:4px;vertical-align:-1px}
+.key span{margin-right:12px;display:inline-block}.key svg{width:11px;height:11px;margin-right:4px;vertical-align:-1px}
 .plot{display:grid;grid-template-columns:auto 1fr;gap:0 8px}
 .y{display:flex;flex-direction:column;justify-content:space-between;text-align:right;font-size:11.5px;
 color:var(--soft);
