@@ -11,7 +11,7 @@ from gristmill.errors import InputChanged, PipelineError
 from gristmill.lazy import Array, np
 from gristmill.ledger.entry import UNSPECIFIED
 from gristmill.scores.documents import StoredDocuments, excluded_names, stored_rows
-from gristmill.scores.stored import ScoreFile, ScoreTable
+from gristmill.scores.tables import ScoreFile, ScoreTable
 from gristmill.stages.asynchronous import results_of
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.protocols import Sink
