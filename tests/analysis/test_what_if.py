@@ -156,6 +156,12 @@ def test_deduplication_after_a_changed_rule_is_undecided(tmp_path):
     execute(JsonlReader(str(source), blocksize=9000), *again, JsonlWriter(str(tmp_path / "more")))
     found = ask(out, "ScoreFilter.word_count.min_words=50")
     assert not found.undecided and answered(found) == funnel(tmp_path / "more")
+    # without rules after it, only the records of duplicates tell what was removed
+    plain = JsonlReader(str(source), blocksize=9000), ExactDeduplication()
+    execute(plain[0], ScoreFilter(WordCountFilter(20)), plain[1], JsonlWriter(str(tmp_path / "plain")))
+    execute(plain[0], ScoreFilter(WordCountFilter(50)), plain[1], JsonlWriter(str(tmp_path / "plain-50")))
+    found = ask(tmp_path / "plain", "min_words=50")
+    assert not found.undecided and answered(found) == funnel(tmp_path / "plain-50")
     found = ask(out, "ScoreFilter.word_count.min_words=10")
     back = found.before.dropped["ScoreFilter", "too few words"] - found.after.dropped["ScoreFilter", "too few words"]
     assert back and sum(found.undecided.values()) == back and "duplicates" in next(iter(found.undecided))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.function_definitions import processing_stage
 from gristmill.stages.protocols import Scoring
 from gristmill.stages.text.filters import DocumentFilter, ScoreFilter, WordCountFilter
+from gristmill.stages.text.filters.document_filter import AtMost
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.tasks import DocumentBatch
 from tests.scores.runs import corpus, funnel, run, stages
@@ -171,6 +173,37 @@ def test_scores_before_and_after_a_deduplication(source, tmp_path):
     assert verify_output(str(out)).problems
 
 
+class Fractions(AtMost):
+    """Scores that differ in the last bit."""
+
+    most = 1 / 3
+
+    def score_batch(self, texts) -> np.ndarray:
+        numbers = [float(text.split()[0]) for text in texts.strings()]
+        return np.where(np.array(numbers) < 1, 1 / 3, np.nextafter(1 / 3, 1))
+
+
+class Large(AtMost):
+    """Whole numbers that a float does not hold."""
+
+    most = 2**53
+
+    def score_batch(self, texts) -> np.ndarray:
+        return np.array([2**53 + int(text.split()[0]) for text in texts.strings()])
+
+
+def test_scores_are_stored_without_rounding(tmp_path):
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": f"{n % 2} word"}) + "\n" for n in range(20)))
+    for rule, values in ((Fractions(), {1 / 3, np.nextafter(1 / 3, 1)}), (Large(), {2**53, 2**53 + 1})):
+        out = tmp_path / rule.name
+        execute(JsonlReader(str(tmp_path / "in.jsonl")), ScoreFilter(rule), JsonlWriter(str(out)))
+        scores = StoredScores(str(out))
+        (table,) = scores.tables()
+        found, _ = table.scores(scores.rules[0])
+        assert set(found.tolist()) == values
+        assert (np.asarray(rule.keep_batch(found)) == (table.dropped_by[0] < 0)).all()
+
+
 class Languages(DocumentFilter):
     """Scores are texts."""
 
@@ -210,6 +243,25 @@ def test_documents_nearest_to_a_threshold_with_their_texts(source, tmp_path):
         for one in near.kept:
             record = StoredDocuments(scores).find([one.document])[one.document]
             assert record is not None and record["word_count_score"] == one.score
+
+
+@pytest.mark.parametrize(("share", "parquet"), [(1.0, False), (0.5, False), (0.5, True)])
+def test_excluded_documents_are_those_of_the_scores(source, tmp_path, share, parquet):
+    out = tmp_path / "out"
+    run(source, out, parquet=parquet, excluded=share)
+    scores = StoredScores(str(out))
+    found = 0
+    for table in scores.tables():
+        rows = np.flatnonzero(table.dropped_by[0] >= 0)
+        documents = {table.document(row): table.reasons[row] for row in rows.tolist()}
+        for one, record in StoredDocuments(scores).find(list(documents)).items():
+            if record is not None:
+                found += 1
+                assert record["excluded_reason"] == documents[one]
+                word_count, there = table.scores(scores.rules[0])
+                assert not there[one.row] or record["word_count_score"] == word_count[one.row]
+    total = sum(n for *_, n in funnel(out)[1])
+    assert found == total if share == 1 else 0 < found < total
 
 
 def test_distributions_do_not_depend_on_order_and_are_exact():

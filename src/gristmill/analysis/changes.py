@@ -11,7 +11,8 @@ from typing import Any
 
 from gristmill.errors import PlanError
 from gristmill.near_names import near
-from gristmill.scores.stored import StoredRule, StoredScores, Threshold
+from gristmill.scores.stored import StoredScores
+from gristmill.scores.tables import StoredRule, Threshold
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.protocols import Scoring
 from gristmill.stages.registry import arguments_of

@@ -9,7 +9,8 @@ from typing import Any
 
 from gristmill.errors import PlanError
 from gristmill.lazy import Array, np
-from gristmill.scores.stored import ScoreFile, ScoreTable, StoredDocument, StoredRule, StoredScores
+from gristmill.scores.stored import StoredScores
+from gristmill.scores.tables import ScoreFile, ScoreTable, StoredDocument, StoredRule
 
 
 class Journey:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gristmill.analysis.changes import Place
 from gristmill.analysis.journey import Journey
 from gristmill.lazy import Array, np
-from gristmill.scores.stored import StoredRule
+from gristmill.scores.tables import StoredRule
 from gristmill.stages.text.filters.score_filter import ScoreFilter, mask_of, reasons_of
 
 PASSED = ("", "")

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gristmill.analysis.outcomes import PASSED, Outcome
 from gristmill.errors import InputChanged, PipelineError
 from gristmill.lazy import Array, np
 from gristmill.ledger.entry import UNSPECIFIED
 from gristmill.scores.documents import StoredDocuments, excluded_names, stored_rows
-from gristmill.scores.stored import ScoreTable
+from gristmill.scores.tables import ScoreFile, ScoreTable
 from gristmill.stages.asynchronous import results_of
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.protocols import Sink
-from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.jsonl import JsonlReader
 from gristmill.stages.text.io.reader.parquet import ParquetReader
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.arrow import int_array, string_array
 from gristmill.tasks.document import ID
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NOT_OURS = "a later stage is not gristmill's"
 NO_TEXT = "their text is not in excluded/"
@@ -51,6 +53,8 @@ class Replay:
         self.text_field = text_field
         self._ready: set[int] = set()
         self._held: list[Any] = []
+        self._held_of: tuple[ScoreFile, tuple[str, ...] | None] | None = None
+        self._held_table: pa.Table | None = None
 
     def run(self, table: ScoreTable, rows: Array, stages: Sequence[tuple[str, Any]], texts: int) -> Replayed:
         """Pass the dropped documents in ``rows`` of a table through ``stages``, each with its name in the ledger.
@@ -70,7 +74,7 @@ class Replay:
         self._note_texts(batch, places, texts, found)
         try:
             self._through(batch, stages, found)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
+        except (ArithmeticError, ImportError, LookupError, TypeError, ValueError, PipelineError):
             found.undecided.update(dict.fromkeys(set(places) - set(found.outcomes), FAILED))
         return found
 
@@ -137,39 +141,36 @@ class Replay:
         if not stored:
             return None
         wanted = {place_in_file: numbers[number] for number, place_in_file in stored.items()}
-        folder, names, _ = excluded_names(self.documents, table.file)
-        paths = [folder.full_path(name) for name in names]
-        kind = ParquetReader if names[0].endswith(".parquet") else JsonlReader
-        fields: list[str] | None = None
+        fields: tuple[str, ...] | None = None
         if all(stage.columns_needed() is not None for stage in stages):
             looked_at = {name.partition(".")[0] for stage in stages for name in stage.looks_at()}
-            fields = sorted({*needed, *looked_at, self.text_field})
-        options = {"storage_options": folder.options}
-        reader = kind(paths, fields=fields, text_field=None, read_kwargs=options)
+            fields = tuple(sorted({*needed, *looked_at, self.text_field}))
         try:
-            return _taken(reader.reading_for([*stages]), wanted, table)
+            excluded = self._excluded(table.file, fields)
         except (InputChanged, PipelineError, OSError):
             return None
+        if excluded is None:
+            return None
+        places = sorted(wanted)
+        ids = string_array([str(wanted[place]) for place in places])
+        part = excluded.take(int_array(np.array(places)))
+        part = part.set_column(part.column_names.index(ID), ID, ids)
+        return DocumentBatch(part, task_id=str(table.file.block))
 
+    def _excluded(self, file: ScoreFile, fields: tuple[str, ...] | None) -> pa.Table | None:
+        """Return all excluded documents of a task. The last ones are held: documents of several rules are needed."""
+        import pyarrow as pa
 
-def _taken(reader: FileReader, wanted: Mapping[int, int], table: ScoreTable) -> DocumentBatch | None:
-    """Return the records of files by their number over all files, with other ids."""
-    import pyarrow as pa
-
-    parts = []
-    start = 0
-    for block in reader.source() or ():
-        for batch in results_of(reader, block):
-            data = batch.data
-            rows = [row for row in range(data.num_rows) if start + row in wanted]
-            if rows:
-                ids = string_array([str(wanted[start + row]) for row in rows])
-                part = data.take(int_array(np.array(rows)))
-                parts.append(part.set_column(part.column_names.index(ID), ID, ids))
-            start += data.num_rows
-    if not parts:
-        return None
-    return DocumentBatch(pa.concat_tables(parts, promote_options="permissive"), task_id=str(table.file.block))
+        if self._held_of != (file, fields):
+            folder, names, _ = excluded_names(self.documents, file)
+            paths = [folder.full_path(name) for name in names]
+            kind = ParquetReader if names[0].endswith(".parquet") else JsonlReader
+            options = {"storage_options": folder.options}
+            reader = kind(paths, fields=fields, text_field=None, read_kwargs=options)
+            parts = [batch.data for block in reader.source() or () for batch in results_of(reader, block)]
+            self._held_table = pa.concat_tables(parts, promote_options="permissive") if parts else None
+            self._held_of = (file, fields)
+        return self._held_table
 
 
 def _up_to_end(stages: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from html import escape
 from gristmill.analysis.stats import Statistics
 from gristmill.metrics.format import escaped
 from gristmill.scores.sketch import Distribution, Histogram
-from gristmill.scores.stored import StoredRule
+from gristmill.scores.tables import StoredRule
 from gristmill.scores.top import TopCounts
 
 WIDTH, HEIGHT = 640, 140

@@ -24,7 +24,8 @@ from gristmill.ledger.commits import LEDGER, PHASES, CommitLog
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.excluded import QUARANTINE
 from gristmill.scores.documents import StoredDocuments
-from gristmill.scores.stored import ScoreTable, StoredDocument, StoredScores
+from gristmill.scores.stored import StoredScores
+from gristmill.scores.tables import ScoreTable, StoredDocument
 
 AT_BARRIER = "they come back before {}, which may remove them or others as duplicates"
 IN_CLUSTERS = "they were removed as duplicates, in clusters with documents that are now dropped before {}"

@@ -17,7 +17,8 @@ from gristmill.cli.target import UsageError
 from gristmill.errors import PipelineError, PlanError
 from gristmill.metrics.format import cut, escaped
 from gristmill.scores.sketch import Distribution
-from gristmill.scores.stored import StoredRule, StoredScores
+from gristmill.scores.stored import StoredScores
+from gristmill.scores.tables import StoredRule
 from gristmill.scores.top import TopCounts
 
 BINS = 16

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
 from gristmill.lazy import Array, np
+from gristmill.secrets import public_options, public_value
 from gristmill.stages.protocols import Scoring
 from gristmill.stages.registry import arguments_of
 from gristmill.tasks import Dropped, Scored
@@ -283,8 +284,8 @@ def _described(rule: DocumentFilter, inverted: bool) -> dict[str, Any]:
         bound = inspect.signature(type(rule)).bind_partial(**given)
         bound.apply_defaults()
         given = bound.arguments
-    plain = {name: value for name, value in (given or {}).items() if isinstance(value, bool | int | str)}
-    plain |= {name: value for name, value in (given or {}).items() if isinstance(value, float) and np.isfinite(value)}
+    known = {name: value for name, value in public_options(given or {}).items() if _is_plain(value)}
+    plain = {name: public_value(value) if isinstance(value, str) else value for name, value in known.items()}
     return {
         "name": rule.name,
         "filter": type(rule).__name__,
@@ -293,6 +294,10 @@ def _described(rule: DocumentFilter, inverted: bool) -> dict[str, Any]:
         "thresholds": {argument: [side, _number(value)] for argument, (side, value) in rule.threshold_values().items()},
         "inverted": inverted,
     }
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, bool | int | str) or (isinstance(value, float) and bool(np.isfinite(value)))
 
 
 def _number(value: Any) -> Any:

@@ -14,7 +14,8 @@ from gristmill.lazy import np
 from gristmill.ledger.commits import PHASES, CommitLog
 from gristmill.ledger.excluded import EXCLUDED, is_sampled
 from gristmill.ledger.names import phase_name
-from gristmill.scores.stored import ScoreFile, ScoreTable, StoredDocument, StoredScores
+from gristmill.scores.stored import StoredScores
+from gristmill.scores.tables import ScoreFile, ScoreTable, StoredDocument
 from gristmill.storage import Folder
 
 LONGEST_LINE = 64 << 20
