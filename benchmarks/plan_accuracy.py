@@ -4,8 +4,8 @@
 
 WORK holds the corpus (`benchmarks/text_filters/corpus.py WORK` makes it). `filter` and `fuzzy` are the commands
 `gristmill plan` and `gristmill run` on this machine. Figures are the time of the phases and decisions ("work"), wall
-time from the start of the process to its end, CPU time of all processes, and peak memory, as the run itself measures it.
-`balance` is three stages of 0.25, 1 and 0.5 s on seven logical GPUs.
+time from the start of the process to its end, CPU time of all processes, and peak memory as the run itself measures
+it. `balance` is three stages of 0.25, 1 and 0.5 s on seven logical GPUs.
 
 Forecast and run take turns. On a machine with other work only the CPU time means something: the load is printed beside
 each pair. Prints Markdown for RESULTS.md.
