@@ -30,6 +30,7 @@ from gristmill.pipeline import Pipeline
 BROWSER = "import sys, urllib.request as u\nfor _ in u.urlopen(sys.argv[1] + 'events'): pass"
 TASK_S = 0.005
 WORKERS = 2
+SETTLED_S = 3
 
 
 class Spent:
@@ -38,7 +39,10 @@ class Spent:
     def __init__(self) -> None:
         self.observing = 0.0
         self.serving: dict[int, float] = {}
-        self.bytes = 0
+        self.connected: tuple[float, float] | None = None
+        """The clock, and the CPU seconds of serving so far, when the page was loaded and the history sent."""
+        self.steady_us_per_s = 0.0
+        """Of the threads of the server, from then on."""
 
     def timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed_call(*args: Any) -> Any:
@@ -52,11 +56,19 @@ class Spent:
 
     def sample(self, until: threading.Event) -> None:
         """Note the CPU time of the server's threads until the run ends."""
+        began = 0.0
         while not until.wait(0.2):
             for thread in threading.enumerate():
                 if thread.ident and ("process_request" in thread.name or thread.name == "gristmill-dashboard"):
                     clock = time.pthread_getcpuclockid(thread.ident)
                     self.serving[thread.ident] = time.clock_gettime(clock)
+            served, now = sum(self.serving.values()), time.monotonic()
+            if served and self.connected is None:
+                began = began or now
+                if now - began > SETTLED_S:
+                    self.connected = now, served
+            elif self.connected is not None:
+                self.steady_us_per_s = (served - self.connected[1]) * 1e6 / (now - self.connected[0])
 
 
 @contextmanager
@@ -110,13 +122,16 @@ def main() -> None:
     for stages in (1, 5, 20):
         pairs = [(one(stages, args.seconds, False), one(stages, args.seconds, True)) for _ in range(args.repeat)]
         spent = [(on[2].observing, sum(on[2].serving.values()), on[1]) for _, on in pairs]
-        us = [(a + b) * 1e6 / wall / stages for a, b, wall in spent]
+        steady = [on[2].steady_us_per_s for _, on in pairs]
+        us = [(a * 1e6 / wall + b) / stages for (a, _, wall), b in zip(spent, steady, strict=True)]
+        connecting = [on[2].connected[1] if on[2].connected else 0.0 for _, on in pairs]
         difference = [on[0] - off[0] for off, on in pairs]
         show(
             f"live page, one browser, 5 ms tasks, {stages} stages on {WORKERS} workers",
             wall_s=statistics.median(wall for _, _, wall in spent),
             observing_us_per_s=statistics.median(a * 1e6 / wall for a, _, wall in spent),
-            serving_us_per_s=statistics.median(b * 1e6 / wall for _, b, wall in spent),
+            serving_us_per_s=statistics.median(steady),
+            connecting_ms=statistics.median(connecting) * 1e3,
             us_per_s_and_stage=statistics.median(us),
             share_of_run_time=statistics.median((a + b) / wall for a, b, wall in spent),
             driver_cpu_s_without=statistics.median(off[0] for off, _ in pairs),

@@ -297,10 +297,12 @@ def test_the_end_does_not_wait_for_a_browser_that_never_reads(opened):
     stuck.close()
 
 
-def test_a_client_in_the_middle_of_a_request_does_not_hold_up_the_end(opened):
+def test_a_client_in_the_middle_of_a_request_does_not_hold_up_the_end(opened, monkeypatch):
+    monkeypatch.setattr(module.Handler, "timeout", 600)  # it is not disconnected because it is slow
     dashboard, _ = opened()
     with socket.create_connection(("127.0.0.1", port_of(dashboard.url))) as client:
         client.sendall(b"GET /state.js")
+        wait_until(lambda: dashboard._server._open, "the connection")
         dashboard.end(Outcome(None, None))
         client.settimeout(60)
         assert client.recv(100) == b"", "it was disconnected"

@@ -15,6 +15,8 @@ from gristmill.text import JsonlReader, JsonlWriter
 
 BAD_RECORDS = 2
 SHORT_EVERY = 5
+GO = "go"
+"""A file that lets the work begin: Prometheus takes seconds to find a run, and a run may be over by then."""
 
 
 def write_corpus(folder: Path, documents: int, files: int = 4) -> None:
@@ -42,7 +44,10 @@ class DropShort(ProcessingStage[DocumentBatch, DocumentBatch]):
 
 
 class Trouble(ProcessingStage[DocumentBatch, DocumentBatch]):
-    """Takes a while. Fails on one task once, and kills its worker on another one once; a folder has notes of both."""
+    """Begins when a folder has the file `GO`, and takes a while.
+
+    Fails on one task once, and kills its worker on another one once; the folder has notes of both.
+    """
 
     name = "trouble"
     resources = Resources(cpus=0.5)
@@ -60,6 +65,10 @@ class Trouble(ProcessingStage[DocumentBatch, DocumentBatch]):
         time.sleep(0.05)
 
     def process(self, batch: DocumentBatch) -> DocumentBatch:
+        until = time.monotonic() + 120
+        while not Path(self.notes, GO).exists():
+            assert time.monotonic() < until, "the metrics were never read"
+            time.sleep(0.05)
         time.sleep(self.seconds)
         ids = batch.data["id"].to_pylist()
         if "0-1" in ids and self._first("failed"):

@@ -26,10 +26,18 @@ OPTIONS = {"view": "off", "num_cpus": 2, "ignore_failures": True}
 
 
 def run(folder: Path, up: MetricsUp, executor: Any = None, **of_pipeline: Any) -> RunResult:
-    """Run a pipeline, and wait until Prometheus has stored the final values, which it has read."""
+    """Run a pipeline, from when Prometheus has found it until it has stored the final values."""
     pipeline = stages.pipeline_of(folder, **of_pipeline)
     options = MetricsOptions(0, folder=str(up.runs), linger_s=60)
+
+    def begin() -> None:
+        wait_for(lambda: up.query(f'{m.RUN_STATE.name}{{pipeline="{pipeline.name}"}}'), "Prometheus to find the run")
+        (folder / "notes" / stages.GO).touch()
+
+    found = threading.Thread(target=begin)
+    found.start()
     result = pipeline.run(executor or LocalExecutor(OPTIONS), metrics_port=options)
+    found.join()
     final = f'{m.RUN_STATE.name}{{pipeline="{pipeline.name}",state="succeeded"}}'
     wait_for(lambda: [value for _, value in up.last(final)] == [1], "the final values")
     return result
@@ -192,7 +200,7 @@ def test_two_runs_at_a_time_are_kept_apart(tmp_path: Path, metrics_up: MetricsUp
     results: dict[str, RunResult] = {}
 
     def one(name: str, documents: int) -> None:
-        results[name] = run(tmp_path / name, metrics_up, documents=documents, seconds=0.05)
+        results[name] = run(tmp_path / name, metrics_up, documents=documents, seconds=0.1)
 
     names = {"first": 400, "second": 800}
     threads = [threading.Thread(target=one, args=x) for x in names.items()]

@@ -18,7 +18,7 @@ from gristmill.metrics import metric_table as m
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
-SMALL = {"documents": 400, "seconds": 0.05}
+SMALL = {"documents": 800, "seconds": 0.1}
 NOT_ON_BRIDGES = (
     m.MEMORY,
     m.WORKER_MEMORY,

@@ -58,6 +58,12 @@ def breaks(batch: DocumentBatch) -> DocumentBatch:
     return batch
 
 
+@processing_stage
+def slow(batch: DocumentBatch) -> DocumentBatch:
+    time.sleep(5)
+    return batch
+
+
 def documents(count: int = 60) -> list[dict[str, str]]:
     random_ = random.Random(7)
     return [{"id": f"d{i}", "text": text_of(random_, 10 if i % 3 == 0 else 40)} for i in range(count)]
@@ -244,7 +250,7 @@ def test_a_report_that_cannot_be_written_is_one_warning(tmp_path, capsys):
     write_documents(tmp_path / "input", documents())
     for name in ("report.json", "report.html"):
         (tmp_path / "output/_gristmill" / name).mkdir(parents=True)
-    result = pipeline(tmp_path).run(report=True)
+    result = pipeline(tmp_path, ScoreFilter(WordCountFilter(20)), slow).run(report=True)  # so it is tried several times
     assert result.ledger.total().kept == 40
     assert result.report is None
     errors = capsys.readouterr().err

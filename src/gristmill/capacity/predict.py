@@ -11,7 +11,7 @@ from gristmill.capacity.jobs import PlannedJob, loads
 from gristmill.scheduling.simulator import LoadError, SimulationResult, check, simulate
 from gristmill.scheduling.simulator.loads import Load
 
-MOST_TASKS = 12_000
+MOST_TASKS = 4_000
 """Tasks of all steps that are simulated, at most: longer jobs are continued at the rate of the last half."""
 SEEDS = (1, 2, 3)
 _QUANTILE = 2.0
@@ -143,7 +143,7 @@ def _simulated(load: Load, seed: int) -> PhasePrediction:
         each += tasks
         tasks *= stage.outputs_per_input
     slots = sum(int(node.cpus) + node.gpus for node in load.nodes)
-    most = max(20, ceil(max(MOST_TASKS, 6 * slots) / each))
+    most = max(20, ceil(max(MOST_TASKS, 3 * slots) / each))
     if load.inputs <= 2 * most:
         result = _played(load, seed)
         return PhasePrediction(result.makespan_s, load, result, 1.0, _finite(result.ideal_s, result.makespan_s))

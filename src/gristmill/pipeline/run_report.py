@@ -38,6 +38,7 @@ class RunReport:
 
     def __init__(self, run: WatchedRun, writer: Sink[Any, Any]) -> None:
         self._used = _cpu_s()
+        self._is_on_cluster = run.executor.on_cluster
         facts = facts_of(run.pipeline, run.executor) | {"output": writer.folder.name}
         self._recorder = Recorder(facts, run.history, writer.folder, logger.warning)
 
@@ -51,7 +52,9 @@ class RunReport:
         """The history remembers it."""
 
     def end(self, outcome: Outcome) -> None:
-        facts: Data = {"ended": time.time(), "cpu_s": round(_cpu_s() - self._used, 3), "load": os.getloadavg()[0]}
+        facts: Data = {"ended": time.time(), "load": os.getloadavg()[0]}
+        if not self._is_on_cluster:
+            facts["cpu_s"] = round(_cpu_s() - self._used, 3)
         place = self._recorder.end(ended(outcome) | facts)
         if place is None:
             return

@@ -127,7 +127,7 @@ def advice(data: Data) -> Iterator[str]:
     for finding in data.get("findings") or ():
         yield (
             f'<div class="card {escaped(finding["kind"])}"><b>{_sentence(finding["title"])}</b>'
-            f'<div class="soft">{_sentence(finding["figure"])}.</div>{escaped(finding["change"])}</div>'
+            f'<div class="soft">{escaped(finding["figure"])}.</div>{escaped(finding["change"])}</div>'
         )
     if not data.get("findings"):
         yield "<p>Nothing to advise.</p>"
