@@ -1,6 +1,6 @@
 """What watches a run besides the terminal: the contract between executors and observers, and what they see.
 
-An executor that runs a plan with an observer calls `begin` once, `update` about twice a second and at the end, and
+An executor that runs a plan with an observer calls `begin` once, `update` about once a second and at the end, and
 `message` for each warning: in the thread that runs the pipeline, or on the bridges in the thread of the accounts, never
 in two threads at a time. So an observer must be fast, and must not raise because of its own output. It never sees the
 scheduler: all that a page, an exposition of metrics or a report shows is in a `Moment`.

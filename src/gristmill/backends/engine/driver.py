@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from gristmill.scheduling.state import State
 
 _VIEW_S = 0.5
+_OFTEN_US = 30_000_000
+"""For so long observers get a moment with every update of the view, then at most every `_MOMENT_US`."""
+_MOMENT_US = 900_000
 _SLOW_START_US = 1_500_000
 STOP_GRACE_S = 30.0
 INTERRUPT_GRACE_S = 10.0
@@ -62,6 +65,8 @@ class Driver(ABC):
         self.aborted = ""
         self.interrupted = False
         self.planning = Planning()
+        self._moment_us = 0
+        """From when on observers get the next moment."""
         self._failed: tuple[int, Task[Any] | None] = (-1, None)
         """The task of which parts were given up last."""
         self._do: dict[type, Callable[[Any], None]] = {
@@ -157,6 +162,7 @@ class Driver(ABC):
             if not self.finished and not reports.events:
                 reports.listen(min(tick_at, self.source.due()))
         self.failure_lines.catch_up(math.inf)
+        self._moment_us = 0
         self._show()
 
     def _commit(self, now: bool = False) -> None:
@@ -170,7 +176,8 @@ class Driver(ABC):
             snapshot = replace(snapshot, gpus=gpus)
         progress = input_progress(self.plan.ledger)
         self.view.update(snapshot, self.memory.now, self.memory.limit, progress)
-        if self.plan.observer is not None:
+        if self.plan.observer is not None and snapshot.now_us >= self._moment_us:
+            self._moment_us = snapshot.now_us + (_MOMENT_US if snapshot.now_us > _OFTEN_US else 0)
             from gristmill.backends.engine.moment import moment_of  # only a run with an observer needs it
 
             memory = (self.memory.now, self.memory.limit)
