@@ -3,6 +3,7 @@
 from gristmill.tasks.account import Account, BadRecord, Dropped, Scored, Written
 from gristmill.tasks.blocks import FileBlock, FileGroupTask, FileRange, FileStamp, SpoolBlock
 from gristmill.tasks.document import DocumentBatch
+from gristmill.tasks.image import ImageBatch
 from gristmill.tasks.task import EmptyTask, Task
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "FileGroupTask",
     "FileRange",
     "FileStamp",
+    "ImageBatch",
     "Scored",
     "SpoolBlock",
     "Task",
