@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser import browser
+from tests.browser import chromium  # noqa: F401  # a fixture
 
 
 class Opened:
@@ -30,12 +30,12 @@ class Opened:
 
 
 @pytest.fixture
-def open_page() -> Iterator[Callable[..., Opened]]:
+def open_page(chromium: Any) -> Iterator[Callable[..., Opened]]:  # noqa: F811
     """Open a file in a browser. When the test ends, it must have asked for nothing else and reported no error."""
     opened: list[Opened] = []
 
     def open_one(path: Path | str, width: int = 1100, scheme: str = "light") -> Opened:
-        context = browser().new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         opened.append(Opened(context, Path(path)))
         return opened[-1]
 

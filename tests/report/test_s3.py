@@ -37,6 +37,7 @@ def test_record_and_page_are_beside_an_output_on_s3(endpoint, tmp_path, monkeypa
     assert b"hush-hush" not in page + out.read(RECORD)
 
     run(5, "other")
+    type(out.fs).clear_instance_cache()  # a file system without credentials that another test has opened
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
