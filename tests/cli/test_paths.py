@@ -126,3 +126,17 @@ def test_a_pipeline_file_whose_name_is_not_utf8_is_run(tmp_path):
         file.write("stages:\n- JsonlReader: {file_paths: in.jsonl}\n- JsonlWriter: {path: out}\n")
     assert main(["run", job, "--view", "off"]) == 0
     assert json.loads((tmp_path / "out/_gristmill/run.json").read_text())["pipeline"].startswith("name: p\\udcff\n")
+
+
+@pytest.mark.parametrize("command", ["report", "dropped", "verify", "diff", "explain", "what-if"])
+def test_an_output_that_may_not_be_read_is_a_plain_error(command, tmp_path, monkeypatch, capsys):
+    import s3fs
+
+    s3fs.S3FileSystem.clear_instance_cache()  # other tests leave file systems with credentials
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    more = {"diff": ["s3://bucket/other"], "explain": ["an-id"], "what-if": ["words.min_words=1"]}
+    assert main([command, "s3://bucket/output", *more.get(command, [])]) != 0
+    assert "gristmill: 's3://bucket/output' cannot be read: NoCredentialsError" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from gristmill.errors import PlanError
 from gristmill.ledger.commits import LEDGER, PHASES, RUN, CommitLog
 from gristmill.ledger.excluded import EXCLUDED, REASON, SCORE, STAGE
 from gristmill.ledger.names import OutputNames, phase_name
-from gristmill.storage import Folder
+from gristmill.storage import Folder, plain_errors
 
 LONGEST_LINE = 64 << 20
 """A longer line of an excluded file is skipped: it would have to be held in memory."""
@@ -37,10 +37,12 @@ class DroppedDocument:
     """Its own fields."""
 
 
-def output_of_run(path: str) -> Folder:
+def output_of_run(path: str, options: Mapping[str, Any] | None = None) -> Folder:
     """Return the output folder of a run; raise `PlanError` for any other folder."""
-    folder = Folder(path)
-    if not folder.exists(RUN) and not folder.exists(f"{PHASES}/1"):
+    with plain_errors(path, options or {}):
+        folder = Folder(path, options)
+        has_run = folder.exists(RUN) or folder.exists(f"{PHASES}/1")
+    if not has_run:
         raise PlanError(f"{path} is not the output of a run: there is no {RUN} in it")
     return folder
 

@@ -284,7 +284,9 @@ def _cut(blocks: Sequence[Task[Any]]) -> str:
 
 def remembered(output: str) -> str | None:
     """Return the pipeline of an output as YAML; None if it could not be written as YAML."""
-    run = CommitLog(Folder(output)).run_json()
+    from gristmill.ledger.dropped import output_of_run  # no run needs it
+
+    run = CommitLog(output_of_run(output)).run_json()
     if run is None:
         raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it")
     text: str | None = run.get("pipeline")

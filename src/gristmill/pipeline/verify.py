@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, cast
 from gristmill import fast_json
 from gristmill.errors import OutputDamaged, PlanError
 from gristmill.ledger.commits import COMMITS, DECIDED, LEDGER, PHASES, RUN, CommitLog
+from gristmill.ledger.dropped import output_of_run
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.excluded import records_name
 from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads
@@ -52,10 +53,8 @@ def _n(number: int, what: str) -> str:
 
 def verify_output(output: str) -> Verified:
     """Compare the files of an output with its log. Raise `PlanError` without a log, or while a run writes there."""
-    folder = Folder(output)
+    folder = output_of_run(output)
     log = CommitLog(folder)
-    if not folder.exists(RUN) and not folder.exists(f"{PHASES}/1"):
-        raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it.")
     if is_locked(folder):
         raise PlanError(f"a run is writing to {output}: verify it when the run has ended.")
     found = Verified(folder.url)

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.lazy import Array, np
-from gristmill.ledger.commits import DECIDED, LEDGER, PHASES, RUN, CommitLog
+from gristmill.ledger.commits import DECIDED, LEDGER, PHASES, CommitLog
+from gristmill.ledger.dropped import output_of_run
 from gristmill.ledger.names import phase_name
 from gristmill.ledger.scores import FORMAT, METADATA, SCORES
 from gristmill.scores.sketch import Distribution
@@ -51,11 +52,9 @@ class StoredScores:
     def __init__(self, output: str, options: Mapping[str, Any] | None = None) -> None:
         """Raise `PlanError` if ``output`` is not the output of a run, or has no scores."""
         self.url = output
-        self.folder = Folder(output, options)
+        self.folder = output_of_run(output, options)
         self.log = CommitLog(self.folder)
         phases = list(takewhile(lambda n: self.folder.exists(f"{PHASES}/{n}"), count(1)))
-        if not self.folder.exists(RUN) and not phases:
-            raise PlanError(f"{output} is not the output of a run: there is no {RUN} in it.")
         self.run: dict[str, Any] = self.log.run_json() or {}
         self.phases = len(phases)
         """The phases before the last one."""
