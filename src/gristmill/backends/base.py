@@ -262,7 +262,7 @@ class Executor(ABC):
         yield self
 
     def ahead(self, stages: Sequence[ProcessingStage[Any, Any]]) -> None:  # noqa: B027  # most have nothing to start
-        """A plan of ``stages`` is executed soon, within `starting`: what it needs anyway may be started."""
+        """Start what a plan of ``stages`` needs anyway: it is executed soon, within `starting`."""
 
     @contextmanager
     def several(self) -> Iterator[None]:

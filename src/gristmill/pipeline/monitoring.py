@@ -105,7 +105,7 @@ class Attachment(Protocol):
     def message(self, text: str) -> None: ...
 
     def end(self, outcome: Outcome) -> None:
-        """The run has ended. Called once, also after an error or Ctrl-C; must not raise because of its own output."""
+        """Called once when the run has ended, also after an error or Ctrl-C. Must not raise because of its output."""
 
 
 @dataclass

@@ -127,7 +127,7 @@ class OpenWork:
         self.units[unit] += tasks
 
     def end(self, unit: int) -> None:
-        """One task of a unit has ended, or is begun again in another unit."""
+        """Count a task of a unit that has ended, or is begun again in another unit."""
         self.units[unit] -= 1
         if not self.units[unit]:
             del self.units[unit]
