@@ -163,7 +163,7 @@ def test_steps_that_cannot_all_have_a_worker_take_turns() -> None:
     assert p.starts == [] and p.leaves == []
 
 
-def test_unlucky_packing_is_no_reason_to_take_turns() -> None:
+def test_steps_that_fit_in_some_packing_do_not_share_slots_in_time() -> None:
     """The largest first would put 6 and 4 CPUs on the first node, which leaves the second step no capacity."""
     p = plan([node(10), node(9)], *(load(i, 1, cpu=n * UNIT, dedicated=True) for i, n in enumerate((6, 4, 5, 4))))
     assert p.complete

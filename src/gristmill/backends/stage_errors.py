@@ -21,7 +21,7 @@ class Interrupt(BaseException):
 
 
 class StageError(Exception):
-    """A stage raised, or broke its contract. Carries words for people, not the exception: that may not travel.
+    """A stage raised, or broke its contract. Carries text, not the exception, which may not be picklable.
 
     ``ends_run`` marks an error of the stage's code that no document causes: another attempt cannot help.
     """
@@ -35,7 +35,7 @@ class StageError(Exception):
 
 
 def stage_error(index: int, error: BaseException) -> StageError:
-    """What the stage at this place of its step raised, as a `StageError`."""
+    """Return the error of the stage at this place of its step as a `StageError`."""
     return error if isinstance(error, StageError) else StageError(index, one_line(error), details(error))
 
 

@@ -96,7 +96,7 @@ def _classes() -> Array:
 
 @dataclass(frozen=True)
 class Overlaps:
-    """What documents have in common with a reference: each array has one value for each document."""
+    """Overlaps of documents with a reference: each array has one value for each document."""
 
     entry: Array
     """The entry of the reference that overlaps most; -1 if none does."""

@@ -20,7 +20,7 @@ _MARGIN = 4
 
 @dataclass(frozen=True)
 class Prompt:
-    """What comes before and after a text."""
+    """Texts to put before and after each text."""
 
     before: str
     after: str

@@ -33,7 +33,7 @@ class ReadLimits:
 
 @dataclass(slots=True)
 class Truncation:
-    """What was cut from texts before a model read them. The texts themselves are not changed."""
+    """Counts of what was cut from texts before a model read them. The texts themselves are not changed."""
 
     documents: int = 0
     """Texts that were cut."""
@@ -93,7 +93,7 @@ class FastTokenizer(ModelTokenizer):
     """The tokenizer of a tokenizer.json, by the package tokenizers alone."""
 
     def __init__(self, path: Path, settings: dict[str, Any], lowercase: bool = False) -> None:
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # workers are the parallel part, and may be forked
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # several workers run at once, and they may be forked
         try:
             from tokenizers import Tokenizer as Loaded
             from tokenizers import normalizers

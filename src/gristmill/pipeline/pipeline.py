@@ -239,7 +239,7 @@ class Pipeline:
 
 
 def _peek(tasks: Iterable[Task[Any]] | None) -> tuple[PipelineInput, Iterable[Task[Any]] | None]:
-    """What comes first, and all that comes, the first included.
+    """Return the first item, and an iterator over all items with the first.
 
     Only lists, tuples and results are iterated twice. Any other iterable may return each task once, with or without a
     length.

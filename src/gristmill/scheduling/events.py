@@ -60,7 +60,7 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class NodeResized:
-    """What the run may use of a node has changed. Its workers stay until the balancer moves them."""
+    """The resources of a node that the run may use have changed. Its workers stay until the balancer moves them."""
 
     node: int
     cpu: int

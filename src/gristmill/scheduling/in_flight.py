@@ -111,7 +111,7 @@ def running_us(s: State, w: WorkerRec) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class BegunUnits:
-    """What is known of the units that a worker with several in flight had begun when it died."""
+    """The units that a worker with several in flight had begun when it died, as far as is known."""
 
     suspects: Set[int]
     """Keys of those that may have killed it."""

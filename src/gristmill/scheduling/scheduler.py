@@ -72,7 +72,7 @@ class Scheduler:
         return s.out
 
     def snapshot(self) -> Snapshot:
-        """What the run looks like now."""
+        """Return the present state of the run, for views."""
         return snapshot(self.state)
 
     @staticmethod

@@ -160,7 +160,7 @@ class SetupStats:
 
 @dataclass(slots=True)
 class StepPlan:
-    """What the balancer has planned for a step."""
+    """The balancer's plan for a step."""
 
     service_us: int = 0
     """Service time that the last plan was made with."""

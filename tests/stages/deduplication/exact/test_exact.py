@@ -300,7 +300,7 @@ def test_identification_leaves_the_documents_where_they_are_and_a_second_run_fin
     assert found.run.ledger.resumed == 1
 
 
-def test_a_limit_that_even_the_least_is_above_is_warned_of_before_the_start(tmp_path, capsys):
+def test_a_memory_limit_below_the_minimum_is_reported_before_the_start(tmp_path, capsys):
     write_jsonl(tmp_path / "in/a.jsonl", [{"text": f"{n % 3}"} for n in range(10)])
     deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(memory_limit="50MB"))
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "above memory_limit" in line]
