@@ -11,7 +11,7 @@ from gristmill.stages import core, function_definitions
 
 _CALLERS = os.path.join(os.path.dirname(core.__file__), "asynchronous.py")
 _NOT_SHOWN = (os.path.dirname(__file__), core.__file__, function_definitions.__file__, _CALLERS)
-"""Frames of these files are left out of tracebacks: they do not help the author of a stage."""
+"""Frames of these files are removed from tracebacks: they do not help the author of a stage."""
 _LONGEST_LINE = 500
 _LONGEST_DETAIL = 20_000
 

@@ -42,7 +42,7 @@ class Prompt:
 
 
 class PromptTokenizer:
-    """Tokenizes prompts. Tokens that all prompts begin with are left out: a model computes them once."""
+    """Tokenizes prompts. Tokens that all prompts begin with are omitted: a model computes them once."""
 
     def __init__(self, tokenizer: ModelTokenizer, prompt: Prompt, limits: ReadLimits) -> None:
         self._tokenizer = tokenizer

@@ -67,7 +67,7 @@ class ModelTokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of tokens, special ones left out."""
+        """Return the text of tokens, without special ones."""
 
     def tokens(self, texts: Sequence[str | None], limits: ReadLimits) -> tuple[TokenLists, Truncation]:
         """The tokens of each text within limits, with special tokens. None is an empty text."""

@@ -67,7 +67,7 @@ class NodeResized:
     memory: int
     gpus: tuple[int, ...] = ()
     """Memory of each GPU in bytes, in the order of `NodeJoined`. One that may not be used now is -1 or, at the end,
-    left out."""
+    omitted."""
 
 
 @dataclass(frozen=True, slots=True)

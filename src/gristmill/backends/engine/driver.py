@@ -68,7 +68,7 @@ class Driver(ABC):
         self._moment_us = 0
         """From when on observers get the next moment."""
         self._failed: tuple[int, Task[Any] | None] = (-1, None)
-        """The task of which parts were given up last."""
+        """The task whose parts were given up last."""
         self._do: dict[type, Callable[[Any], None]] = {
             c.Dispatch: self._dispatch,
             c.Release: self._release,

@@ -136,7 +136,7 @@ class Unit:
     solo: bool = False
     """Must run while nothing else does: it is suspected of using all the memory."""
     chunks: int = 0
-    """How often it was suspended; a retry has to make as many chunks again before it gets on."""
+    """How often it was suspended; a retry has to make as many chunks again before it makes new ones."""
     replay: int = 0
     avoid: int = -1
     """The worker where it failed last."""
