@@ -14,8 +14,8 @@ from gristmill.tasks import Task
 
 if TYPE_CHECKING:
     from gristmill.ledger.run import RunLedger
+    from gristmill.scheduling.load import Load
     from gristmill.scheduling.profile import Profile
-    from gristmill.scheduling.simulator.loads import Load
     from gristmill.scheduling.snapshot import Decision
 
 

@@ -30,7 +30,7 @@ from gristmill.tasks import Task
 from gristmill.tasks.account import FOUND
 
 if TYPE_CHECKING:
-    from gristmill.scheduling.simulator.loads import Load
+    from gristmill.scheduling.load import Load
     from gristmill.scheduling.state import State
 
 _VIEW_S = 0.5
@@ -355,7 +355,7 @@ class Driver(ABC):
 
 
 def _measured_load(state: State, nodes: Sequence[e.NodeJoined], name: str, *times_s: float) -> Load | None:
-    from gristmill.scheduling.simulator.measured import load_of  # only a run that is simulated needs it
+    from gristmill.scheduling.measured_load import load_of  # only a run whose measurements are kept needs it
 
     return load_of(state, nodes, name, *times_s)
 
