@@ -199,7 +199,7 @@ def test_a_worker_whose_setup_takes_longer_than_the_work_is_not_started() -> Non
     assert len(plan([node(8, 4)], replace(step, setup_us=10 * UNIT)).starts) == 3
 
 
-def test_the_worker_that_holds_what_is_short_leaves() -> None:
+def test_a_worker_that_holds_the_scarce_resource_leaves() -> None:
     """A GPU is free, but no CPU: a worker that holds CPUs leaves."""
     cpu = load(0, 0.1, dedicated=True)
     for n in range(6):

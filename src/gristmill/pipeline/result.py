@@ -96,7 +96,7 @@ class RunResult:
         if load is None:
             raise PipelineError(
                 f"the run of {self.record.name!r} cannot be simulated: not every step finished a task, "
-                "so there is nothing to go by"
+                "so their times are not known. Run more of the input"
             )
         return load
 

@@ -120,7 +120,7 @@ def test_ids_in_bytes_are_hexadecimal_digits_and_dates_as_they_are_written(tmp_p
     assert records_of(tmp_path / "out-day")[0]["document_id"] == "2019-04-14"
 
 
-def test_without_a_field_for_ids_records_have_none_and_one_that_is_not_there_is_refused(tmp_path):
+def test_records_have_no_ids_without_an_id_field_and_a_missing_field_is_an_error(tmp_path):
     write_jsonl(tmp_path / "in/a.jsonl", [{"url": ["x"], "text": "same"}] * 2)
     deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication())
     assert not {"document_id", "survivor_document_id"} & set(records_of(tmp_path / "out")[0])
