@@ -50,9 +50,27 @@ def parsed(tree: Path) -> Iterator[tuple[Path, str, ast.Module]]:
         yield path.relative_to(package), text, ast.parse(text)
 
 
+def is_dict_use(node: ast.AST) -> bool:
+    """Return whether the node is a ``__dict__``, or a call of `vars`, which returns one."""
+    is_vars = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "vars"
+    return is_vars or (isinstance(node, ast.Attribute) and node.attr == "__dict__")
+
+
+def is_name_in_dict(node: ast.AST) -> bool:
+    """Return whether the node looks a literal name up in a ``__dict__``: ``vars(x).get("a")``, ``"a" in vars(x)``."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=looked_up), args=[ast.Constant(), *_]):
+            return is_dict_use(looked_up)
+        case ast.Subscript(value=looked_up, slice=ast.Constant()):
+            return is_dict_use(looked_up)
+        case ast.Compare(left=ast.Constant(), comparators=[looked_up]):
+            return is_dict_use(looked_up)
+    return False
+
+
 def string_probe(node: ast.AST) -> bool:
-    """Return whether the node calls getattr or hasattr with a literal name."""
-    return (
+    """Return whether the node looks an attribute up by a literal name: getattr, hasattr, or in a ``__dict__``."""
+    return is_name_in_dict(node) or (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in ("getattr", "hasattr")
@@ -89,13 +107,14 @@ def complex_functions(tree: Path) -> list[str]:
     ]
 
 
-def lines_of_a_run(tree: Path) -> int:
+def lines_of_a_run(tree: Path, with_report: bool) -> int:
     """Return the source lines that all processes of a small `gristmill run` import, compiled kernels being cached.
 
-    Reports and the profile store are switched off: nothing of them may be imported then.
+    By default a run writes a report and adds to the profile store. With both switched off nothing of them is imported.
     """
     source = tree.resolve() / "src"
-    switches = ["--no-report", "--no-profile-store"] if (source / "gristmill" / "report").is_dir() else []
+    has_report = (source / "gristmill" / "report").is_dir()
+    switches = ["--no-report", "--no-profile-store"] if has_report and not with_report else []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pipeline.yaml").write_text(PIPELINE)
@@ -105,6 +124,7 @@ def lines_of_a_run(tree: Path) -> int:
         environment = os.environ | {
             "PYTHONPATH": f"{folder / 'site'}:{source}",
             "REPORT_IMPORTS": str(folder / "imports"),
+            "GRISTMILL_PROFILE_STORE": str(folder / "profiles.jsonl"),
         }
         for _ in range(2):
             (folder / "imports").write_text("")
@@ -136,7 +156,7 @@ def measure(tree: Path) -> dict[str, tuple[int, list[str]]]:
                 classes[node.name].append(str(path))
             elif string_probe(node):
                 places["string_probes"].append(f"{path}:{node.lineno}")
-            elif isinstance(node, ast.Attribute) and node.attr == "__dict__":
+            elif is_dict_use(node):
                 places["dict_uses"].append(f"{path}:{node.lineno}")
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and has_many_parameters(node):
                 places["many_parameters"].append(f"{path}:{node.lineno} {node.name} ({parameters(node)})")
@@ -154,7 +174,10 @@ def measure(tree: Path) -> dict[str, tuple[int, list[str]]]:
         "type_ignore",
     )
     figures = {"files": (files, []), "lines": (lines, [])} | {n: (len(places[n]), places[n]) for n in names}
-    return figures | {"lines_imported_by_run": (lines_of_a_run(tree), [])}
+    return figures | {
+        "lines_imported_by_run": (lines_of_a_run(tree, with_report=False), []),
+        "lines_with_report": (lines_of_a_run(tree, with_report=True), []),
+    }
 
 
 def main() -> int:

@@ -26,7 +26,6 @@ FROM_FILES = {
     "deploy.md": "deploy/README.md",
 }
 PAGE_OF_FILE = {file: page for page, file in FROM_FILES.items()}
-COMMANDS = ("run", "plan", "init", "stages", "dropped", "explain", "verify", "simulate")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 SHORT_PACKAGES = {"gristmill.text": text.__all__, "gristmill.dedup": dedup.__all__}
 
@@ -73,8 +72,9 @@ def printed(*arguments: str) -> str:
 
 
 def command_line_page() -> str:
-    parts = ["# Command line", "", *block("text", printed("--help"))]
-    for command in COMMANDS:
+    overview = printed("--help")
+    parts = ["# Command line", "", *block("text", overview)]
+    for command in re.findall(r"^    ([\w-]+)", overview, re.MULTILINE):
         parts += ["", f"## gristmill {command}", "", *block("text", printed(command, "--help"))]
     return "\n".join(parts)
 

@@ -17,10 +17,12 @@ What a block does depends on its language:
 Comments on the lines above a block change that:
 
 - `<!-- not run: REASON -->`: do not run it. Python is still compiled, and its imports are made.
-- `<!-- continues -->`: the Python block belongs to the one before it; the last of such a chain runs them all.
 - `<!-- prints: PATTERN -->`: the Python script prints a line that the regular expression matches.
 - `<!-- exit status: N -->`: the console block's commands end with this status.
 - `<!-- setup: COMMAND -->`: run a command that the page does not show. It needs no block.
+
+Nothing is skipped silently. These are errors: code that is indented instead of fenced, an unknown comment, a comment
+without effect, `not run` without a reason, and a file that no later block uses.
 """
 
 from __future__ import annotations
@@ -38,7 +40,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,7 +50,13 @@ TIMEOUT_S = 240
 RUNNABLE = ("console", "sh", "python", "pycon", "yaml", "json")
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)(?: +(?P<info>.*))?$")
-MARK = re.compile(r"^ *<!-- (?P<name>not run|continues|exit status|prints|setup)(?:: (?P<value>.*?))? -->$")
+MARK = re.compile(r"^ *<!-- (?P<name>not run|exit status|prints|setup)(?:: (?P<value>.*?))? -->$")
+LANGUAGES_OF_MARK = {"exit status": ("console",), "prints": ("python",)}
+GENERATED = re.compile(r"^<!-- [\w ]+: (begin; made by .*|end) -->$")
+"""Comments around what another script writes."""
+ANY_FENCE = re.compile(r"^ *(```|~~~)")
+CONTAINER = re.compile(r"^ *([-*+]|\d+\.|:::|!!!|\?\?\?|===) ?")
+"""Begins a list item, or a block of MkDocs: indented lines below it are part of it, not code."""
 NUMBER = r"\d[\d,]*(?:\.\d+)?"
 UNITS = re.compile(rf"{NUMBER} ?(?:us|ms|s|min|h|[kKMGT]?i?B)\b|{NUMBER} ?%|\b\d+:\d\d(?::\d\d)?\b")
 WORKERS = re.compile(r"(?<=# # )\d+(?:-\d+)?\b")
@@ -84,26 +91,55 @@ class Setup:
     command: str
 
 
-def parts_of(text: str) -> Iterator[Block | Setup]:
+def parts_of(text: str, where: str = "page") -> Iterator[Block | Setup]:
     """Yield the code blocks and the hidden commands of a page."""
     lines = text.splitlines()
     marks: dict[str, str] = {}
+    container = ""  # the last line that was not indented
     number = 0
     while number < len(lines):
-        fence, mark = FENCE.match(lines[number]), MARK.match(lines[number])
+        line = lines[number]
+        fence, mark = FENCE.match(line), MARK.match(line)
         if fence:
             start = number + 1
-            number = next(n for n in range(start, len(lines)) if lines[n].strip() == "```")
-            body = lines[start:number]
-            yield Block(fence["language"], fence["info"] or "", start, body, fence["indent"], marks)
+            number = next((n for n in range(start, len(lines)) if lines[n].strip() == "```"), -1)
+            if number < 0:
+                raise SampleError(f"{where}:{start}: the block has no end")
+            block = Block(fence["language"], fence["info"] or "", start, lines[start:number], fence["indent"], marks)
+            check_marks(block, f"{where}:{start}")
+            yield block
             marks = {}
         elif mark and mark["name"] == "setup":
             yield Setup(number, mark["value"])
         elif mark:
             marks[mark["name"]] = mark["value"] or ""
-        elif lines[number].strip():
-            marks = {}
+        elif line.strip():
+            check_prose(line, lines[number - 1] if number else "", container, f"{where}:{number + 1}")
+            if marks:
+                raise SampleError(f"{where}:{number + 1}: the comment above belongs to no block")
+            container = container if line.startswith(" ") else line
         number += 1
+    if marks:
+        raise SampleError(f"{where}:{number}: the last comment belongs to no block")
+
+
+def check_marks(block: Block, where: str) -> None:
+    """Require that each comment above a block has an effect, and that `not run` gives a reason."""
+    if block.marks.get("not run") == "":
+        raise SampleError(f"{where}: `not run` needs a reason")
+    for name in block.marks:
+        if block.language not in LANGUAGES_OF_MARK.get(name, (block.language,)):
+            raise SampleError(f"{where}: `{name}` has no effect on a block of {block.language}")
+
+
+def check_prose(line: str, before: str, container: str, where: str) -> None:
+    """Refuse code that is not in a fenced block, and comments that mean nothing."""
+    if ANY_FENCE.match(line):
+        raise SampleError(f"{where}: begin a block with ```, a language without a space, and perhaps a title")
+    if line.lstrip().startswith("<!--") and not GENERATED.match(line):
+        raise SampleError(f"{where}: unknown comment: {line.strip()}")
+    if line.startswith("    ") and not before.strip() and not CONTAINER.match(container):
+        raise SampleError(f"{where}: code is indented: put it into a fenced block")
 
 
 def normalised(text: str) -> str:
@@ -118,24 +154,24 @@ class Page:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.text = path.read_text(encoding="utf-8")
-        self.chain: list[Block] = []
         self.writing = False
 
     def run(self, write: bool = False) -> None:
         """Run all blocks. Compare the output that the page shows, or write it into the page."""
         self.writing = write
         lines = self.text.splitlines()
-        parts = list(parts_of(self.text))
+        parts = list(parts_of(self.text, str(self.path.relative_to(ROOT))))
+        self.check_files_are_used(parts)
         shift = 0
         with tempfile.TemporaryDirectory() as name:
             self.folder = Path(name).resolve()
             for shared in ("examples", "benchmarks"):
                 (self.folder / shared).symlink_to(ROOT / shared)
-            for part, later in zip_longest(parts, parts[1:]):
+            for part in parts:
                 if isinstance(part, Setup):
                     self.shell(part.command, part.line)
                     continue
-                shown = self.one(part, later)
+                shown = self.one(part)
                 if write and shown is not None:
                     start = part.line + shift
                     lines[start : start + len(part.body)] = [part.indent + line if line else "" for line in shown]
@@ -143,7 +179,16 @@ class Page:
         if write:
             self.path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
-    def one(self, block: Block, later: Block | Setup | None) -> list[str] | None:
+    def check_files_are_used(self, parts: list[Block | Setup]) -> None:
+        """Require that a later block names each file that the page writes: it would not run otherwise."""
+        for number, part in enumerate(parts):
+            if isinstance(part, Block) and part.title and "not run" not in part.marks:
+                name = Path(part.title)
+                later = [p.command if isinstance(p, Setup) else p.text + p.info for p in parts[number + 1 :]]
+                if not any(re.search(rf"\b{re.escape(word)}\b", p) for p in later for word in (name.name, name.stem)):
+                    raise SampleError(f"{self.where(part.line)}: no later block uses {part.title}")
+
+    def one(self, block: Block) -> list[str] | None:
         """Run one block; return the lines that a block with output should have."""
         if "not run" in block.marks:
             if block.language == "python":
@@ -162,23 +207,19 @@ class Page:
                 raise SampleError(f"{self.where(block.line)}: the session is now\n" + "\n".join(made))
             return made
         elif block.language == "python":
-            self.python(block, later)
+            self.python(block)
         elif block.language == "sh":
             self.shell(f"set -e\n{block.text}", block.line)
         else:
             CHECKS[block.language](block.text, self.where(block.line))
         return None
 
-    def python(self, block: Block, later: Block | Setup | None) -> None:
-        self.chain.append(block)
-        following = later if isinstance(later, Block) and later.language == "python" else None
-        if following is None or "continues" not in following.marks:
-            (self.folder / "example.py").write_text("\n\n".join(part.text for part in self.chain), encoding="utf-8")
-            self.chain = []
-            output = self.shell("python example.py", block.line)
-            pattern = block.marks.get("prints", "")
-            if not re.search(pattern, output, re.MULTILINE):
-                raise SampleError(f"{self.where(block.line)}: nothing matches {pattern!r} in\n{output}")
+    def python(self, block: Block) -> None:
+        (self.folder / "example.py").write_text(block.text, encoding="utf-8")
+        output = self.shell("python example.py", block.line)
+        pattern = block.marks.get("prints", "")
+        if not re.search(pattern, output, re.MULTILINE):
+            raise SampleError(f"{self.where(block.line)}: nothing matches {pattern!r} in\n{output}")
 
     def console(self, block: Block) -> list[str]:
         status = int(block.marks.get("exit status", 0))
@@ -295,7 +336,8 @@ CHECKS = {"yaml": check_yaml, "json": check_json}
 
 def pages() -> list[Path]:
     """Return the pages whose blocks run."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    others = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "deploy/README.md")]
+    return [*others, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def main() -> None:

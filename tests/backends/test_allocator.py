@@ -1,4 +1,4 @@
-"""Memory that a worker has freed is used again, not asked from the system page by page."""
+"""A worker uses memory that it has freed again, and does not request it from the system page by page."""
 
 from __future__ import annotations
 

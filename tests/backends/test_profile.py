@@ -1,4 +1,4 @@
-"""What one run measures, the next one starts from."""
+"""A run starts from what an earlier run measured."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def run(*arguments: str) -> None:
 
 
 def dry_run(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
-    """What a dry run says of the output; it must not change anything."""
+    """Return what a dry run prints about the output. It must not change anything."""
     capsys.readouterr()
     before = contents(folder)
     assert main(["run", *arguments, "--dry-run"]) == status

@@ -173,7 +173,7 @@ def test_plan_of_a_pipeline_that_cannot_run(folder):
 
 
 class TestOptions:
-    """What the options become, with an executor that only takes note."""
+    """The executor and run options that the command line makes, with an executor that only records them."""
 
     @pytest.fixture
     def noted(self, folder, monkeypatch) -> SimpleNamespace:
@@ -219,7 +219,7 @@ class TestOptions:
         }
         assert noted.steps == 3
 
-    def test_a_failed_run_is_1_and_ignored_failures_are_0(self, noted, capsys):
+    def test_the_exit_status_is_1_after_a_failure_and_0_if_failures_are_ignored(self, noted, capsys):
         noted.record = {"failures": [Failure("7", "double", "ValueError: no", "", (), 1)], "failures_total": 1}
         assert main(["run", "job.py"]) == 1
         assert "ValueError: no" in capsys.readouterr().err

@@ -81,7 +81,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def one_block(folder: Path) -> None:
-    """A compressed file: one block, read in many batches, of which the last waits."""
+    """A compressed file: one block, read in many batches. The last one waits."""
     documents = texts(2000, 1999)
     (folder / "input" / "a.jsonl.gz").write_bytes(gzip.compress(lines_of(documents).encode()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -233,3 +234,22 @@ def test_the_help_does_not_load_the_simulator():
         "assert not [m for m in sys.modules if m.startswith('gristmill.scheduling')]\n"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_a_run_with_report_and_profile_store_does_not_load_the_simulator(tmp_path):
+    (tmp_path / "input.jsonl").write_text('{"text": "three short words"}\n')
+    (tmp_path / "pipeline.yaml").write_text(
+        "stages:\n- JsonlReader: {file_paths: input.jsonl}\n- JsonlWriter: {path: output/}\n"
+    )
+    code = (
+        "import sys; from gristmill.cli.main import main\n"
+        "assert main(['run', 'pipeline.yaml']) == 0\n"
+        "print([m for m in sys.modules if m.startswith('gristmill.scheduling.simulator')])\n"
+    )
+    environment = os.environ | {"GRISTMILL_PROFILE_STORE": str(tmp_path / "profiles.jsonl")}
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.stdout.splitlines()[-1:] == ["[]"], run.stdout + run.stderr
+    assert (tmp_path / "profiles.jsonl").read_text().count("\n") == 1
+    assert (tmp_path / "output/_gristmill/report.html").exists()

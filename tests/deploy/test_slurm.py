@@ -104,7 +104,7 @@ class Job:
         assert self.left() == []
 
     def left(self) -> list[str]:
-        """What is left of the job, after it had a moment to go."""
+        """Return what is left of the job after a moment: its folder, and its processes."""
         mark = f"SLURM_JOB_ID={self.ident}".encode()
         until = time.monotonic() + 60
         while True:

@@ -56,7 +56,7 @@ def test_what_is_damaged_in_the_cache_is_compiled_again(tmp_path, damage):
     assert len(path.read_bytes()) == len(whole)
 
 
-def test_without_a_place_to_write_kernels_are_compiled_all_the_same(tmp_path):
+def test_kernels_are_compiled_if_no_cache_folder_can_be_written(tmp_path):
     nowhere = tmp_path / "file"
     for path in (nowhere, tmp_path / f"gristmill-{os.getuid()}"):
         path.write_text("not a folder")

@@ -211,7 +211,7 @@ def test_many_bad_records_make_a_small_account(tmp_path):
     assert entries == 3000
 
 
-def test_reasons_beyond_all_bounds_are_put_together():
+def test_reasons_beyond_the_limit_count_together():
     whole = Entry()
     for n in range(5):
         whole.add(Entry(dropped={("stage", f"reason {n}-{i}"): 1 for i in range(600)}))  # type: ignore[arg-type]

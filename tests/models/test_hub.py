@@ -109,7 +109,7 @@ for name, token, act in json.loads(sys.argv[1]):
 def planned(
     cache: Path, *wanted: tuple[str, str | bool, str], endpoint: str, **environment: str
 ) -> list[str | list[str]]:
-    """What planning says of repositories, or their files: (name, token, "fetch" or "folder"), in another process."""
+    """Plan with repositories or their files, given as (name, token, "fetch" or "folder"), in another process."""
     settings = {
         **os.environ,
         "HF_ENDPOINT": endpoint,

@@ -20,7 +20,7 @@ GO = "go"
 
 
 def write_corpus(folder: Path, documents: int, files: int = 4) -> None:
-    """Write documents, every fifth of which is short, and two lines that are no JSON."""
+    """Write documents, every fifth one short, and two lines that are no JSON."""
     folder.mkdir(parents=True)
     for i in range(files):
         lines = [

@@ -31,7 +31,7 @@ NOT_ON_BRIDGES = (
 
 @pytest.fixture(scope="module")
 def ray_session() -> Iterator[None]:
-    """Start Ray with four CPUs, some of which are only declared, on loopback. All runs of this module use it."""
+    """Start Ray with four CPUs, some of them only declared, on loopback. All runs of this module use it."""
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
     from tests.backends.slow_starts import allow_slow_starts
 

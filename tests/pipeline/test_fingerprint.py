@@ -1,4 +1,4 @@
-"""What a stage is, in plain values: for telling whether a pipeline has changed between two runs."""
+"""A stage is described in plain values, so that a later run finds out whether the pipeline has changed."""
 
 from __future__ import annotations
 

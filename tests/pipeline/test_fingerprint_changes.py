@@ -1,4 +1,4 @@
-"""What user code does is seen wherever it stands: a change makes another description, and nothing else does."""
+"""A change of user code changes the fingerprint wherever the code is defined, and nothing else changes it."""
 
 from __future__ import annotations
 

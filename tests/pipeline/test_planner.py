@@ -73,7 +73,7 @@ def steps(*stages, initial=None, fuse=True):
 
 
 def error_of(*stages, initial_tasks=None, executor) -> str:
-    """What planning says, having started nothing."""
+    """Return the error of planning, and check that nothing was started."""
     with pytest.raises(PlanError) as caught:
         Pipeline("p", stages=stages).run(executor, initial_tasks)
     assert isinstance(caught.value, PipelineError)

@@ -31,7 +31,7 @@ class Script:
         self.tell(*nodes)
 
     def tell(self, *events: e.Event, after: int = 1) -> list[Any]:
-        """What the scheduler says to each of these in turn."""
+        """Return the commands that follow each of these events in turn."""
         answer: list[c.Command] = []
         for event in events:
             self.now += after

@@ -163,7 +163,7 @@ def test_steps_that_cannot_all_have_a_worker_take_turns() -> None:
     assert p.starts == [] and p.leaves == []
 
 
-def test_unlucky_packing_is_no_reason_to_take_turns() -> None:
+def test_steps_that_fit_in_some_packing_do_not_share_slots_in_time() -> None:
     """The largest first would put 6 and 4 CPUs on the first node, which leaves the second step no capacity."""
     p = plan([node(10), node(9)], *(load(i, 1, cpu=n * UNIT, dedicated=True) for i, n in enumerate((6, 4, 5, 4))))
     assert p.complete
@@ -199,7 +199,7 @@ def test_a_worker_whose_setup_takes_longer_than_the_work_is_not_started() -> Non
     assert len(plan([node(8, 4)], replace(step, setup_us=10 * UNIT)).starts) == 3
 
 
-def test_the_worker_that_holds_what_is_short_leaves() -> None:
+def test_a_worker_that_holds_the_scarce_resource_leaves() -> None:
     """A GPU is free, but no CPU: a worker that holds CPUs leaves."""
     cpu = load(0, 0.1, dedicated=True)
     for n in range(6):

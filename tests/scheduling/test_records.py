@@ -1,47 +1,49 @@
-"""The tables of what may happen to tasks and workers."""
+"""Fields of the scheduler's records change only in methods of records, so that one place shows how each can change."""
 
-from __future__ import annotations
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 
-import pytest
+import gristmill.scheduling
 
-from gristmill.scheduling.placement import Placement
-from gristmill.scheduling.records import IllegalTransition, TaskRec, WorkerMove, WorkerRec, WorkerState
-from gristmill.scheduling.records.tasks import TASK_MOVES, TaskMove, TaskState
-from gristmill.scheduling.records.workers import WORKER_MOVES
-
-
-def worker() -> WorkerRec:
-    return WorkerRec(7, 0, None, Placement(), 0)
-
-
-def test_a_worker_comes_up_drains_stops_and_leaves() -> None:
-    w = worker()
-    w.come_up(now=5)
-    assert (w.state, w.ready_at) == (WorkerState.READY, 5)
-    for how, state in (
-        (WorkerMove.DRAINED, WorkerState.DRAINING),
-        (WorkerMove.STOPPED, WorkerState.STOPPING),
-        (WorkerMove.LEFT, WorkerState.GONE),
-    ):
-        w.move(how)
-        assert w.state is state
+PACKAGE = Path(gristmill.scheduling.__file__).parent
+RECORDS = {"records/steps.py", "records/tasks.py", "records/workers.py", "lost_data/records.py", "state.py"}
+OTHERS = ("simulator/", "planning/")
+"""Packages without these records."""
+SET_FOR_EVERY_UNIT = {
+    ("dispatch.py", "unit.reserved"),
+    ("progress.py", "w.head_since"),
+    ("scheduler.py", "s.now"),
+    ("scheduler.py", "s.out"),
+}
+SET_ONCE = {
+    ("scheduler.py", "s.shared"),
+    ("scheduler.py", "step.service.prior"),
+    ("scheduler.py", "step.in_flight"),
+}
 
 
-def test_what_cannot_happen_to_a_worker_is_an_error_that_names_it() -> None:
-    w = worker()
-    w.move(WorkerMove.STOPPED)
-    with pytest.raises(IllegalTransition, match="worker 7 is STOPPING: CAME_UP cannot happen"):
-        w.come_up(now=5)
+def changed_fields(code: str) -> Iterator[str]:
+    """Yield each field that is assigned to, of anything but ``self``."""
+    for node in ast.walk(ast.parse(code)):
+        targets = [node.target] if isinstance(node, ast.AugAssign) else getattr(node, "targets", [])
+        for target in targets:
+            for field in target.elts if isinstance(target, ast.Tuple) else [target]:
+                name = ast.unparse(field)
+                if isinstance(field, ast.Attribute) and name != f"self.{field.attr}":
+                    yield name
 
 
-def test_what_cannot_happen_to_a_task_is_an_error_with_its_story() -> None:
-    t = TaskRec(3, 0, 1, 1, False, 3, 0)
-    t.note(2_000_000, "worker 4 crashed")
-    with pytest.raises(IllegalTransition, match=r"task 3 of step 0 is QUEUED(.|\n)*2.000 s: worker 4 crashed"):
-        t.move(TaskMove.FINISHED)
+def test_fields_change_in_methods_of_records() -> None:
+    changed = {
+        (name, field)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if (name := path.relative_to(PACKAGE).as_posix()) not in RECORDS and not name.startswith(OTHERS)
+        for field in changed_fields(path.read_text(encoding="utf-8"))
+    }
+    assert changed == SET_FOR_EVERY_UNIT | SET_ONCE
 
 
-def test_nothing_happens_after_the_end() -> None:
-    assert not [state for state, _ in WORKER_MOVES if state is WorkerState.GONE]
-    ended = (TaskState.DONE, TaskState.QUARANTINED, TaskState.CANCELLED)
-    assert not [state for state, _ in TASK_MOVES if state in ended]
+def test_a_field_that_is_changed_from_outside_is_found() -> None:
+    code = "def f(self, w):\n    self.n = 1\n    w.a, self.b = 1, 2\n    w.c.d += 1\n    self.e.f = 3\n"
+    assert set(changed_fields(code)) == {"w.a", "w.c.d", "self.e.f"}

@@ -90,7 +90,7 @@ def shrink(scenario: Scenario, failure: Failure, limit_s: float = 30.0) -> tuple
 
 
 def _smaller(x: Scenario) -> Iterator[Scenario]:
-    """Scenarios with something left out, the largest parts first."""
+    """Yield scenarios without a part of this one, the largest parts first."""
     for n in sorted({1, x.sources // 4, x.sources // 2, x.sources - 1}):
         if 0 < n < x.sources:
             yield replace(x, sources=n)

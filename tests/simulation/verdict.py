@@ -28,9 +28,9 @@ def expected(world: CheckedWorld) -> tuple[Items, Items]:
 
 
 def _fate(world: CheckedWorld, source: Data) -> tuple[list[str], set[str] | None]:
-    """The end of a source task, and which of its items ("7#2") are bad; None if all are.
+    """Return the labels of a source task's final data, and which of its items ("7#2") are bad; None if all are.
 
-    What never reaches the step at which it would be bad is not.
+    An item that never reaches the step at which it would fail is not bad.
     """
     found = [source]
     bad_items: set[str] = set()

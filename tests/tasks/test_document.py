@@ -77,7 +77,7 @@ def test_frames_can_be_assigned():
 
 
 @pytest.mark.parametrize("data", [None, "text", [{"text": "a"}], {"text": ["a"]}, 3])
-def test_other_data_is_refused_with_a_way_out(data):
+def test_other_data_is_an_error_that_names_what_is_accepted(data):
     with pytest.raises(TypeError, match="pyarrow Table or RecordBatch or a pandas DataFrame"):
         DocumentBatch(data=data)
     batch = DocumentBatch(data=pa.table({"a": [1]}))

@@ -22,7 +22,7 @@ _END = object()
 
 @dataclass(slots=True)
 class StageCounts:
-    """What one stage did since the last report."""
+    """Counts of one stage since the last report."""
 
     tasks_in: int = 0
     items_in: int = 0
@@ -46,7 +46,7 @@ class StageCounts:
 
 @dataclass(frozen=True)
 class Documents:
-    """What a step must know so that documents are accounted for."""
+    """The facts that a step needs to account for documents."""
 
     step: int
     is_last_step: bool

@@ -19,8 +19,8 @@ from gristmill.tasks import Task
 if TYPE_CHECKING:
     from gristmill.ledger.run import RunLedger
     from gristmill.metrics.observer import Observer, PlanInfo, StepInfo
+    from gristmill.scheduling.load import Load
     from gristmill.scheduling.profile import Profile
-    from gristmill.scheduling.simulator.loads import Load
     from gristmill.scheduling.snapshot import Decision
 
 
@@ -60,7 +60,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an executor runs."""
+    """The steps that an executor runs."""
 
     name: str
     steps: tuple[Step, ...]
@@ -92,7 +92,7 @@ class Plan:
         return replace(self, steps=tuple(_with_found(step, profile) for step in self.steps))
 
     def documents(self) -> list[Documents | None]:
-        """What each step must know to account for documents."""
+        """Return the facts that each step needs to account for documents."""
         if self.ledger is None:
             return [None] * len(self.steps)
         last = len(self.steps) - 1
@@ -186,7 +186,7 @@ class Failure:
 
 @dataclass
 class RunRecord:
-    """What an executor gives back."""
+    """The results and counts that an executor returns."""
 
     name: str
     steps: list[StepStats]
@@ -227,7 +227,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class ExecutorLimits:
-    """What the options of an executor let its workers use together; None where they do not limit it."""
+    """The most that all workers may use together by the options of an executor; None where they do not limit it."""
 
     cpus: float | None = None
     gpus: int | None = None
@@ -262,7 +262,7 @@ class Executor(ABC):
         yield self
 
     def ahead(self, stages: Sequence[ProcessingStage[Any, Any]]) -> None:  # noqa: B027  # most have nothing to start
-        """A plan of ``stages`` is executed soon, within `starting`: what it needs anyway may be started."""
+        """Start what a plan of ``stages`` needs anyway: it is executed soon, within `starting`."""
 
     @contextmanager
     def several(self) -> Iterator[None]:

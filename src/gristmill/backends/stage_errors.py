@@ -11,7 +11,7 @@ from gristmill.stages import core, function_definitions
 
 _CALLERS = os.path.join(os.path.dirname(core.__file__), "asynchronous.py")
 _NOT_SHOWN = (os.path.dirname(__file__), core.__file__, function_definitions.__file__, _CALLERS)
-"""Frames of these files are left out of tracebacks: they do not help the author of a stage."""
+"""Frames of these files are removed from tracebacks: they do not help the author of a stage."""
 _LONGEST_LINE = 500
 _LONGEST_DETAIL = 20_000
 
@@ -21,7 +21,7 @@ class Interrupt(BaseException):
 
 
 class StageError(Exception):
-    """A stage raised, or broke its contract. Carries words for people, not the exception: that may not travel.
+    """A stage raised, or broke its contract. Carries text, not the exception, which may not be picklable.
 
     ``ends_run`` marks an error of the stage's code that no document causes: another attempt cannot help.
     """
@@ -35,7 +35,7 @@ class StageError(Exception):
 
 
 def stage_error(index: int, error: BaseException) -> StageError:
-    """What the stage at this place of its step raised, as a `StageError`."""
+    """Return the error of the stage at this place of its step as a `StageError`."""
     return error if isinstance(error, StageError) else StageError(index, one_line(error), details(error))
 
 

@@ -204,7 +204,7 @@ class StepRunner(StageAccounting):
         self._note_progress(block_of(label), read, kept_before + kept * is_last, share if is_whole and is_last else 0.0)
 
     def _passed(self, first: int, end: int) -> None:
-        """A task has come through these stages."""
+        """Count a task that these stages have passed on."""
         for counts in self.counts[first:end]:
             counts.tasks_in += 1
             counts.tasks_done += 1

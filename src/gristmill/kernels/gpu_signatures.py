@@ -320,7 +320,7 @@ class Device:
         salts: Any,
         out: list[Any],
     ) -> None:
-        """Sketch texts of which the first ``brief`` of ``order`` are short; ``out``: bands, small, unfinished."""
+        """Sketch texts. The first ``brief`` of ``order`` are short; ``out``: bands, small, unfinished."""
         places = sketcher.num_hashes
         with stream:
             self._cupy.cuda.runtime.memsetAsync(out[2].data.ptr, 0, count, stream.ptr)

@@ -96,7 +96,7 @@ def _classes() -> Array:
 
 @dataclass(frozen=True)
 class Overlaps:
-    """What documents have in common with a reference: each array has one value for each document."""
+    """Overlaps of documents with a reference: each array has one value for each document."""
 
     entry: Array
     """The entry of the reference that overlaps most; -1 if none does."""
@@ -189,7 +189,7 @@ class NgramIndex:
         return np.maximum(np.minimum(min_matches, self.sizes), shares).clip(min=1)
 
     def find(self, texts: Texts, needs: Array, by_share: bool = False, with_spans: bool = False) -> Overlaps:
-        """Find the entries of which texts have at least as many n-grams as ``needs``.
+        """Find the entries that share at least ``needs`` n-grams with texts.
 
         With ``by_share`` the entry that overlaps most is the one with the largest share of its n-grams in the text,
         else the one with the largest number. The first wins if they are equal.

@@ -27,7 +27,7 @@ _COMPACT = 64
 
 @dataclass
 class OutputState:
-    """What a run finds in its output folder."""
+    """The state of an output folder when a run starts."""
 
     run: dict[str, Any] | None
     """None: no run was here."""

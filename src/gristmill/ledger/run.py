@@ -141,7 +141,7 @@ class RunLedger:
         return self.sizes[block] if block < len(self.sizes) else 0
 
     def after(self, first: RunLedger) -> RunLedger:
-        """Return the account of two phases, of which this is the second: it read what the first kept."""
+        """Return the account of two phases. This is the second one: it read what the first kept."""
         both = RunLedger(self.log)
         both._whole.add(first._whole)
         both._whole.kept = 0

@@ -50,7 +50,7 @@ def column_name(stage: int, rule: int) -> str:
 
 @dataclass
 class _Calls:
-    """What the stages of a step reported about the documents of one task."""
+    """Reports of the stages of a step about the documents of one task."""
 
     ids: list[Any] = field(default_factory=list)
     rows: int = 0

@@ -12,7 +12,7 @@ HeadKind = Literal["pooled", "projected", "projected_gelu", "context", "distille
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What differs between architectures, apart from their layers."""
+    """The properties of an architecture, apart from its layers."""
 
     prefix: str
     """Before the names of the trunk's weights in a checkpoint with a head."""

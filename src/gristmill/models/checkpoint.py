@@ -128,7 +128,7 @@ class Checkpoint:
 
     @property
     def architecture(self) -> Architecture:
-        """What is known of its architecture; a `ModelError` if that is not supported."""
+        """Return the properties of its architecture. Raise `ModelError` if that is not supported."""
         kind = self.trunk_config.get("model_type")
         found = ARCHITECTURES.get(str(kind))
         if found is None:

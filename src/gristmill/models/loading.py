@@ -23,7 +23,7 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What to load: a plain value, which stages hold and send to their workers."""
+    """The description of a model to load: a plain value, which stages hold and send to their workers."""
 
     checkpoint: Checkpoint
     head: HeadSpec = field(default_factory=SequenceClassification)
@@ -52,7 +52,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class TrunkSource:
-    """What a trunk is made of."""
+    """The parts from which a trunk is made."""
 
     title: str
     config: Mapping[str, Any]
@@ -147,19 +147,19 @@ def check_layers(checkpoint: Checkpoint) -> None:
     hidden = config.get("embedding_size") or config.get("hidden_size") or config.get("dim")
     layers = config.get("num_hidden_layers", config.get("n_layers"))
     found = {int(number) for name in shapes if name.startswith(prefix) for number in LAYER.findall(name[len(prefix) :])}
-    for what, told, there in (
+    for what, stated, there in (
         ("vocab_size", config.get("vocab_size"), rows),
         ("hidden_size", hidden, width),
         ("num_hidden_layers", layers, max(found, default=-1) + 1),
     ):
-        if not isinstance(told, int):
+        if not isinstance(stated, int):
             raise ModelError(
-                f"{checkpoint.title}: {what} in config.json must be a whole number, not {told!r}.\n"
+                f"{checkpoint.title}: {what} in config.json must be a whole number, not {stated!r}.\n"
                 "    get the checkpoint again."
             )
-        if there < told or (there > told and what != "num_hidden_layers"):
+        if there < stated or (there > stated and what != "num_hidden_layers"):
             raise ModelError(
-                f"{checkpoint.title}: its weights are not those of its config.json, where {what} is {told:,} instead "
+                f"{checkpoint.title}: its weights are not those of its config.json, where {what} is {stated:,} instead "
                 f"of {there:,}.\n    get the complete checkpoint, with the config.json that belongs to it."
             )
 

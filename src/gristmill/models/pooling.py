@@ -42,7 +42,7 @@ def mean_of(hidden: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
 def _reduced(hidden: torch.Tensor, offsets: torch.Tensor, how: str) -> torch.Tensor:
     import torch
 
-    # `unsafe` leaves out checks that would wait for the GPU.
+    # `unsafe` skips checks that would wait for the GPU.
     return torch.segment_reduce(hidden, how, offsets=offsets, axis=0, unsafe=True)
 
 

@@ -20,7 +20,7 @@ _MARGIN = 4
 
 @dataclass(frozen=True)
 class Prompt:
-    """What comes before and after a text."""
+    """Texts to put before and after each text."""
 
     before: str
     after: str
@@ -42,7 +42,7 @@ class Prompt:
 
 
 class PromptTokenizer:
-    """Tokenizes prompts. Tokens that all prompts begin with are left out: a model computes them once."""
+    """Tokenizes prompts. Tokens that all prompts begin with are omitted: a model computes them once."""
 
     def __init__(self, tokenizer: ModelTokenizer, prompt: Prompt, limits: ReadLimits) -> None:
         self._tokenizer = tokenizer

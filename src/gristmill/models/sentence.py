@@ -81,7 +81,7 @@ AfterPooling = DenseModule | NormalizeModule
 
 @dataclass(frozen=True)
 class SentenceConfig:
-    """What an embedding model does besides its layers."""
+    """The settings of an embedding model besides its layers."""
 
     modes: tuple[Mode, ...] = ("mean",)
     after: tuple[AfterPooling, ...] = ()
@@ -141,7 +141,7 @@ def sentence_config(checkpoint: Checkpoint) -> SentenceConfig:
     pooling = _module_json(checkpoint, modules[1])
     if not pooling:
         raise ModelError(
-            f"{checkpoint.title} has no {modules[1].get('path')}/config.json, which says how it pools.\n"
+            f"{checkpoint.title} has no {modules[1].get('path')}/config.json, which defines how it pools.\n"
             "    get the complete checkpoint."
         )
     config = replace(

@@ -33,7 +33,7 @@ class ReadLimits:
 
 @dataclass(slots=True)
 class Truncation:
-    """What was cut from texts before a model read them. The texts themselves are not changed."""
+    """Counts of what was cut from texts before a model read them. The texts themselves are not changed."""
 
     documents: int = 0
     """Texts that were cut."""
@@ -67,7 +67,7 @@ class ModelTokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of tokens, special ones left out."""
+        """Return the text of tokens, without special ones."""
 
     def tokens(self, texts: Sequence[str | None], limits: ReadLimits) -> tuple[TokenLists, Truncation]:
         """The tokens of each text within limits, with special tokens. None is an empty text."""
@@ -93,7 +93,7 @@ class FastTokenizer(ModelTokenizer):
     """The tokenizer of a tokenizer.json, by the package tokenizers alone."""
 
     def __init__(self, path: Path, settings: dict[str, Any], lowercase: bool = False) -> None:
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # workers are the parallel part, and may be forked
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # several workers run at once, and they may be forked
         try:
             from tokenizers import Tokenizer as Loaded
             from tokenizers import normalizers

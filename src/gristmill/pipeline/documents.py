@@ -237,11 +237,11 @@ def check_apart(folder: Folder, blocks: Sequence[Task[Any]], given: Any) -> None
     for block in blocks:
         for part in block.data if isinstance(block, FileBlock) else ():
             if same_storage(part.path, folder.url) and folder.path_of(part.path).startswith(root):
-                raise PlanError(f"{folder.url} is to be written to, but {part.path} in it is read: {words}")
+                raise PlanError(f"the output folder {folder.url} contains {part.path}, which the run reads: {words}")
     for path in [given] if isinstance(given, str | os.PathLike) else list(given or ()):
         place = os.fspath(path)
         if same_storage(place, folder.url) and root.startswith(folder.path_of(place).rstrip("/") + "/"):
-            raise PlanError(f"{folder.url} is to be written to, but all that is in {place} is read: {words}")
+            raise PlanError(f"the output folder {folder.url} lies in {place}, which the run reads: {words}")
 
 
 def same_storage(one: str, other: str) -> bool:

@@ -53,7 +53,7 @@ class MetricsOptions:
 
 @dataclass(frozen=True, slots=True)
 class MonitoringOptions:
-    """What a run is watched with."""
+    """The views and servers that watch a run."""
 
     dashboard: DashboardOptions | None = None
     metrics: MetricsOptions | None = None
@@ -78,7 +78,7 @@ class MonitoringOptions:
 
 @dataclass(frozen=True, slots=True)
 class WatchedRun:
-    """What attachments know of a run before it starts."""
+    """Facts about a run that attachments get before it starts."""
 
     pipeline: Pipeline
     executor: Executor
@@ -105,7 +105,7 @@ class Attachment(Protocol):
     def message(self, text: str) -> None: ...
 
     def end(self, outcome: Outcome) -> None:
-        """The run has ended. Called once, also after an error or Ctrl-C; must not raise because of its own output."""
+        """Called once when the run has ended, also after an error or Ctrl-C. Must not raise because of its output."""
 
 
 @dataclass

@@ -159,11 +159,12 @@ class Pipeline:
     ) -> RunResult:
         """Plan and run the pipeline to its end.
 
-        ``executor`` None runs on this machine. ``initial_tasks`` may be a generator, an endless one too: tasks
-        are taken as there is memory for them, in a thread of their own after the first.
-        Without them the first stage gets one `EmptyTask`. ``keep_outputs`` None
-        keeps the final tasks if they came from ``initial_tasks`` and are small. ``fuse=False`` makes each stage a step
-        of its own.
+        - ``executor``: what runs the stages. None is this machine.
+        - ``initial_tasks``: an iterable, which may be a generator without end. Tasks are taken when there is memory for
+          them, after the first one in a separate thread. Without them the first stage gets one `EmptyTask`.
+        - ``keep_outputs``: whether the result has the final tasks. None keeps them if they came from ``initial_tasks``
+          and are small.
+        - ``fuse=False`` makes each stage a step of its own.
 
         A pipeline that begins with a reader and ends with a writer accounts for every document (`RunResult.ledger`)
         and resumes where an earlier run of it was stopped:
@@ -173,8 +174,9 @@ class Pipeline:
         - ``retry_failed`` processes blocks again in which a stage failed on documents.
         - ``verify=False`` compares only the sizes of files that earlier runs wrote, not their checksums.
 
-        ``dashboard`` serves a page that shows the run, ``metrics_port`` metrics for Prometheus, and ``report`` writes a
-        report beside the output. ``profile_store=False`` keeps the run's measurements out of the profile store.
+        ``dashboard`` serves a page that shows the run, ``metrics_port`` serves metrics for Prometheus, and ``report``
+        writes a report beside the output. ``profile_store=False`` keeps the measurements of the run out of the profile
+        store.
 
         Raises `PlanError` before anything starts, and `PipelineFailed` at the end if tasks failed and the executor does
         not ignore failures. A run with a writer that read documents and kept none raises `NothingKept`, unless
@@ -239,7 +241,7 @@ class Pipeline:
 
 
 def _peek(tasks: Iterable[Task[Any]] | None) -> tuple[PipelineInput, Iterable[Task[Any]] | None]:
-    """What comes first, and all that comes, the first included.
+    """Return the first item, and an iterator over all items with the first.
 
     Only lists, tuples and results are iterated twice. Any other iterable may return each task once, with or without a
     length.

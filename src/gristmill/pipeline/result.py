@@ -14,8 +14,8 @@ from gristmill.tasks import Task
 
 if TYPE_CHECKING:
     from gristmill.ledger.run import RunLedger
+    from gristmill.scheduling.load import Load
     from gristmill.scheduling.profile import Profile
-    from gristmill.scheduling.simulator.loads import Load
     from gristmill.scheduling.snapshot import Decision
 
 
@@ -96,7 +96,7 @@ class RunResult:
         if load is None:
             raise PipelineError(
                 f"the run of {self.record.name!r} cannot be simulated: not every step finished a task, "
-                "so there is nothing to go by"
+                "so their times are not known. Run more of the input"
             )
         return load
 

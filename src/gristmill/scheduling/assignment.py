@@ -102,6 +102,6 @@ def update_depth(s: State, step: StepRec) -> None:
     if step.spec.in_flight:
         depth = step.in_flight + (0 if step.spec.streams else depth - 1)
     if depth != step.depth:
-        step.depth = depth
+        step.set_depth(depth)
         for w in step.workers.values():
             update_accepting(s, w)

@@ -46,7 +46,7 @@ def rebalance(s: State) -> None:
         return
     start_reserved(s)
     for step in active:
-        step.plan.service_us = step.service.service_us()
+        step.plan.note_service(step.service.service_us())
     problem = problem_of(s, active, s.shared.memory_floor)
     estimates = {x.step: {**x.service_us, -1: s.steps[x.step].setup.mean_us} for x in problem.demands}
     s.balance.note_estimates(estimates)
@@ -128,7 +128,7 @@ def _follow(s: State, problem: Problem, plan: StaffingPlan) -> None:
         take_turns(s, active)
         return
     wait = max(_LEAST_WAIT_US, min(plan.finish_us, plan.stay_us) // 10)
-    s.balance.due_at = s.now + min(wait, s.config.autoscale_interval_us)
+    s.balance.rebalance_by(s.now + min(wait, s.config.autoscale_interval_us))
     apply(s, problem, plan)
 
 
@@ -248,7 +248,7 @@ def service_by_kind(s: State, step: StepRec) -> dict[int, int]:
 
 
 def service_us(s: State, step: StepRec) -> int:
-    """Return the microseconds per task: measured, with tasks that still run, or else a guess."""
+    """Return the microseconds per task: measured, with tasks that still run, or else an estimate."""
     running = _running_us(s, step, None)
     if step.service.is_known:
         return step.service.with_running(running)
@@ -268,7 +268,7 @@ def _running_us(s: State, step: StepRec, kind: int | None) -> list[int]:
 
 
 def _guess(s: State, step: StepRec) -> int:
-    """Guess the service time of a step that was never measured: as the others, in proportion to the GPUs they take."""
+    """Estimate the service time of a step that was never measured: as the others, in proportion to their GPUs."""
     share = _share(step)
     known = [
         x.service.service_us() * share // _share(x)

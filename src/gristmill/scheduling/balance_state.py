@@ -56,7 +56,7 @@ class BalanceState:
     forced_at: int = -1
     """The evidence with which the balancer last ran because nothing was under way."""
 
-    def learn(self, is_new: bool = True) -> None:
+    def add_evidence(self, is_new: bool = True) -> None:
         """Count evidence."""
         self.evidence += is_new
 
@@ -65,24 +65,28 @@ class BalanceState:
         self.reason = self.reason or reason
 
     def begin(self, now: int, interval_us: int) -> None:
-        """A rebalance begins; another one is due after the interval."""
+        """Begin a rebalance. Another one is due after the interval."""
         self.done_at, self.reason = now, ""
         self.due_at = now + interval_us
+
+    def rebalance_by(self, due_at: int) -> None:
+        """Rebalance at that time even if nothing happens before."""
+        self.due_at = due_at
 
     def share_in_time(self, taking_turns: bool) -> None:
         self.taking_turns = taking_turns
 
     def solve(self, problem: Problem) -> int:
-        """A plan is being made. Return its number."""
+        """Note that a plan is being made for this problem. Return the number of the plan."""
         self.plans += 1
         self.solving = self.plans
         self.problem, self.problem_evidence = problem, self.evidence
         return self.plans
 
     def solved(self) -> None:
-        """The plan is made. If there is evidence that it does not know, the next plan knows more."""
+        """Note that the plan is made. Evidence that came in the meantime is evidence for the next one."""
         self.solving, self.problem = 0, None
-        self.learn(self.problem_evidence != self.evidence)
+        self.add_evidence(self.problem_evidence != self.evidence)
 
     def take_freed_nodes(self) -> list[int]:
         nodes, self.freed_nodes = self.freed_nodes, []
@@ -90,7 +94,7 @@ class BalanceState:
 
     def note_unblocked(self) -> None:
         """Count as evidence that nothing is under way. A second time it counts only if there was other evidence."""
-        self.learn(self.unblocked_at != self.evidence)
+        self.add_evidence(self.unblocked_at != self.evidence)
         self.unblocked_at = self.evidence
 
     def claim_forced_run(self) -> bool:
@@ -125,7 +129,7 @@ class BalanceState:
         if self.measured_on == self.evidence:
             if not _moved(self.estimates, estimates):
                 return
-            self.learn()
+            self.add_evidence()
         self.measured_on = self.evidence
         self.estimates = estimates
 

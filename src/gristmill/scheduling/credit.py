@@ -88,5 +88,4 @@ def update_headroom(s: State) -> None:
         if i != last:
             size = s.steps[i].size
             total += size.bytes * s.steps[i].spec.batch_size if size.known else s.config.budget // 32
-    s.budget.headroom = headroom
-    s.budget.source_headroom = min(total, s.config.budget // 2)
+    s.budget.set_headroom(headroom, min(total, s.config.budget // 2))

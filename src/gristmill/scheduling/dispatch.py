@@ -49,7 +49,7 @@ def _solo_can_run(s: State) -> bool:
 
 
 def _dispatch_to_solo(s: State) -> None:
-    """Nothing runs: dispatch a unit that is suspected of using all the memory, in a fresh worker."""
+    """Dispatch a unit that is suspected of using all the memory to a fresh worker, while nothing runs."""
     for step in reversed(s.steps):
         unit = next((u for u in step.queue.suspects if u.solo), None)
         if unit is None:

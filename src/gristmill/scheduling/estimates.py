@@ -163,7 +163,7 @@ class SizeEstimate:
     _peak: int = 0
 
     def add(self, size: int) -> bool:
-        """Learn a size; True if the estimate changed."""
+        """Add a size; return True if the estimate changed."""
         self._peak = max(size, self._peak - self._peak // 64)
         grain = 1 << max(self._peak.bit_length() - 3, 10)
         rounded = -(-self._peak // grain) * grain

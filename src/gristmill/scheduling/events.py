@@ -60,14 +60,14 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True)
 class NodeResized:
-    """What the run may use of a node has changed. Its workers stay until the balancer moves them."""
+    """The resources of a node that the run may use have changed. Its workers stay until the balancer moves them."""
 
     node: int
     cpu: int
     memory: int
     gpus: tuple[int, ...] = ()
     """Memory of each GPU in bytes, in the order of `NodeJoined`. One that may not be used now is -1 or, at the end,
-    left out."""
+    omitted."""
 
 
 @dataclass(frozen=True, slots=True)

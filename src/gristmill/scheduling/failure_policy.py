@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Response(Enum):
-    """What to do with a unit that failed or was lost."""
+    """The decision about a unit that failed or was lost."""
 
     RETRY = "run it again like before"
     ISOLATE = "run it again, alone in a fresh worker"
@@ -55,7 +55,7 @@ def attempts_allowed(max_attempts: int, items: int, is_part: bool) -> int:
 
 
 def after_error(tasks: int, attempts: int, allowed: int, is_run_ending: bool = False) -> Response:
-    """What follows if a stage raised in a unit of so many tasks.
+    """Decide about a unit of so many tasks in which a stage raised.
 
     >>> after_error(tasks=4, attempts=1, allowed=3).name, after_error(tasks=1, attempts=3, allowed=3).name
     ('HALVE', 'FAIL')
@@ -86,7 +86,7 @@ class LostUnit:
 
 @dataclass(frozen=True, slots=True)
 class DeathVerdict:
-    """What follows for a unit from the death of its worker."""
+    """The decision about a unit whose worker died."""
 
     response: Response
     is_suspected: bool = False
@@ -100,7 +100,7 @@ class DeathVerdict:
 
 
 def after_death(unit: LostUnit, cause: Death, limits: FailureLimits) -> DeathVerdict:
-    """What follows for a unit whose worker died of ``cause``."""
+    """Decide about a unit whose worker died of ``cause``."""
     if cause.is_no_fault:
         return DeathVerdict(Response.RETRY)
     if not unit.is_named and (unit.is_other_named or not unit.isolated):

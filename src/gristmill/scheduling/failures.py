@@ -30,7 +30,7 @@ def unit_failed(s: State, w: WorkerRec, e: UnitFailed) -> None:
 def units_lost(
     s: State, w: WorkerRec, cause: Death, running: int | None, detail: str, noted: tuple[int, ...] | None = None
 ) -> None:
-    """A worker died with all its units.
+    """Queue the units of a worker that died again, or give them up.
 
     ``running`` names a task of the unit that it ran, if that is known. ``noted`` are the units that a worker with
     several in flight had begun, by its own note.
@@ -86,7 +86,7 @@ def _respond(s: State, unit: Unit, response: Response, error: str) -> None:
 
 
 def fail_task(s: State, step: StepRec, unit: Unit, error: str) -> None:
-    """A single task is at fault: run it in halves if it can be sliced, else give it up."""
+    """Run a task that is at fault in halves if it can be sliced, else give it up."""
     t = unit.tasks[0]
     if unit.rebuild is not None:
         fail_rebuild(s, unit, error)
@@ -106,7 +106,7 @@ def _is_worth_slicing(s: State, t: TaskRec) -> bool:
 def _slice(s: State, step: StepRec, unit: Unit, t: TaskRec) -> None:
     t.move(TaskMove.SPLIT)
     t.note(s.now, policy.splitting_note(t.items))
-    s.slices.setdefault(t.data, SlicedTask()).live += 1
+    s.slices.setdefault(t.data, SlicedTask()).add_slice()
     del s.tasks[t.id]
     step.count_live(1)
     step.counts.retry(2)

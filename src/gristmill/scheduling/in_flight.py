@@ -61,7 +61,7 @@ def begin(s: State, w: WorkerRec) -> None:
 
 
 def note_begun(s: State, w: WorkerRec) -> None:
-    """A worker has given back what waited in it, so it has begun all that it still has."""
+    """Note that a worker has begun all that it still has: it has given back what waited in it."""
     assert w.begun is not None
     for unit in w.assigned:
         w.begun.setdefault(unit.key, s.now)
@@ -72,11 +72,11 @@ def take_out(s: State, w: WorkerRec, key: int) -> Unit:
     unit = _remove(w, key)
     assert w.begun is not None
     w.begun.pop(key, None)
-    s.balance.learn()
+    s.balance.add_evidence()
     s.unassign(w, unit)
     busy_us = s.now - w.head_since
     s.steps[unit.step].times.add_head(busy_us, busy_us)
-    w.head_since = s.now
+    w.start_clock(s.now)
     if unit.isolated:
         w.make_fresh()  # it ran only suspects so far, and survived them: the next one may run here too
     return unit
@@ -111,7 +111,7 @@ def running_us(s: State, w: WorkerRec) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class BegunUnits:
-    """What is known of the units that a worker with several in flight had begun when it died."""
+    """The units that a worker with several in flight had begun when it died, as far as is known."""
 
     suspects: Set[int]
     """Keys of those that may have killed it."""
@@ -149,7 +149,7 @@ def begun_at_death(s: State, w: WorkerRec, cause: Death, noted: tuple[int, ...] 
 
 def _halve(s: State, step: StepRec) -> None:
     step.halve_in_flight()
-    s.balance.learn()
+    s.balance.add_evidence()
     s.decide(f"{step.spec.name}: a worker ran out of memory; {step.in_flight} in flight in each worker from now on")
     for w in step.workers.values():
         if w.state < WorkerState.STOPPING:

@@ -75,7 +75,7 @@ def replay(lines: Iterable[str]) -> RecordingScheduler:
 
 
 def _plain(spec: StepSpec) -> dict[str, Any]:
-    """The fields of a step. What only steps with several units in flight have is left out for others."""
+    """The fields of a step. Fields for several units in flight are omitted for other steps."""
     plain = asdict(spec)
     if not spec.in_flight:
         del plain["in_flight"], plain["streams"]
@@ -126,7 +126,7 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 _LAST_DEFAULTS: dict[type, Any] = {WorkerDied: None, StartWorker: 0}
-"""Classes whose last field is left out if it has this default: logs of runs without units in flight stay the same."""
+"""Classes whose last field is omitted if it has this default: logs of runs without units in flight stay the same."""
 _PLAIN = frozenset((int, str, bool, type(None)))
 _FIELDS: dict[type, tuple[str, ...]] = {}
 _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}

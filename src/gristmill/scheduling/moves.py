@@ -17,7 +17,7 @@ from gristmill.scheduling.workers import drain, start
 
 
 def fill_freed_places(s: State) -> None:
-    """Workers have left: start workers in the places that were reserved there.
+    """Start workers in the places that were reserved on nodes that workers have left.
 
     When no other worker is about to leave these nodes, a rebalance is due.
     """
@@ -44,7 +44,7 @@ def start_reserved(s: State) -> None:
 def _start_in_reserved(s: State, step: StepRec, place: tuple[int, Placement]) -> bool:
     """Start a worker in a reserved place. If that was decided on older evidence, a new plan may decide otherwise."""
     started = _try_start(s, step, place)
-    s.balance.learn(started and step.plan.reserved_on != s.balance.evidence)
+    s.balance.add_evidence(started and step.plan.reserved_on != s.balance.evidence)
     return started
 
 

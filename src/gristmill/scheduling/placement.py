@@ -10,7 +10,7 @@ from gristmill.scheduling.settings import UNIT, StepSpec
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a worker occupies on its node."""
+    """The resources that a worker occupies on its node."""
 
     cpu: int = 0
     memory: int = 0
@@ -20,7 +20,7 @@ class Placement:
 
 
 class Capacity:
-    """What is free on a node. GPUs are shared by packing: the fullest GPU that still fits is taken first."""
+    """The free resources of a node. GPUs are shared by packing: the fullest GPU that still fits is taken first."""
 
     __slots__ = ("cpu", "gpu_free", "gpu_memory", "memory")
 

@@ -67,7 +67,7 @@ class Profile:
 
     @classmethod
     def measured(cls, steps: Iterable[StepRec], found: Mapping[str, Mapping[str, int]] | None = None) -> Profile:
-        """What a run has measured of its steps, with the settings that stages found out, by the name of the step."""
+        """Return the measurements of a run and the settings that stages found out, by the name of the step."""
         found = found or {}
         return cls(
             {

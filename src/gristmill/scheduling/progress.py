@@ -41,7 +41,7 @@ def pull_answered(s: State) -> None:
 
 
 def source_gave(s: State, e: SourceGave) -> None:
-    s.balance.learn()
+    s.balance.add_evidence()
     pull_answered(s)
     if s.ending.draining or s.ending.stopping:
         s.out.append(Release(tuple(o.id for o in e.outputs), cancelled=True))
@@ -63,7 +63,7 @@ def take_head(s: State, w: WorkerRec, key: int, busy_us: int = 0) -> Unit:
                 raise IllegalTransition(f"worker {w.id} dealt with unit {key} out of turn")
         raise IllegalTransition(f"worker {w.id} dealt with unit {key}, which it does not have")
     unit = w.assigned.popleft()
-    s.balance.learn()
+    s.balance.add_evidence()
     s.unassign(w, unit)
     s.steps[unit.step].times.add_head(s.now - w.head_since, busy_us)
     w.head_since = s.now
@@ -95,7 +95,7 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
     if step.in_flight:
         whole_us //= step.in_flight
     step.finish_unit(tasks, whole_us, latency_us)
-    _learn(s, step, e.outputs, whole_us, n)
+    _measure(s, step, e.outputs, whole_us, n)
     if len(s.kinds) > 1 and w.node in s.nodes:
         kind = s.nodes[w.node].kind
         if kind not in step.by_kind:
@@ -115,7 +115,7 @@ def finished(s: State, w: WorkerRec, e: UnitFinished) -> None:
 def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
     unit = take_head(s, w, e.unit, e.busy_us)
     step = s.steps[unit.step]
-    _learn(s, step, e.outputs, (unit.part_us + e.busy_us) // (len(unit.tasks) * max(1, step.in_flight)), 0)
+    _measure(s, step, e.outputs, (unit.part_us + e.busy_us) // (len(unit.tasks) * max(1, step.in_flight)), 0)
     if any(o.losable for o in e.outputs):
         record_outputs(s, step, unit, e.outputs)
     unit.deliver(e.busy_us, e.outputs)
@@ -126,7 +126,7 @@ def emitted(s: State, w: WorkerRec, e: UnitEmitted) -> None:
         cancel_suspended(s, w, unit)
 
 
-def _learn(s: State, step: StepRec, outputs: tuple[Output, ...], busy_us: int, tasks: int) -> None:
+def _measure(s: State, step: StepRec, outputs: tuple[Output, ...], busy_us: int, tasks: int) -> None:
     if tasks:
         step.service.add(tasks, busy_us, len(outputs))
     else:
@@ -154,7 +154,7 @@ def _drifted(step: StepRec) -> bool:
 
 
 def retire(s: State, step: StepRec, t: TaskRec) -> None:
-    """A task is done, quarantined or cancelled: count it and let its data go."""
+    """Count a task that is done, quarantined or cancelled, and release its data."""
     record = s.lost.records.get(t.data) if s.lost.records else None
     if record is None:
         s.budget.release(t.bytes)

@@ -72,7 +72,7 @@ class Scheduler:
         return s.out
 
     def snapshot(self) -> Snapshot:
-        """What the run looks like now."""
+        """Return the present state of the run, for views."""
         return snapshot(self.state)
 
     @staticmethod
@@ -97,7 +97,7 @@ def _node_joined(s: State, e: ev.NodeJoined) -> None:
         if step.spec.node_setup:
             s.nodes[e.node].set_up[step.index] = False
             s.out.append(SetUpNode(e.node, step.index))
-    s.balance.learn()
+    s.balance.add_evidence()
     s.balance.request("a node joined")
 
 
@@ -106,7 +106,7 @@ def _node_lost(s: State, e: ev.NodeLost) -> None:
         return
     for w in [w for w in s.workers.values() if w.node == e.node]:
         workers.died(s, w, ev.WorkerDied(w.id, ev.Death.NODE_LOST))
-    s.balance.learn()
+    s.balance.add_evidence()
     s.balance.request("a node was lost")
 
 
@@ -115,14 +115,14 @@ def _node_resized(s: State, e: ev.NodeResized) -> None:
     if node is None or s.ending.stopping:
         return
     node.resize(e.cpu, e.memory, e.gpus)
-    s.balance.learn()
+    s.balance.add_evidence()
     s.balance.request("a node changed in size")
 
 
 def _node_set_up(s: State, e: ev.NodeSetUp) -> None:
     if e.node in s.nodes:
         s.nodes[e.node].set_up[e.step] = True
-        s.balance.learn()
+        s.balance.add_evidence()
         s.balance.request("a node was set up")
 
 
@@ -133,15 +133,15 @@ def _node_setup_failed(s: State, e: ev.NodeSetupFailed) -> None:
 
 
 def _source_sized(s: State, e: ev.SourceSized) -> None:
-    s.source.total = e.total
-    s.balance.learn()
+    s.source.know_total(e.total)
+    s.balance.add_evidence()
 
 
 def _source_ended(s: State, e: ev.SourceEnded) -> None:
     s.source.end()
-    s.balance.learn()
+    s.balance.add_evidence()
     pull_answered(s)
-    s.source.total = s.source.taken
+    s.source.know_total(s.source.taken)
     s.balance.request("the source ended")
 
 

@@ -10,7 +10,7 @@ UNIT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What an earlier run has measured of a step; it need not be exact."""
+    """Measurements of a step by an earlier run. They need not be exact."""
 
     service_us: int
     setup_us: int = 0
@@ -20,7 +20,7 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
-    """What one step needs."""
+    """The needs of one step."""
 
     name: str
     cpu: int = UNIT

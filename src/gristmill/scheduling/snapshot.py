@@ -75,7 +75,7 @@ class StepSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class GpuWorker:
-    """What a worker holds of a GPU."""
+    """The share of a GPU that a worker holds."""
 
     worker: int
     step: int

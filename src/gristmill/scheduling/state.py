@@ -1,4 +1,8 @@
-"""What the scheduler remembers of a run. Counters and flags change only in methods: of their record, or of `State`."""
+"""What the scheduler remembers of a run.
+
+Fields of records change only in methods: of their record, or of `State`. Exceptions are few: what is set once when the
+run is made, and what is set for every unit, where a call would cost too much (tests/scheduling/test_records.py).
+"""
 
 from __future__ import annotations
 
@@ -29,22 +33,26 @@ class SourceState:
     ended: bool = False
 
     def ask(self, reserved: int) -> None:
-        """The source is asked for tasks; so many bytes are reserved for them."""
+        """Note that the source is asked for tasks, and the bytes that are reserved for them."""
         self.pulling = True
         self.reserved = reserved
 
     def answer(self) -> int:
-        """The source has answered. Return the bytes that are no longer reserved."""
+        """Note that the source has answered. Return the bytes that are no longer reserved."""
         reserved, self.reserved = self.reserved, 0
         self.pulling = False
         return reserved
 
     def take(self, sizes: list[int], overhead: int) -> None:
-        """Tasks of these sizes have come."""
+        """Count tasks of these sizes."""
         self.taken += len(sizes)
         for size in sizes:
             self.bytes += size
             self.size.add(size + overhead)
+
+    def know_total(self, total: int) -> None:
+        """Note how many tasks the source has in all."""
+        self.total = total
 
     def end(self) -> None:
         self.ended = True
@@ -81,8 +89,12 @@ class BudgetState:
         """Reserve so many bytes, or give back reserved ones if below zero."""
         self.reserved += size
 
+    def set_headroom(self, by_step: list[int], of_source: int) -> None:
+        """Set the bytes to leave free, for each step and for the source."""
+        self.headroom, self.source_headroom = by_step, of_source
+
     def force(self) -> None:
-        """A unit runs although it does not fit."""
+        """Count a unit that runs although it does not fit."""
         self.forced += 1
 
 
@@ -114,7 +126,7 @@ class SharedPool(WorkerGroup):
         )
 
     def fail_start(self) -> int:
-        """A worker died at its start. Return how many did in a row."""
+        """Count a worker that died at its start. Return how many did in a row."""
         self.start_failures += 1
         return self.start_failures
 
@@ -135,7 +147,7 @@ class SuspectCounts:
     solo_running: int = 0
 
     def count_queued(self, unit: Unit, is_dedicated: bool, change: int) -> None:
-        """A suspected unit joins its queue (1), or leaves it (-1)."""
+        """Count a suspected unit that joins its queue (1) or leaves it (-1)."""
         if is_dedicated:
             self.dedicated += change
         else:
@@ -163,7 +175,7 @@ class LostDataState:
         self.losses += 1
 
     def fetch(self, record: DataRec, fetched: bool = True) -> None:
-        """Data is made again only because something was made from it, or no longer is."""
+        """Note that data is made again only because something was made from it, or that this no longer holds."""
         record.fetched = fetched
         self.fetched += 1 if fetched else -1
 
@@ -230,7 +242,7 @@ class State:
         return self.next_slice + 1
 
     def assign(self, w: WorkerRec, unit: Unit) -> None:
-        """A unit occupies a worker. The caller moves its tasks on."""
+        """Let a unit occupy a worker. The caller moves its tasks on."""
         step = self.steps[unit.step]
         self.running += 1
         step.running += 1
@@ -243,7 +255,7 @@ class State:
             w.hold(self.nodes[w.node], max(spec.cpu, w.cpu_held), memory)
 
     def unassign(self, w: WorkerRec, unit: Unit) -> None:
-        """A unit, which was removed from its worker, no longer occupies it. The caller moves its tasks on."""
+        """Free what a unit occupied in a worker, from which it was removed. The caller moves its tasks on."""
         self.running -= 1
         self.steps[unit.step].running -= 1
         self.suspects.solo_running -= unit.solo
@@ -263,7 +275,7 @@ class State:
         return self.shared if w.step is None else self.steps[w.step]
 
     def suspend(self, w: WorkerRec, unit: Unit) -> None:
-        """A unit waits in its worker until it is resumed."""
+        """Suspend a unit: it waits in its worker until it is resumed."""
         w.suspended[unit.key] = unit
         self.steps[unit.step].suspended += 1
 
@@ -272,21 +284,21 @@ class State:
         self.steps[unit.step].suspended -= 1
 
     def host(self, w: WorkerRec, step: StepRec) -> None:
-        """A shared worker sets a step up on its first use of it."""
+        """Note that a shared worker sets a step up, on its first use of it."""
         w.hosts[step.index] = False
         step.hosts += 1
 
     def unhost(self, steps: Iterable[int]) -> None:
-        """A shared worker no longer counts as a host of these steps."""
+        """Count a shared worker no longer as a host of these steps."""
         for index in steps:
             self.steps[index].hosts -= 1
 
     def count_death(self, w: WorkerRec) -> None:
-        """A worker died that was not asked to leave."""
+        """Count the death of a worker that was not asked to leave."""
         self.deaths += 1
         group = self.steps[w.assigned[0].step] if w.step is None and w.assigned else self.group_of(w)
         group.count_death()
-        self.balance.learn()
+        self.balance.add_evidence()
 
     def decide(self, text: str) -> None:
         self.decisions.append(Decision(self.now, text))

@@ -139,7 +139,7 @@ def turn_due(s: State) -> bool:
 
 
 def refresh_for_suspects(s: State) -> None:
-    """A suspect needs a fresh worker: make one by replacing the idlest, if none is coming."""
+    """Replace the idlest worker of a step whose suspect needs a fresh one, if none is coming."""
     for step in s.steps:
         if not step.dedicated or not suspect_may_start(s, step):
             continue
@@ -147,7 +147,7 @@ def refresh_for_suspects(s: State) -> None:
             continue
         if not step.workers:
             continue
-        s.balance.learn()
+        s.balance.add_evidence()
         if _start_somewhere(s, step):
             continue
         s.decide(f"{step.spec.name}: a worker is replaced, to try a suspected task in a fresh one")

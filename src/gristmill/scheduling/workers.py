@@ -33,7 +33,7 @@ def start(s: State, node: NodeRec, step: StepRec | None, placement: Placement) -
     cpu = placement.cpu if step is not None else s.shared.cpu_floor
     limit = step.in_flight if step is not None else 0
     if limit:
-        w.begun = {}
+        w.note_begun_units()
     s.out.append(StartWorker(w.id, node.id, w.step, cpu, placement.gpus, placement.gpu_share, limit))
     return w
 
@@ -88,32 +88,32 @@ def ready(s: State, w: WorkerRec, e: WorkerReady) -> None:
         return
     w.come_up(s.now)
     if w.step is not None:
-        _learn_setup(s, s.steps[w.step], e.setup_us)
+        _add_setup(s, s.steps[w.step], e.setup_us)
     else:
         s.shared.come_up()
     update_accepting(s, w)
     if w.replaces is not None and w.replaces in s.workers:
-        s.balance.learn()
+        s.balance.add_evidence()
         drain(s, s.workers[w.replaces])
 
 
 def step_set_up(s: State, w: WorkerRec, e: StepSetUp) -> None:
-    _learn_setup(s, s.steps[e.step], e.setup_us)
+    _add_setup(s, s.steps[e.step], e.setup_us)
     if e.step in w.hosts:
         w.hosts[e.step] = True
-    w.head_since = s.now
+    w.start_clock(s.now)
     update_accepting(s, w)
 
 
-def _learn_setup(s: State, step: StepRec, setup_us: int) -> None:
+def _add_setup(s: State, step: StepRec, setup_us: int) -> None:
     step.setup.add(setup_us)
-    s.balance.learn(step.setup.count == 1)
+    s.balance.add_evidence(step.setup.count == 1)
 
 
 def setup_failed(s: State, w: WorkerRec, e: SetupFailed) -> None:
     step = s.steps[e.step]
     step.setup.fail()
-    s.balance.learn()
+    s.balance.add_evidence()
     if w.step is None:
         give_back(s, w, e.step)
     if step.setup.failures >= s.config.setup_attempts:
@@ -121,15 +121,15 @@ def setup_failed(s: State, w: WorkerRec, e: SetupFailed) -> None:
 
 
 def give_back(s: State, w: WorkerRec, index: int) -> None:
-    """A shared worker could not set a step up: its units of that step go elsewhere and this attempt does not count."""
+    """Queue the units of a step again that a shared worker could not set up. This attempt does not count."""
     step = s.steps[index]
     for unit in reversed(w.take_assigned(index)):
         s.unassign(w, unit)
-        unit.avoid = w.id
+        unit.keep_from(w.id)
         requeue_uncounted(s, step, unit)
     if w.hosts.pop(index, None) is not None and w.state <= WorkerState.READY:
         s.unhost([index])
-    w.head_since = s.now
+    w.start_clock(s.now)
     update_accepting(s, w)
     stop_if_drained(s, w)
 
@@ -144,7 +144,7 @@ def put_back_suspended(s: State, w: WorkerRec) -> None:
 
 
 def put_back_stuck(s: State) -> bool:
-    """Nothing runs or starts: what is suspended in draining workers may hold the memory that it waits for.
+    """Queue what is suspended in draining workers again if nothing runs or starts: it may hold the memory it waits for.
 
     What is suspended on a node that has become too small for it goes elsewhere, and so does what keeps all slots of a
     worker from a unit that makes lost data again; True if something did.
@@ -230,7 +230,7 @@ def left(s: State, w: WorkerRec, e: WorkerLeft) -> None:
 def remove(s: State, w: WorkerRec) -> None:
     """Remove a worker that is gone; what it occupied is free."""
     expected = w.state >= WorkerState.DRAINING
-    s.balance.learn(not expected)
+    s.balance.add_evidence(not expected)
     del s.workers[w.id]
     _count_out(s, w)
     w.move(WorkerMove.LEFT)
@@ -242,7 +242,7 @@ def remove(s: State, w: WorkerRec) -> None:
     if w.being_replaced:
         for other in s.workers.values():
             if other.replaces == w.id:
-                other.replaces = None
+                other.replace(None)
     elif w.replaces is not None and w.replaces in s.workers:
         s.workers[w.replaces].mark_replaced(False)
         s.balance.request("a worker stays because its replacement left")
@@ -275,7 +275,7 @@ def died(s: State, w: WorkerRec, e: WorkerDied) -> None:
 
 
 def _died_idle(s: State, w: WorkerRec, cause: Death, detail: str) -> None:
-    """A worker died that had nothing to do: others will take its place, but not without end."""
+    """Count the death of a worker that had nothing to do. Others take its place, but not without end."""
     step = None if w.step is None else s.steps[w.step]
     deaths = s.group_of(w).idle_deaths
     done = sum(x.counts.units_done for x in (s.steps if step is None else [step]))
@@ -305,13 +305,13 @@ def kill_overdue(s: State) -> None:
     for w in s.workers.values():
         if w.kill_cause is None and _is_overdue(s, w):
             if w.begun:
-                w.overdue = in_flight.overdue(s, w)
+                w.note_overdue(in_flight.overdue(s, w))
             kill(s, w, Death.TIMED_OUT)
 
 
 def kill(s: State, w: WorkerRec, cause: Death) -> None:
     """End a worker by force. What it has stays with it until it is known to be dead."""
-    w.kill_cause = cause
+    w.note_kill(cause)
     s.out.append(KillWorker(w.id))
     update_accepting(s, w)
 
@@ -357,7 +357,7 @@ def _recycle(s: State, w: WorkerRec) -> None:
     place = Placement() if step is None else node.free.find(step.spec)
     if step is not None and place is None and any(x.state is not WorkerState.READY for x in step.workers.values()):
         return
-    s.balance.learn()
+    s.balance.add_evidence()
     w.mark_replaced(True)
     s.group_of(w).recycle(s.now)
     name = "a shared worker" if step is None else f"a worker of {step.spec.name}"
@@ -367,7 +367,7 @@ def _recycle(s: State, w: WorkerRec) -> None:
         drain(s, w)
     elif place is not None:
         s.decide(f"{name} is replaced after {age}")
-        start(s, node, step, place).replaces = w.id
+        start(s, node, step, place).replace(w.id)
     else:
         s.decide(f"{name} is restarted after {age}; both do not fit on the node")
         drain(s, w)

@@ -50,7 +50,7 @@ class Forecast:
 
 
 class BarrierContext(Protocol):
-    """What a barrier works with once all keys exist."""
+    """The keys, files and services that a barrier gets once all keys exist."""
 
     folder: Folder
     """The folder of the keys, one file for each batch, and of intermediate files."""

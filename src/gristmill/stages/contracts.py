@@ -83,11 +83,11 @@ class ColumnContract(Component):
     """Whether it takes unchanged fields from the raw lines of documents that were read from JSONL."""
 
     def inputs(self) -> tuple[list[str], list[str]]:
-        """What is needed: (attributes of the task, columns of its data)."""
+        """Return what it needs: (attributes of the task, columns of its data)."""
         return [], []
 
     def outputs(self) -> tuple[list[str], list[str]]:
-        """What is made: (attributes of the task, columns of its data).
+        """Return what it makes: (attributes of the task, columns of its data).
 
         Other columns pass through, unless ``only_outputs``. A stage that does not define this may do anything to the
         columns, and planning takes them to be unknown after it.

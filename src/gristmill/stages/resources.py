@@ -9,7 +9,7 @@ from numbers import Real
 
 @dataclass(frozen=True)
 class Resources:
-    """What one worker of a stage needs. Wrong values are a ValueError at once.
+    """The resources that one worker of a stage needs. Wrong values raise ValueError at once.
 
         Resources(cpus=4)                        # four cores
         Resources(gpus=1)                        # a GPU of its own

@@ -76,7 +76,7 @@ FOUND = "found "
 
 @dataclass
 class Account:
-    """What happened to documents in one stage, for one task. The engine takes it from what `process` returns.
+    """The report of one stage about the documents of one task. The engine takes it from what `process` returns.
 
     Documents that are neither among the results nor mentioned here count as dropped without a reason.
     """

@@ -53,7 +53,7 @@ def plain_text(value: Any) -> str | None:
 
 
 def same(said: Any, value: Any) -> bool:
-    """Whether a value says what a line says: a null, or not a number, says nothing about a member that is missing."""
+    """Whether a value equals that of a line. Null and NaN are equal to a member that is missing."""
     if isinstance(said, dict) and isinstance(value, dict):
         return all(same(said.get(key), value.get(key)) for key in said.keys() | value.keys())
     if isinstance(said, list) and isinstance(value, list):

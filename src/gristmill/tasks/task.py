@@ -41,7 +41,7 @@ class Task(Generic[T]):
 
     @property
     def account(self) -> Account:
-        """What the stage that returns this task reports about documents. The engine takes it from the task."""
+        """The report of the stage that returns this task about documents. The engine takes it from the task."""
         if self._account is None:
             self._account = Account()
         return self._account

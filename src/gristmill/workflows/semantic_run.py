@@ -53,7 +53,7 @@ GPU_SHARE = 0.25
 PAIRS = ("pairwise_results", "duplicates")
 NAME = "semantic deduplication"
 FEW = 10
-"""With fewer documents per cluster, a message says that duplicates may be missed."""
+"""With fewer documents per cluster, a message warns that duplicates may be missed."""
 
 
 class SemanticRun:

@@ -21,7 +21,7 @@ class Kind:
     """``module:class``."""
     options: Mapping[str, Any]
     needs: tuple[str, ...] = ()
-    """Packages without which it is left out."""
+    """Packages that it needs; it is skipped without them."""
     other: Mapping[str, Any] = field(default_factory=dict)
     """Options that a run or two are made with, so that they are seen to work."""
 

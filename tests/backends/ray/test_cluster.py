@@ -139,7 +139,7 @@ def test_a_cluster_that_cannot_call_the_driver_is_explained(cluster: Any) -> Non
 
 
 class Run(threading.Thread):
-    """A run beside the test, which sees to the cluster meanwhile: Ray wants that from the main thread."""
+    """Run in a thread, while the test changes the cluster: Ray requires that from the main thread."""
 
     def __init__(self, pipeline: Pipeline, **keywords: Any) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""The same documents stay, by the same bytes, whatever the workers, the blocks, the memory and the interruptions."""
+"""The same documents stay, with the same bytes, for any workers, block size, memory limit and interruption."""
 
 from __future__ import annotations
 

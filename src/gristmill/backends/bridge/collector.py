@@ -51,7 +51,7 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What tasks of a step did since their last report. The tasks of one report begin and end together."""
+    """Counts of tasks of a step since their last report. The tasks of one report begin and end together."""
 
     step: int
     labels: tuple[str, ...]
@@ -72,7 +72,7 @@ class Report:
 
 
 class TaskStatus(IntEnum):
-    """What the collector knows about a task when a worker wants to begin it."""
+    """The state of a task, for a worker that wants to begin it."""
 
     NEW = 0
     DONE = 1
@@ -98,7 +98,7 @@ class _TaskRecord:
 
 @dataclass(frozen=True, slots=True)
 class CollectorUpdate:
-    """What happened since the driver's last request, in order."""
+    """The events since the driver's last request, in order."""
 
     reports: list[Report]
     setups: list[int]
@@ -116,7 +116,7 @@ class CollectorUpdate:
 
 @dataclass(slots=True)
 class OpenWork:
-    """What was begun in one step and has not ended, as far as the collector knows."""
+    """Tasks and units of one step that have begun and not ended, as far as the collector knows."""
 
     units: Counter[int] = field(default_factory=Counter)
     """Open tasks by unit: a unit is in one worker. That of a worker that died counts until it is begun again."""
@@ -127,7 +127,7 @@ class OpenWork:
         self.units[unit] += tasks
 
     def end(self, unit: int) -> None:
-        """One task of a unit has ended, or is begun again in another unit."""
+        """Count a task of a unit that has ended, or is begun again in another unit."""
         self.units[unit] -= 1
         if not self.units[unit]:
             del self.units[unit]

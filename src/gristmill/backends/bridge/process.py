@@ -75,7 +75,7 @@ def stages_of(collector: RemoteCollector) -> tuple[list[Stages], list[Documents 
 
 @dataclass(frozen=True)
 class StepWork:
-    """What a process needs to run a step."""
+    """A step, with all that a process needs to run it."""
 
     collector: RemoteCollector
     step: int

@@ -30,7 +30,7 @@ from gristmill.tasks import Task
 from gristmill.tasks.account import FOUND
 
 if TYPE_CHECKING:
-    from gristmill.scheduling.simulator.loads import Load
+    from gristmill.scheduling.load import Load
     from gristmill.scheduling.state import State
 
 _VIEW_S = 0.5
@@ -68,7 +68,7 @@ class Driver(ABC):
         self._moment_us = 0
         """From when on observers get the next moment."""
         self._failed: tuple[int, Task[Any] | None] = (-1, None)
-        """The task of which parts were given up last."""
+        """The task whose parts were given up last."""
         self._do: dict[type, Callable[[Any], None]] = {
             c.Dispatch: self._dispatch,
             c.Release: self._release,
@@ -355,7 +355,7 @@ class Driver(ABC):
 
 
 def _measured_load(state: State, nodes: Sequence[e.NodeJoined], name: str, *times_s: float) -> Load | None:
-    from gristmill.scheduling.simulator.measured import load_of  # only a run that is simulated needs it
+    from gristmill.scheduling.measured_load import load_of  # only a run whose measurements are kept needs it
 
     return load_of(state, nodes, name, *times_s)
 

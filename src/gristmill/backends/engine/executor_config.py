@@ -134,7 +134,7 @@ def size(name: str, value: int | float | str) -> int:
 def number(name: str, value: Any, *, above: float | None = None, least: float | None = None) -> None:
     """Raise `ConfigError` unless an option is a number within its limits."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ConfigError(f"{name} is a number, not {value!r}")
+        raise ConfigError(f"{name} must be a number, not {value!r}")
     if above is not None and value <= above:
         raise ConfigError(f"{name} must be above {above:g}, not {value!r}")
     if least is not None and value < least:

@@ -147,7 +147,7 @@ class UnitsInFlight:
             u.timer = asyncio.get_running_loop().call_later(self._timeout_s, self._time_out, u)
 
     def _stop_clock(self, u: UnitInFlight) -> None:
-        """A unit ends or is suspended: the time in which the worker was busy since the last one did counts for it."""
+        """Count for a unit that ends or is suspended the time that the worker was busy since the last one did."""
         if u.timer is not None:
             u.timer.cancel()
         now = time.perf_counter_ns()

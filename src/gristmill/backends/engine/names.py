@@ -83,7 +83,7 @@ def _unregister(modules: list[ModuleType]) -> None:
             _users[module.__name__] -= 1
             if not _users[module.__name__]:
                 del _users[module.__name__]
-                with contextlib.suppress(ValueError):  # the user did it
+                with contextlib.suppress(ValueError):  # the user has unregistered it
                     cloudpickle.unregister_pickle_by_value(module)
 
 
@@ -121,7 +121,7 @@ def unimportable() -> Iterator[ModuleType]:
 
 
 def _find(name: str, found: dict[str, ModuleSpec | None]) -> ModuleSpec | None:
-    """What an import in a fresh interpreter would find. Unlike `importlib.util.find_spec` it ignores what is loaded."""
+    """Find a module as an import in a fresh interpreter would: `importlib.util.find_spec` sees what is loaded."""
     if name not in found:
         parent, _, _ = name.rpartition(".")
         package = _find(parent, found) if parent else None

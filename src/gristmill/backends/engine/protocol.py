@@ -249,7 +249,7 @@ FROM_WORKER: Codec[FromWorker] = Codec(get_args(FromWorker), {Finished: TaskOutp
 
 @dataclass(eq=False, kw_only=True)
 class WorkerHandle:
-    """What the driver knows of a worker, from the command to start it until its end is known."""
+    """Facts of the driver about a worker, from the command to start it until its end is known."""
 
     id: int
     step: int

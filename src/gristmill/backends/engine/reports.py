@@ -84,7 +84,7 @@ class PayloadStore(ABC):
 
     @abstractmethod
     def release(self, task: int) -> None:
-        """The data of a task is needed no more."""
+        """Release the data of a task: nothing needs it any more."""
 
 
 class Reports(ABC):

@@ -75,7 +75,7 @@ class Interrupts:
 
 @dataclass
 class RunParts:
-    """What the driver of a run and its reports work with."""
+    """The parts of a run that its driver and its reports share."""
 
     plan: Plan
     scheduler: Scheduler
@@ -167,13 +167,13 @@ class EngineRun:
 
 
 def specs_of(plan: Plan, config: EngineConfig) -> list[StepSpec]:
-    """What the scheduler must know of all steps, with what an earlier run has measured of them."""
+    """Return the steps as the scheduler sees them, with the measurements of an earlier run."""
     specs = [step_spec(step, config) for step in plan.steps]
     return config.profile.apply(specs) if isinstance(config.profile, Profile) else specs
 
 
 def step_spec(step: Step, config: EngineConfig) -> StepSpec:
-    """What the scheduler must know of a step."""
+    """Return a step as the scheduler sees it."""
     first = step.stages[0]
     resources = step.resources
     timeout = first.timeout_s if first.timeout_s is not None else config.task_timeout_s

@@ -78,7 +78,7 @@ class TaskSource:
         return None
 
     def woken(self) -> None:
-        """The descriptor was readable."""
+        """Called when the descriptor is readable."""
 
     def close(self) -> None:
         """Take nothing more."""

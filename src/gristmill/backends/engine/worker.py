@@ -31,7 +31,7 @@ Stages = tuple[ProcessingStage[Any, Any], ...]
 
 @dataclass
 class WorkerIdentity:
-    """What distinguishes a worker from the others of the run."""
+    """The identity of a worker: its number, node and GPUs."""
 
     worker: int
     slot: int

@@ -215,13 +215,13 @@ class Processes:
                 os.kill(w.pid, number)
 
     def ended(self, w: WorkerProcess) -> None:
-        """A worker's exit has been dealt with."""
+        """Forget a worker whose exit has been handled."""
         del self.workers[w.id]
         w.channel.close()
         self._free_slots.append(w.slot)
 
     def drop_arena(self, ident: int) -> None:
-        """No live payload is left in the arena of a worker that is gone."""
+        """Close the arena of a worker that is gone. No live payload is left in it."""
         os.close(self.arenas.pop(ident))
         for w in self.workers.values():
             if ident in w.arenas:

@@ -184,7 +184,7 @@ class LocalReports(Reports):
         return e.Death.CRASHED, describe_exit(status)
 
     def _supervisor_died(self) -> None:
-        """It was killed, and all workers with it, which is no task's fault. Start it again."""
+        """Start the supervisor again. It was killed, and all workers with it, which is no task's fault."""
         self._unwatch(self.processes.control)
         for printer in self.processes.printers:
             self._unwatch(printer)

@@ -19,7 +19,7 @@ from gristmill.backends.ray.worker import BEGUN_AT, CRASH_BYTES, NOTES_BYTES, SL
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What the agent reports of its node."""
+    """Facts about a node that its agent reports."""
 
     notes: Notes
     host: str
@@ -30,7 +30,7 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class LastMark:
-    """What is known of a worker that died."""
+    """The last mark of a worker that died."""
 
     task: int | None
     stage: int

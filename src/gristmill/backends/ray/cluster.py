@@ -53,7 +53,7 @@ def nodes_of(ray: Any) -> list[NodeState]:
 
 
 def _free(ray: Any) -> dict[str, dict[str, float]]:
-    """What is not reserved, by node. Ray reports it by node only inside the cluster."""
+    """Return the free resources by node. Ray reports them by node only inside the cluster."""
     with contextlib.suppress(Exception):  # not part of what Ray promises: without it, all is taken to be free
         found: dict[str, dict[str, float]] = ray._private.state.available_resources_per_node()
         return found

@@ -157,7 +157,7 @@ class RayDriver(Driver):
                 self._reservations.want(node, size[0] / UNIT)
 
     def _size(self, node: RayNode, state: NodeState) -> tuple[int, int, tuple[int, ...]]:
-        """What this run may use of a node: what it uses and what is free."""
+        """Return the resources of a node that this run may use: those that it uses, and free ones."""
         own = [w for w in self.talk.workers.values() if w.node == node.index]
         share = self.config.cpu_allocation_percentage
         cpus = min(state.cpus * share, state.free_cpus + node.reserved)

@@ -67,7 +67,7 @@ class OneDnnLinear(CpuLinear):
 
 
 class PlainLinear(CpuLinear):
-    """What torch does by itself, in float32."""
+    """Torch's own product, in float32."""
 
     dtype = torch.float32
 

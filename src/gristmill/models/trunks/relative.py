@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 FIRST_TOKENS = 512
-"""Texts of which length the tables are made for at first."""
+"""The length of texts that the tables are first made for."""
 
 
 class PositionWindow(NamedTuple):

@@ -102,7 +102,7 @@ def run_phases(
     writer = next((stage for stage in whole if isinstance(stage, Sink)), None)
     if writer is None:
         raise PlanError(
-            f"pipeline {pipeline.name!r} needs a writer: what is removed is written down beside its output."
+            f"pipeline {pipeline.name!r} needs a writer: records of removed documents are written beside its output."
         )
     client = pipeline.ray_client if pipeline.ray_client is not None and executor.on_cluster else nullcontext()
     with client, executor.several():

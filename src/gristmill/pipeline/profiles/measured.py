@@ -15,7 +15,7 @@ _MOST = 1e18
 
 
 class MeasureError(ValueError):
-    """Stored measurements cannot be read; the message says what is wrong."""
+    """Stored measurements cannot be read. The message names what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

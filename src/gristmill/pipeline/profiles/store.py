@@ -36,7 +36,7 @@ class StoreError(Exception):
 
 @dataclass(frozen=True)
 class Found:
-    """What a store holds."""
+    """The contents of a store."""
 
     runs: list[RunMeasure]
     """In the order in which they were stored."""

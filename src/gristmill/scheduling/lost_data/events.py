@@ -28,7 +28,7 @@ def data_lost(s: State, e: DataLost) -> None:
 
 
 def inputs_lost(s: State, w: WorkerRec, e: InputsLost) -> None:
-    """The unit goes back to its queue without counting an attempt, and waits for its data."""
+    """Queue the unit again without counting an attempt. It waits for its data."""
     unit = take_head(s, w, e.unit)
     lost = _mark_lost(s, e.tasks)
     requeue_uncounted(s, s.steps[unit.step], unit)
@@ -54,7 +54,7 @@ def _mark_lost(s: State, ids: Iterable[int]) -> list[DataRec]:
         s.lost.count_loss()
         found.append(record)
     if found:
-        s.balance.learn()
+        s.balance.add_evidence()
         s.decide(f"data of {len(found)} tasks was lost")
     return found
 

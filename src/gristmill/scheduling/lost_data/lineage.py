@@ -41,7 +41,7 @@ def _ensure_record(s: State, t: TaskRec) -> DataRec:
 
 
 def note_held(s: State, record: DataRec, size: int) -> None:
-    """A task, or a slice, has ended: if its data stays, count it as held by the record."""
+    """Count the data of a task or slice that has ended as held by its record, if it stays."""
     if record.rebuilds or (record.children and not record.losable):
         record.hold(size)
     else:
@@ -49,7 +49,7 @@ def note_held(s: State, record: DataRec, size: int) -> None:
 
 
 def data_consumed(s: State, record: DataRec, cancelled: bool) -> None:
-    """No task needs the data any more."""
+    """Note that no task needs the data any more, and release what it kept."""
     record.consume(cancelled)
     release_unneeded(s, record)
 

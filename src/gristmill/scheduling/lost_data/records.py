@@ -52,19 +52,19 @@ class DataRec:
     """Units that make something of it again."""
 
     def derive(self, parent: DataRec, start: int, stop: int, position: int, chunk: int) -> None:
-        """It was made from a slice of the parent, as the output at this position, after so many chunks."""
+        """Note what it was made from: a slice of the parent, as the output at this position, after so many chunks."""
         parent.children += 1
         self.parent, self.start, self.stop, self.position, self.chunk = parent, start, stop, position, chunk
 
     def lose(self, most: int) -> None:
-        """It is gone. After more than ``most`` losses it is not made again."""
+        """Count a loss. After more than ``most`` losses it is not made again."""
         self.available = False
         self.losses += 1
         if self.losses > most:
             self.unrecoverable = f"it was lost {self.losses} times"
 
     def stall(self, unit: Unit) -> None:
-        """A unit waits for it."""
+        """Let a unit wait for it."""
         self.stalled.append(unit)
         unit.count_missing(1)
 
@@ -76,7 +76,7 @@ class DataRec:
         self.rebuilding = True
 
     def arrive(self, data: int, losable: bool) -> None:
-        """It was made again under a new id."""
+        """Note that it was made again, under a new id."""
         self.data, self.losable = data, losable
         self.available, self.released, self.rebuilding = True, False, False
 

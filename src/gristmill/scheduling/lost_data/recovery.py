@@ -49,7 +49,7 @@ def _stall_part(s: State, step: StepRec, unit: Unit, missing: list[DataRec]) -> 
         return
     lost = {x.data: x for x in missing}
     loose = [(t, lost[t.data]) for t in unit.tasks if t.data in lost]
-    unit.tasks = [t for t in unit.tasks if t.data not in lost]
+    unit.drop(lost)
     if unit.tasks:
         requeue(s, step, unit)
     for t, record in loose:
@@ -155,7 +155,7 @@ def waits_for(record: DataRec, origin: DataRec) -> bool:
 
 
 def accept_rebuilt(s: State, record: DataRec, o: Output) -> None:
-    """Lost data was made again: units that wait for it continue."""
+    """Let the units that wait for lost data continue: it was made again."""
     old = record.data
     if s.lost.records.get(old) is not record:
         s.out.append(Release((o.id,)))  # it is no longer needed
@@ -166,7 +166,7 @@ def accept_rebuilt(s: State, record: DataRec, o: Output) -> None:
         tasks = [x for x in s.tasks.values() if x.data == old and x.id not in s.lost.rebuilds]
         s.slices[o.id] = s.slices.pop(old)
     for t in (*tasks, *(unit.tasks[0] for unit in record.rebuilds)):
-        t.data = o.id
+        t.run_on(o.id)
     if not record.released:
         s.out.append(Release((old,)))
     del s.lost.records[old]
@@ -189,12 +189,12 @@ def _wake(s: State, unit: Unit) -> None:
         requeue(s, step, unit)
         return
     t = unit.tasks[0]
-    t.queued_at = s.now
+    t.queue(s.now)
     step.queue.put_first(t)
 
 
 def give_up_data(s: State, record: DataRec, why: str, story: Sequence[str] = ()) -> None:
-    """Lost data cannot be made again: the tasks that wait for it are given up, also those for which it is needed."""
+    """Give up the tasks that need lost data which cannot be made again, themselves or through other data."""
     record.mark_unrecoverable(why)
     for unit in record.take_stalled():
         step = _unstall(s, unit)
@@ -202,7 +202,7 @@ def give_up_data(s: State, record: DataRec, why: str, story: Sequence[str] = ())
             _drop_rebuild(s, unit, why, story)
             continue
         lost = [t for t in unit.tasks if t.data == record.data]
-        unit.tasks = [t for t in unit.tasks if t.data != record.data]
+        unit.drop({record.data})
         unit.count_missing(-1)
         if unit.tasks:
             step.queue.stall(unit)

@@ -22,7 +22,7 @@ Staff = tuple[tuple[int, int], ...]
 
 
 class PlanSlot(NamedTuple):
-    """What makes workers of one node interchangeable."""
+    """A kind of workers of one node that are interchangeable."""
 
     demand: int
     placement: Placement

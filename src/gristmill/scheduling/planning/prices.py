@@ -13,7 +13,7 @@ Needs = Sequence[Mapping[int, int]]
 
 
 def costs(needs: Needs) -> list[dict[int, int]]:
-    """What each step costs on each kind of node, at the prices at which the cheapest choice of all costs most.
+    """Return the cost of each step on each kind of node, at the prices at which the cheapest choice of all costs most.
 
     A step goes where it costs least; the kind of node that is then used most gets a higher price, and so on. Whatever
     the prices, no division of the work takes less time than the sum of the least costs, in parts of `WHOLE`.

@@ -22,7 +22,7 @@ class PlacedWorker:
 
 @dataclass(frozen=True, slots=True)
 class StepDemand:
-    """What a step needs, and the workers that it has."""
+    """The needs of a step, and its workers."""
 
     step: int
     spec: StepSpec

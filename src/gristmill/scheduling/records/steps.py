@@ -32,7 +32,7 @@ class StepQueue:
     """Units of this step, live as well, that make lost data again."""
 
     def put(self, unit: Unit) -> None:
-        """A unit waits for another attempt, before tasks that were not tried yet."""
+        """Queue a unit for another attempt, before tasks that were not tried yet."""
         self.size += len(unit.tasks)
         self.bytes += unit.bytes
         if unit.isolated:
@@ -41,7 +41,7 @@ class StepQueue:
             self.retries.appendleft(unit)
 
     def put_first(self, t: TaskRec) -> None:
-        """A task that was never part of a unit waits before all others."""
+        """Queue a task that was never part of a unit, before all others."""
         self.tasks.appendleft(t)
         self.size += 1
         self.bytes += t.bytes
@@ -65,12 +65,12 @@ class StepQueue:
         return taken
 
     def count_out(self, tasks: int, size: int) -> None:
-        """So many tasks, of this size together, were taken out of the three queues."""
+        """Subtract tasks that were taken out of the three queues, and their size."""
         self.size -= tasks
         self.bytes -= size
 
     def stall(self, unit: Unit) -> None:
-        """A unit waits for lost data."""
+        """Let a unit wait for lost data."""
         self.stalled[unit.key] = unit
         self.stalled_tasks += len(unit.tasks)
 
@@ -98,7 +98,7 @@ class StepCounts:
     """Tasks, or halves of one, that were queued again after an attempt failed or its worker died."""
 
     def add_outputs(self, outputs: int, size: int, is_chunk: bool) -> None:
-        """Outputs were delivered, with a chunk or at the end of a unit."""
+        """Count outputs that were delivered, with a chunk or at the end of a unit."""
         self.outputs += outputs
         self.output_bytes += size
         self.chunks += is_chunk
@@ -126,7 +126,7 @@ class StepTimes:
     """Of finished units."""
 
     def add_head(self, us: int, busy_us: int) -> None:
-        """A unit was first in its worker for so long, and busy for a part of that."""
+        """Add how long a unit was first in its worker, and how long it was busy in that time."""
         self.head_us += us
         self.busy_us += busy_us
 
@@ -160,7 +160,7 @@ class SetupStats:
 
 @dataclass(slots=True)
 class StepPlan:
-    """What the balancer has planned for a step."""
+    """The balancer's plan for a step."""
 
     service_us: int = 0
     """Service time that the last plan was made with."""
@@ -173,8 +173,12 @@ class StepPlan:
     next_rebalance: int = 1
     """Completions at which the next rebalance is due."""
 
+    def note_service(self, service_us: int) -> None:
+        """Note the service time that the next plan is made with."""
+        self.service_us = service_us
+
     def aim(self, workers: int | None) -> None:
-        """A plan was made."""
+        """Note the number of workers that a plan gives the step."""
         self.workers = workers
 
     def reserve(self, node: int, placement: Placement, evidence: int) -> None:
@@ -229,11 +233,15 @@ class StepRec(WorkerGroup):
         """Estimate how long a unit takes. With several in flight, a worker finishes others in that time."""
         return self.service.service_us() * self.spec.batch_size * max(1, self.in_flight)
 
+    def set_depth(self, depth: int) -> None:
+        """Set how many units may be in a worker at one time."""
+        self.depth = depth
+
     def halve_in_flight(self) -> None:
         self.in_flight = max(1, self.in_flight // 2)
 
     def receive(self, tasks: list[TaskRec], size: int) -> None:
-        """New tasks arrive, of this size together."""
+        """Queue new tasks; ``size`` is that of all together."""
         n = len(tasks)
         self.live += n
         self.counts.tasks_in += n
@@ -243,7 +251,7 @@ class StepRec(WorkerGroup):
         queue.bytes += size
 
     def start_unit(self, unit: Unit, now: int) -> None:
-        """A unit leaves the queues for a worker."""
+        """Count a unit that leaves the queues for a worker."""
         tasks = unit.tasks
         self.queue.count_out(len(tasks), unit.bytes)
         times = self.times
@@ -254,7 +262,7 @@ class StepRec(WorkerGroup):
                 times.queue_max_us = waited
 
     def finish_unit(self, tasks: list[TaskRec], us: int, latency_us: int) -> None:
-        """A unit has finished after ``latency_us``. It cost ``us``: less, if others ran at once in its worker."""
+        """Count a finished unit. It took ``latency_us`` and cost ``us``: less, if others ran at once in its worker."""
         n = len(tasks)
         counts, times = self.counts, self.times
         counts.units_done += 1
@@ -266,7 +274,7 @@ class StepRec(WorkerGroup):
         times.latency.add(latency_us)
 
     def retire(self, state: TaskState) -> None:
-        """A whole task has ended."""
+        """Count a whole task that has ended."""
         self.live -= 1
         counts = self.counts
         if state is TaskState.DONE:
@@ -280,15 +288,15 @@ class StepRec(WorkerGroup):
         self.live += change
 
     def count_rebuild(self, change: int) -> None:
-        """A unit that makes lost data again is added (1), or has ended (-1)."""
+        """Count a unit that makes lost data again: 1 if it is added, -1 if it has ended."""
         self.live += change
         self.queue.rebuilds += change
 
     def end(self, is_complete: bool = True) -> None:
-        """Nothing is left to do. If it is not complete, the run was stopped."""
+        """Mark the step as ended: nothing is left to do. If it is not complete, the run was stopped."""
         self.ended = True
         self.has_ended |= is_complete
 
     def reopen(self) -> None:
-        """There is work again: data that it made was lost."""
+        """Mark the step as not ended: there is work again, because data that it made was lost."""
         self.ended = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -92,9 +92,17 @@ class TaskRec:
         self.attempts += 1
 
     def lose_uncounted(self) -> None:
-        """It goes back to its queue as if this attempt had not been made."""
+        """Return to the queue as if this attempt had not been made."""
         self.move(TaskMove.LOST)
         self.attempts -= 1
+
+    def queue(self, now: int) -> None:
+        """Wait for a worker from now on."""
+        self.queued_at = now
+
+    def run_on(self, data: int) -> None:
+        """Take other data: its own was lost, and made again under this id."""
+        self.data = data
 
     def count_death(self, verdict: DeathVerdict) -> None:
         """Count the death of the worker that had it."""
@@ -128,7 +136,7 @@ class Unit:
     solo: bool = False
     """Must run while nothing else does: it is suspected of using all the memory."""
     chunks: int = 0
-    """How often it was suspended; a retry has to make as many chunks again before it gets on."""
+    """How often it was suspended; a retry has to make as many chunks again before it makes new ones."""
     replay: int = 0
     avoid: int = -1
     """The worker where it failed last."""
@@ -149,19 +157,27 @@ class Unit:
         return self.tasks[0].id
 
     def suspect(self, solo: bool = False, isolated: bool = True) -> None:
-        """It must run alone in a fresh worker, or even while nothing else runs."""
+        """Let it run alone in a fresh worker, or even while nothing else runs."""
         self.isolated |= isolated
         self.solo |= solo
 
     def queue(self, now: int) -> None:
-        """It waits for a worker."""
+        """Wait for a worker from now on."""
         self.bytes = sum(t.bytes for t in self.tasks)
         self.part_us = 0
         for t in self.tasks:
-            t.queued_at = now
+            t.queue(now)
+
+    def drop(self, data: Collection[int]) -> None:
+        """Remove the tasks that run on this data."""
+        self.tasks = [t for t in self.tasks if t.data not in data]
+
+    def keep_from(self, worker: int) -> None:
+        """Try it in another worker than this one."""
+        self.avoid = worker
 
     def begin(self) -> tuple[int, ...]:
-        """It makes its earlier chunks again before it delivers. Return the positions of the lost data that it makes."""
+        """Begin an attempt, which makes earlier chunks again first. Return the positions of lost data that it makes."""
         if self.rebuild is None:
             self.replay = self.chunks
             return ()
@@ -169,11 +185,11 @@ class Unit:
         return self.rebuild.ask()
 
     def count_missing(self, change: int) -> None:
-        """It waits for more, or less, data that was lost."""
+        """Wait for more lost data, or for less."""
         self.missing += change
 
     def deliver(self, busy_us: int, outputs: Sequence[Output] = ()) -> None:
-        """It has delivered a chunk that took so long, and is suspended. Outputs that are new count for their tasks."""
+        """Suspend it after a chunk that took so long. Outputs that are new count for their tasks."""
         by_id = {t.id: t for t in self.tasks}
         for o in outputs:
             by_id[o.parent].emitted += 1
@@ -186,8 +202,8 @@ class Unit:
             self.replay = 0
 
     def fail(self, worker: int) -> None:
-        """It raised in a worker, so it is suspected of nothing else: try it in another one."""
-        self.avoid = worker
+        """Note that it raised in a worker. It is suspected of nothing else, and is tried in another worker."""
+        self.keep_from(worker)
         self.isolated = self.solo = False
 
 
@@ -200,8 +216,12 @@ class SlicedTask:
     failed: int = 0
     cancelled: int = 0
 
+    def add_slice(self) -> None:
+        """Count a slice that is run in two halves."""
+        self.live += 1
+
     def retire(self, state: TaskState) -> None:
-        """A slice has ended."""
+        """Count a slice that has ended."""
         self.live -= 1
         self.done += state is TaskState.DONE
         self.failed += state is TaskState.QUARANTINED

@@ -97,6 +97,25 @@ class WorkerRec:
         self.move(WorkerMove.CAME_UP)
         self.ready_at = now
 
+    def start_clock(self, now: int) -> None:
+        """Count the time of the unit at the head from now on."""
+        self.head_since = now
+
+    def note_begun_units(self) -> None:
+        """Note which units it begins: it may have several in flight."""
+        self.begun = {}
+
+    def note_overdue(self, units: frozenset[int]) -> None:
+        """Note the units for which it is about to be killed, as they took too long."""
+        self.overdue = units
+
+    def note_kill(self, cause: Death) -> None:
+        self.kill_cause = cause
+
+    def replace(self, worker: int | None) -> None:
+        """Take the place of an older worker; None: of none any more."""
+        self.replaces = worker
+
     def mark_replaced(self, being_replaced: bool) -> None:
         self.being_replaced = being_replaced
 
@@ -119,12 +138,12 @@ class WorkerRec:
 
     @property
     def serves_suspect(self) -> bool:
-        """It runs a suspected unit, alone, of several that it may run one after another."""
+        """Whether it runs a suspected unit, alone. It may run several such units one after another."""
         return self.begun is not None and bool(self.assigned) and self.assigned[0].isolated
 
     @property
     def has_suspect(self) -> bool:
-        """A suspected unit is suspended here; nothing else may run in this worker until it has ended."""
+        """Whether a suspected unit is suspended here. Nothing else may run in this worker until that has ended."""
         return bool(self.suspended) and next(iter(self.suspended.values())).isolated
 
     @property
@@ -156,12 +175,12 @@ class NodeRec:
         self.cpu, self.memory, self.resized = cpu, memory, True
 
     def add(self, w: WorkerRec) -> None:
-        """A worker starts here."""
+        """Occupy the place of a worker that starts here."""
         self.free.take(w.placement)
         self.shared_workers += w.step is None
 
     def remove(self, w: WorkerRec) -> None:
-        """A worker has left."""
+        """Free the place of a worker that has left."""
         self.free.give(w.placement)
         self.shared_workers -= w.step is None
 
@@ -205,17 +224,17 @@ class WorkerGroup:
         self.note_size(w.started_at)
 
     def remove(self, w: WorkerRec, now: int) -> None:
-        """A worker has left."""
+        """Remove a worker that has left."""
         del self.workers[w.id]
         self.available_us += now - w.ready_at if w.ready_at >= 0 else 0
         self.note_size(now)
 
     def count_death(self) -> None:
-        """A worker died that was not asked to leave."""
+        """Count the death of a worker that was not asked to leave."""
         self.deaths += 1
 
     def recycle(self, now: int) -> None:
-        """A worker is replaced because of its age."""
+        """Count a worker that is replaced because of its age."""
         self.recycled += 1
         self.last_recycled = now
 

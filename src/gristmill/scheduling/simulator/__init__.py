@@ -1,6 +1,6 @@
 """Whole clusters in virtual time: the real scheduler, random numbers and faults from seeds.
 
-The names are imported when they are used: a run that measures itself needs `loads` alone.
+The names are imported when they are used. A run imports nothing of this package.
 """
 
 from __future__ import annotations

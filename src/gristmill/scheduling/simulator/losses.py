@@ -85,6 +85,6 @@ class Losses:
         return None if self.sizes.pop(node.node, None) is None else self.size(node.node)
 
     def size(self, node: int) -> e.NodeResized:
-        """What the run may use of a node now."""
+        """Return the resources of a node that the run may use now."""
         whole = self.world.nodes[node]
         return self.sizes.get(node) or e.NodeResized(node, whole.cpu, whole.memory, whole.gpus)

@@ -56,7 +56,7 @@ class Stage:
 
 @dataclass(eq=False)
 class Packing:
-    """A load with equal nodes taken together; stages that get no tasks are left out."""
+    """A load with equal nodes taken together; stages that get no tasks are omitted."""
 
     kinds: tuple[NodeKind, ...]
     stages: tuple[Stage, ...]

@@ -31,13 +31,13 @@ class FuzzyDecontamination(Decontamination):
 
         FuzzyDecontamination("benchmarks/*.jsonl", reference_field="question", pieces="paragraph")
 
-    The reference is given as for `NgramDecontamination`; its texts of less than ``min_chars`` characters are not looked
-    for. Candidates are found by MinHash, ``num_bands`` bands of ``minhashes_per_band`` over shingles of ``char_ngrams``
+    The reference is given as for `NgramDecontamination`. Its texts of less than ``min_chars`` characters are skipped.
+    Candidates are found by MinHash, ``num_bands`` bands of ``minhashes_per_band`` over shingles of ``char_ngrams``
     characters. A candidate counts if the Jaccard similarity of both sets of shingles, which is then computed exactly,
     is at least ``jaccard_threshold``; with ``measure="containment"``, the share of the entry's shingles that the
     document has. Case, white space, invisible characters and composed or decomposed accents do not matter unless
-    ``normalize`` is False. Whole documents are compared, or each of their paragraphs or lines
-    (``pieces``), one of which is enough.
+    ``normalize`` is False. Whole documents are compared, or each of their paragraphs or lines (``pieces``). One
+    similar piece is enough.
 
     With ``action`` "drop" the reason names the most similar entry, and the score is the similarity; "flag" writes them
     to ``flag_field`` and, if given, ``score_field``: null and 0 in documents that are like no entry.

@@ -120,7 +120,7 @@ def test_ids_in_bytes_are_hexadecimal_digits_and_dates_as_they_are_written(tmp_p
     assert records_of(tmp_path / "out-day")[0]["document_id"] == "2019-04-14"
 
 
-def test_without_a_field_for_ids_records_have_none_and_one_that_is_not_there_is_refused(tmp_path):
+def test_records_have_no_ids_without_an_id_field_and_a_missing_field_is_an_error(tmp_path):
     write_jsonl(tmp_path / "in/a.jsonl", [{"url": ["x"], "text": "same"}] * 2)
     deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication())
     assert not {"document_id", "survivor_document_id"} & set(records_of(tmp_path / "out")[0])
@@ -300,7 +300,7 @@ def test_identification_leaves_the_documents_where_they_are_and_a_second_run_fin
     assert found.run.ledger.resumed == 1
 
 
-def test_a_limit_that_even_the_least_is_above_is_warned_of_before_the_start(tmp_path, capsys):
+def test_a_memory_limit_below_the_minimum_is_reported_before_the_start(tmp_path, capsys):
     write_jsonl(tmp_path / "in/a.jsonl", [{"text": f"{n % 3}"} for n in range(10)])
     deduplicate(tmp_path / "in", tmp_path / "out", ExactDeduplication(memory_limit="50MB"))
     (warning,) = [line for line in capsys.readouterr().err.splitlines() if "above memory_limit" in line]

@@ -16,7 +16,7 @@ from gristmill.stages.deduplication.fuzzy.stage import MAX_CHAINED_CLUSTER
 
 
 def windows(count: int, seed: int = 77, words: int = 120, step: int = 4) -> list[str]:
-    """Texts of which each is like the next, and the first has nothing in common with the last."""
+    """Return texts: each is like the next, and the first has nothing in common with the last."""
     rng = random.Random(seed)
     some = [f"w{rng.randrange(10**8)}" for _ in range(count * step + words)]
     return [" ".join(some[n * step : n * step + words]) for n in range(count)]

@@ -140,7 +140,7 @@ def test_the_sample_that_is_verified_is_the_same_each_time_and_has_the_size_of_v
 
 
 def chain(length: int) -> list[str]:
-    """Texts of which each is like the next, and the first not like the last."""
+    """Return texts: each is like the next, and the first not like the last."""
     words = texts(77, 1, 240)[0].split()
     others = texts(78, 1, 240)[0].split()
     step = 14

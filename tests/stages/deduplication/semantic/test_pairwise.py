@@ -53,7 +53,7 @@ def test_of_equal_ones_the_first_ranked_counts(compute):
     assert similarity[[11, 23, 35]].tolist() == [1.0, 1.0, 1.0]
 
 
-def test_a_cluster_that_says_the_same_throughout_points_to_its_first(compute):
+def test_in_a_cluster_of_equal_documents_each_is_nearest_to_the_first(compute):
     points = to_grid(np.tile(planted(1, 32, copies=0), (600, 1)))
     best, similarity = best_before(RowsInMemory(points), 600, 32, 100, 50_000, compute)
     assert (best[1:] == 0).all()

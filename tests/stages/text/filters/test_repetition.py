@@ -105,7 +105,7 @@ def test_verdicts():
 
 @pytest.mark.parametrize("kind", [filters.RepeatingTopNGramsFilter, filters.RepeatingDuplicateNGramsFilter])
 @pytest.mark.parametrize("n", [0, -1, 2.0, True])
-def test_an_n_that_is_none_is_refused(kind, n):
+def test_a_wrong_n_is_an_error(kind, n):
     with pytest.raises(ValueError, match="whole number"):
         kind(n)
 

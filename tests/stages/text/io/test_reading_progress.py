@@ -1,4 +1,4 @@
-"""What a reader tells while it reads a large block, and that this changes nothing of what it reads."""
+"""A reader reports progress while it reads a large block, and reads the same as without these reports."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_json_text_is_set_by_other_json_text_where_a_stage_replaced_the_column(t
     ]
 
 
-def test_json_text_stays_so_when_modified_and_filtered(work):
+def test_json_text_is_still_json_after_modifying_and_filtering(work):
     class First(ProcessingStage[DocumentBatch, DocumentBatch]):
         def process(self, task):
             return task.keep([True, False, False, False])

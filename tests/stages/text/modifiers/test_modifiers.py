@@ -81,7 +81,7 @@ LEAST = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_least_that_changes_a_text_is_noticed(name):
+def test_the_smallest_change_of_a_text_is_counted(name):
     for text in LEAST[name]:
         task = Modify(EVERY[name]).process(DocumentBatch(data=pa.table({"text": ["", text, "plain"]})))
         assert task.data["text"].to_pylist() == ["", EVERY[name].modify_document(text), "plain"]

@@ -120,7 +120,7 @@ def test_numbers_keep_their_type():
     assert task.account.counters == {"documents changed": 1}
 
 
-def test_what_does_not_fit_is_an_error():
+def test_a_change_that_does_not_fit_the_recipe_is_an_error():
     with pytest.raises(TypeError, match=r"give an instance, Shout\(\.\.\.\)"):
         Modify(Shout)
     with pytest.raises(ValueError, match="no modifier"):

@@ -31,7 +31,7 @@ def words(count: int) -> str:
 
 
 def lines_with(count: int, change: int, how: str) -> str:
-    """Lines of prose of which some are changed: ``how`` with a {} for the line without its full stop."""
+    """Return lines of prose, some of them changed: ``how`` with a {} for the line without its full stop."""
     made = [LINES[i % 10].rstrip(".") + f" year {i}" * (i >= 10) for i in range(count)]
     return "\n".join(how.format(line) if i < change else f"{line}." for i, line in enumerate(made))
 
@@ -42,7 +42,7 @@ def coined(number: int) -> str:
 
 
 def phrases_twice(n: int, share: float) -> str:
-    """Words of which none comes again but those of two phrases of n words: the repeated ones have this share of all."""
+    """Return words without repetition, except two phrases of n words that repeat and have this share of all."""
     total = round(2 * n / share)
     fillers = iter([coined(1000 + i) for i in range(total)])
     phrases = [[coined(n * which + i) for i in range(n)] for which in range(2)]

@@ -142,7 +142,7 @@ def test_thresholds_are_changed_and_rules_left_out():
         ("c4", {rule.key: False for rule in find_recipe("c4").rules}, "recipe 'c4' has no rules left"),
     ],
 )
-def test_what_does_not_fit_is_an_error(name, changes, says):
+def test_a_change_that_does_not_fit_the_recipe_is_an_error(name, changes, says):
     with pytest.raises(ValueError, match=r".") as caught:
         recipe(name, set=changes)
     assert says in str(caught.value)

@@ -113,7 +113,7 @@ class SemanticDeduplication(BarrierStage):
         return pa.table(columns)
 
     def _scores(self, batch: DocumentBatch, ids: Any) -> Any:
-        """What documents are ranked by, the highest first; zeros if that is not a score."""
+        """Return the scores that documents are ranked by, the highest first; zeros if the rank is not by a score."""
         from gristmill.stages.deduplication.parts import scores_of
         from gristmill.stages.deduplication.semantic.embeddings import hashes, lengths_of_texts
         from gristmill.stages.text.filters.columns import column_of

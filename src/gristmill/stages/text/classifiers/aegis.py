@@ -39,7 +39,7 @@ POISONED_FROM = 0.5
 @builtin_internal
 @dataclass(eq=False, repr=False, kw_only=True)
 class PromptTokenizerStage(TokenizerStage):
-    """Tokenizes each text inside a prompt. The tokens that all prompts begin with are left out."""
+    """Tokenizes each text inside a prompt. The tokens that all prompts begin with are omitted."""
 
     prompt_path: str
 

@@ -74,7 +74,7 @@ class DocumentFilter(Component):
         return np.fromiter((self._verdict(score) for score in scores), dtype=bool, count=len(scores))
 
     def reasons(self, scores: Array) -> str | Sequence[str]:
-        """Return why documents with these scores, none of which is kept, are dropped: one reason, or one for each."""
+        """Return why documents with these scores are dropped: one reason, or one for each. None of them is kept."""
         return self.name
 
     def rule(self) -> str:

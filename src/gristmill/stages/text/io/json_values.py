@@ -163,7 +163,7 @@ def changed(scanned: Scanned, key: int, array: pa.Array, is_json: bool) -> Array
 
 
 def _says(value: Any, is_json: bool, text: bytes) -> bool:
-    """Whether a value of a column, or its JSON text, says what stands in a line."""
+    """Whether a value of a column, or its JSON text, equals the value in a line."""
     if is_json and value is not None:
         try:
             value = value_of(value)

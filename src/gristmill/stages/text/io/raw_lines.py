@@ -197,7 +197,7 @@ class Scanned:
         return Scanned(self.lines, keys, np.ascontiguousarray(self.spans[:, chosen]), self.closing, self.unsure)
 
     def value(self, row: int, key: int) -> bytes | None:
-        """What stands in a line for a key."""
+        """Return the JSON value of a key in a line."""
         start, stop = self.spans[row, key]
         return self.lines.data[start:stop].tobytes() if start >= 0 else None
 
@@ -254,7 +254,7 @@ def strings(scanned: Scanned, key: int) -> tuple[pa.Array, Array]:
 
 
 def texts(scanned: Scanned, key: int) -> pa.Array:
-    """What stands in the lines for a key, as large_binary; nothing where it is not there."""
+    """Return the JSON values of a key in the lines, as large_binary; null where the key is missing."""
     from gristmill.kernels import json_lines
 
     spans = np.maximum(scanned.spans[:, key], 0)

@@ -103,7 +103,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=T
         self._engine = InferenceEngine.of(model, self.model_inference_batch_size, self._known_budget)
 
     def loaded_spec(self) -> ModelSpec:
-        """What to load, now that the files are on this machine: tokens can be known that planning does not know."""
+        """Return the model to load. Its files are on this machine now, so tokens are known that planning does not."""
         return self.spec
 
     def with_found(self, settings: Mapping[str, int]) -> Self:

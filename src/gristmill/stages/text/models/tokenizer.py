@@ -31,8 +31,8 @@ class TokenizerStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """Adds a column of the token ids of each text, as the tokenizer of a model makes them. The text stays as it is.
 
     The model reads at most ``max_chars`` characters and ``max_seq_length`` tokens of a text, special tokens included;
-    by default as many tokens as it can take. Documents of which it does not read all are counted in the run's summary.
-    Column ``token_field`` holds a list for each text, without padding. A missing text is an empty one.
+    by default as many tokens as it can take. The summary of the run counts documents that it does not read to their
+    end. Column ``token_field`` holds a list for each text, without padding. A missing text is an empty one.
     """
 
     accounts_for_documents = True

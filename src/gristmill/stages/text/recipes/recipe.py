@@ -52,7 +52,7 @@ class Recipe:
     def __post_init__(self) -> None:
         keys = [rule.key for rule in self.rules]
         if len(set(keys)) != len(keys):
-            raise ValueError(f"recipe {self.name!r} has two rules of one name")
+            raise ValueError(f"recipe {self.name!r} has two rules of one name: name each rule once")
 
     def make(self, changes: Mapping[str, Any]) -> list[Any]:
         """Return the filters and modifiers in order.

@@ -35,7 +35,7 @@ DEFAULT_HELD_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class FoundInput:
-    """What `FileReader.source` found."""
+    """The files and blocks that `FileReader.source` found."""
 
     files: Sequence[File] = ()
     blocks: list[FileBlock] | None = None

@@ -23,7 +23,7 @@ def ids(path: str, positions: Array) -> pa.Array:
 
 
 class BatchBuilder:
-    """What `Records` and `RowGroups` share: the account of the next batch."""
+    """The base of `Records` and `RowGroups`: it keeps the account of the next batch."""
 
     def __init__(self, note_read: Callable[[int], None] | None = None) -> None:
         self.account = Account()

@@ -9,7 +9,7 @@ import numpy as np
 from gristmill.lazy import Array
 
 NOT_SAMPLED = "not in the sample"
-"""How records are counted that are left out because of ``sample``."""
+"""The counter of records that are skipped because of ``sample``."""
 _BITS = 53
 
 

@@ -149,7 +149,7 @@ def _serves_ranges(storage: Any, path: str) -> bool:
 
 
 class RangeFile:
-    """A file of which parts are read. Raises `InputChanged` as `opened` does."""
+    """Open a file to read parts of it. Raises `InputChanged` as `opened` does."""
 
     def __init__(self, path: str, options: Mapping[str, Any], planned: FileStamp | None = None) -> None:
         self._storage, self._path, is_local = _storage(path, options)

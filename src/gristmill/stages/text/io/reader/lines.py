@@ -54,7 +54,7 @@ def _add_pieces(records: Records, path: str, data: bytes | bytearray, first: int
 
 
 def _long_line(file: RangeFile, head: bytes, position: int) -> bytes | None:
-    """A line of which the beginning is known, and where to read on; None if it is too long."""
+    """Read the rest of a line whose beginning is known. Return the line; None if it is too long."""
     parts = [head]
     size = len(head)
     while size <= MAX_LINE_BYTES:

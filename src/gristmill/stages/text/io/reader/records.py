@@ -201,7 +201,7 @@ def _in_any(scanned: Scanned, name: str) -> bool:
 
 
 def why_not(line: bytes, text_field: str | None) -> str | None:
-    """What is wrong with a line as a document, in words; None if nothing is."""
+    """Return the reason why a line is no document; None if it is one."""
     try:
         value = fast_json.loads(line)
     except fast_json.JSONDecodeError as error:

@@ -263,7 +263,7 @@ class RowGroups(BatchBuilder):
 
 
 def _no_text(table: pa.Table, name: str) -> str | None:
-    """What is wrong with the column of the text as a whole."""
+    """Return what is wrong with the column of the text as a whole."""
     if name not in table.column_names:
         return f"no field {name!r}"
     kind = table.schema.field(name).type

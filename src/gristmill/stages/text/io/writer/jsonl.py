@@ -27,12 +27,12 @@ class JsonlWriter(FileWriter):
     """One JSONL file for each batch, in the folder ``path``, named by the task.
 
     A document that was read from JSONL and that no stage changed is written as it was, byte for byte. Values that
-    changed take the place of the old ones, new columns come at the end of the line; a null in a column says nothing
+    changed take the place of the old ones, new columns come at the end of the line; a null in a column adds nothing
     about a field that the line does not have. A column that a stage drops leaves the line; one that it renames is
     written under its new name. With ``fields`` only these are written, in this order.
 
-    ``compression`` is "gzip", "zstd" or "bz2", with ``write_kwargs={"compression_level": n}``. ``excluded`` says
-    whether documents that are dropped are written beside the output, or which fraction of them. ``scores`` says whether
+    ``compression`` is "gzip", "zstd" or "bz2", with ``write_kwargs={"compression_level": n}``. ``excluded`` sets
+    whether documents that are dropped are written beside the output, or which fraction of them. ``scores`` sets whether
     the scores of rules are stored beside it, for `gristmill what-if`.
     """
 

@@ -33,7 +33,7 @@ class DoesNotFit(ValueError):
 
 @dataclass(frozen=True)
 class Target:
-    """What a column is in all parts."""
+    """The type of a column in all parts."""
 
     name: str
     kind: pa.DataType | None
@@ -95,7 +95,7 @@ def can_be_written(kind: pa.DataType) -> bool:
 
 
 def targets(schemas: Sequence[pa.Schema], as_text: frozenset[str] = frozenset()) -> list[Target]:
-    """What each column is in all parts, in the order in which columns come first. ``as_text`` columns have no type."""
+    """Return the type of each column in all parts, in the order of first use. ``as_text`` columns have no type."""
     by_name: dict[str, list[pa.Field]] = {}
     for schema in schemas:
         for field in schema:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import ceil, sqrt
 
 from gristmill.scheduling.events import NodeJoined
+from gristmill.scheduling.load import GB, Load, NodeModel, StageModel
 from gristmill.scheduling.records import StepRec
 from gristmill.scheduling.settings import UNIT
-from gristmill.scheduling.simulator.loads import GB, Load, NodeModel, StageModel
 from gristmill.scheduling.state import State
 
 _MB = 1 << 20
