@@ -8,6 +8,7 @@ import os
 import secrets
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Any, Self
@@ -20,9 +21,9 @@ from gristmill.core.environment import (
     LIMITS,
     ONE_MACHINE,
     TOKEN,
-    SetVariables,
     has_token,
     reread_environment,
+    set_variables,
 )
 from gristmill.core.head_node import HeadNode
 from gristmill.core.loss import forget_at_exit
@@ -88,7 +89,7 @@ class RayClient:
     """The address of the cluster while the client is started."""
     _pid: int = field(default=0, init=False, repr=False)
     _node: HeadNode | None = field(default=None, init=False, repr=False)
-    _variables_set: SetVariables | None = field(default=None, init=False, repr=False)
+    _restore_variables: Callable[[], None] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, count in (("num_cpus", self.num_cpus), ("num_gpus", self.num_gpus)):
@@ -133,9 +134,9 @@ class RayClient:
         finally:
             self.at = None
             self.started = False
-            if self._variables_set is not None:
-                self._variables_set.restore()
-                self._variables_set = None
+            if self._restore_variables is not None:
+                self._restore_variables()
+                self._restore_variables = None
                 reread_environment()
             if self._node is not None:
                 self._node.end()
@@ -168,7 +169,7 @@ class RayClient:
 
     def _set_address(self, address: str, variables: dict[str, str]) -> None:
         self.at = address
-        self._variables_set = SetVariables({ADDRESS: address, **variables})
+        self._restore_variables = set_variables({ADDRESS: address, **variables})
         reread_environment()
 
     def _start_node(self) -> None:

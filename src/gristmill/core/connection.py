@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from gristmill.core import clusters
 from gristmill.core.client import RayClient
 from gristmill.core.environment import environment
 from gristmill.core.loss import ClusterLost, forget_at_exit
@@ -48,7 +49,7 @@ def connected(
     """
     if ray.is_initialized():
         if address not in (None, "auto"):
-            RayClient(address=address).start()  # an error if this process is connected to another cluster
+            clusters.find(address)  # an error if this process is connected to another cluster
         try:
             yield
         except ClusterLost:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ADDRESS = "RAY_ADDRESS"
@@ -24,31 +24,30 @@ LIMITS = {
 """The variables that allow it, in the processes of the cluster and in the one that asks."""
 
 
-class SetVariables:
-    """Sets variables, until `restore`. A variable that other code changes meanwhile keeps that value."""
+def set_variables(variables: Mapping[str, str]) -> Callable[[], None]:
+    """Set variables and return what restores them. A variable that other code changes meanwhile keeps that value."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._before = {name: (os.environ.get(name), value) for name, value in variables.items()}
-        os.environ.update(variables)
+    def restore() -> None:
+        for name, value in before.items():
+            if os.environ.get(name) == variables[name]:
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
-    def restore(self) -> None:
-        for name, (before, value) in self._before.items():
-            if os.environ.get(name) != value:
-                continue
-            if before is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = before
+    return restore
 
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables for a while."""
-    variables_set = SetVariables(variables)
+    restore = set_variables(variables)
     try:
         yield
     finally:
-        variables_set.restore()
+        restore()
 
 
 def has_token() -> bool:
@@ -71,6 +70,8 @@ def reread_environment() -> None:
         many = os.environ.get(ONE_MACHINE, str(int(default))).lower() in ("1", "true")
         setattr(constants, "ENABLE_RAY_CLUSTER", many)  # noqa: B010  # of a module that type checkers do not see
     core = sys.modules.get("ray._raylet")
-    if core is not None and "AuthenticationTokenLoader" in vars(core):  # Ray before 2.52 has no tokens
-        core.Config.initialize("")
-        core.AuthenticationTokenLoader.instance().reset_cache()
+    if core is not None:
+        with suppress(AttributeError):  # Ray before 2.52 has no tokens
+            tokens = core.AuthenticationTokenLoader.instance()
+            core.Config.initialize("")
+            tokens.reset_cache()

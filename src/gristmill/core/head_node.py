@@ -1,4 +1,4 @@
-"""A head node on this machine, started below a keeper (`keeper.py`), which leaves nothing of the node behind."""
+"""A head node on this machine, below a process that leaves nothing of it behind (`ray_head.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gristmill.core import keeper, ray_head
+from gristmill.core import ray_head
 from gristmill.core.clusters import RayClientError
 from gristmill.core.environment import ADDRESS
 
@@ -23,8 +23,7 @@ _SOCKET = "/session_2000-01-01_00-00-00_000000_0000000/sockets/plasma_store.99"
 """The longest path that Ray makes in its folder."""
 _LINKS = "/tmp"
 _END_S = 90.0
-"""How long the keeper may take to end everything: more than its own limits."""
-_POLL_S = 0.05
+"""How long the process may take to end everything: more than its own limits."""
 _TOO_SLOW = "timed out during startup"
 """Ray's message for a node that did not start, for example because its raylet ended. A second attempt may succeed."""
 
@@ -37,16 +36,16 @@ class HeadNode:
         self._variables = variables
         self._parent = parent
         self._timeout_s = timeout_s
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> str:
         """Start the node and return its address when it is up. Call `end` whether this raises or not."""
         until = time.monotonic() + self._timeout_s
         while True:
             folder = make_folder(self._parent)
-            head = [sys.executable, "-P", ray_head.__file__, folder, json.dumps(self._options), str(self._timeout_s)]
-            self._keeper = subprocess.Popen(
-                [sys.executable, "-I", keeper.__file__, str(os.getpid()), folder, *head],
+            arguments = [str(os.getpid()), folder, json.dumps(self._options), str(self._timeout_s)]
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", ray_head.__file__, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={"RAY_USAGE_STATS_ENABLED": "0"}
@@ -54,34 +53,30 @@ class HeadNode:
                 | self._variables,
                 start_new_session=True,
             )
-            try:
-                return self._wait(self._keeper, Path(folder, ray_head.ADDRESS), until)
-            except RayClientError as error:
-                if _TOO_SLOW not in str(error) or time.monotonic() > until:
-                    raise
-                self.end()
+            answer = self._answer(self._process, until)
+            if "address" in answer:
+                return answer["address"]
+            if _TOO_SLOW not in answer["error"] or time.monotonic() > until:
+                raise RayClientError(f"Ray did not start: {answer['error']}")
+            self.end()
 
-    def _wait(self, process: subprocess.Popen[bytes], address: Path, until: float) -> str:
-        """Return the content of the address file when it appears."""
+    def _answer(self, process: subprocess.Popen[bytes], until: float) -> dict[str, str]:
+        """Return the address of the node, or the error."""
         assert process.stdout is not None
-        while time.monotonic() < until:
-            if select.select([process.stdout], [], [], _POLL_S)[0]:
-                log = process.stdout.read().decode(errors="replace").strip()
-                raise RayClientError(f"Ray did not start: {_reason(log)}")
-            try:
-                return address.read_text()
-            except FileNotFoundError:
-                pass
-        raise RayClientError(f"Ray was not up within {self._timeout_s:g} s; see start_timeout_s")
+        if not select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+            raise RayClientError(f"Ray was not up within {self._timeout_s:g} s; see start_timeout_s")
+        line = process.stdout.readline()
+        answer: dict[str, str] = json.loads(line) if line else {"error": f"its process ended with {process.wait()}"}
+        return answer
 
     def end(self) -> None:
-        """Close the keeper's standard input, and wait until the keeper has ended everything."""
-        if self._keeper is not None:
+        """Close the standard input of the process, and wait until it has ended everything."""
+        if self._process is not None:
             try:
-                self._keeper.communicate(timeout=_END_S)
+                self._process.communicate(timeout=_END_S)
             except subprocess.TimeoutExpired:
-                self._keeper.kill()
-            self._keeper = None
+                self._process.kill()
+            self._process = None
 
 
 def make_folder(parent: str) -> str:
@@ -103,12 +98,3 @@ def make_folder(parent: str) -> str:
             f"({error.strerror}). Use a path of at most {_SOCKET_BYTES - len(_SOCKET) - 16} bytes."
         ) from None
     return link
-
-
-def _reason(log: str) -> str:
-    """Return the end of a log: of a traceback, only the error."""
-    lines = log.splitlines()
-    frames = [i for i, line in enumerate(lines) if line.startswith("  ")]
-    if any(line.startswith("Traceback ") for line in lines) and frames and frames[-1] + 1 < len(lines):
-        return "\n".join(lines[frames[-1] + 1 :])
-    return "\n".join(lines[-20:]) or "its log is empty"
