@@ -32,6 +32,7 @@ from gristmill.stages.protocols import Sink
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.writer.base import FileWriter
+from gristmill.storage import Folder
 from gristmill.tasks import Task
 
 Stages = list[ProcessingStage[Any, Any]]
@@ -247,12 +248,12 @@ def _redirected(stages: Sequence[ProcessingStage[Any, Any]], folder: Path) -> St
     for stage in stages:
         if isinstance(stage, FileWriter):
             writer = copy.copy(stage)
-            writer.path, writer.storage_options = os.fspath(folder), {}
-            vars(writer).pop("folder", None)  # cached
+            writer.path, writer.storage_options, writer.folder = os.fspath(folder), {}, Folder(folder)
             stage = writer
-        elif isinstance(stage, BarrierStage) and vars(stage).get("cache_path") is not None:
-            stage = copy.copy(stage)
-            vars(stage)["cache_path"] = os.fspath(folder.with_name("cache"))
+        elif isinstance(stage, BarrierStage) and stage.cache_path is not None:
+            barrier = copy.copy(stage)
+            barrier.cache_path = os.fspath(folder.with_name("cache"))
+            stage = barrier
         elif isinstance(stage, Sink):
             raise CapacityError(
                 f"{stage.name!r} is a writer of your own: a sample would write to its real output. Run the pipeline "

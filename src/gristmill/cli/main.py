@@ -46,8 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return USAGE
         return _say(str(error), USAGE)
     except KeyboardInterrupt as error:
-        notes = vars(error).get("__notes__", ())  # where the report of the run is
-        return _say("\n".join([_folded(str(error) or "interrupted"), *notes]), INTERRUPTED)
+        return _say("\n".join([_folded(str(error) or "interrupted"), *getattr(error, "__notes__", ())]), INTERRUPTED)
     except BrokenPipeError:
         if _has_reader():  # it was another pipe
             raise

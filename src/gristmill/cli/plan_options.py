@@ -10,28 +10,13 @@ from gristmill.sizes import WANTED, parse_size
 
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|m|h|d|)", re.IGNORECASE)
-_OF_JOB = (
-    "data",
-    "nodes",
-    "gpu",
-    "cpu_speed",
-    "sample",
-    "profile",
-    "save_profile",
-    "deadline",
-    "json",
-    "sample_documents",
-    "sample_seconds",
-    "cpus",
-    "gpus",
-    "memory_limit",
-)
 
 
 def is_capacity_plan(args: argparse.Namespace) -> bool:
     """Return whether any option asks for a forecast of the job."""
-    given = vars(args)
-    return any(given[name] not in (None, False) for name in _OF_JOB)
+    job = (args.data, args.nodes, args.gpu, args.cpu_speed, args.deadline, args.json, args.profile, args.save_profile)
+    sample = (args.sample, args.sample_documents, args.sample_seconds, args.cpus, args.gpus, args.memory_limit)
+    return any(value not in (None, False) for value in (*job, *sample))
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:

@@ -228,7 +228,7 @@ def _check_one_piece(pipeline: Pipeline) -> None:
 
 def _say(error: Exception) -> int:
     print(f"gristmill: {without_secrets(str(error))}", file=sys.stderr)
-    for note in vars(error).get("__notes__", ()):  # where the report is, if there is no result to print
+    for note in getattr(error, "__notes__", ()):
         print(without_secrets(note), file=sys.stderr)
     return FAILED
 

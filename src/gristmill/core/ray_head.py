@@ -66,7 +66,7 @@ def start_node(folder: str, options: dict[str, Any], start_timeout_s: float) -> 
 def end_descendants() -> None:
     """Kill all processes below this one and wait for their end. A busy machine may take seconds to end a process."""
     importlib.import_module("ray")  # which brings psutil
-    import psutil  # type: ignore[import-untyped]
+    import psutil
 
     this = psutil.Process()
     until = time.monotonic() + KILL_S

@@ -128,11 +128,11 @@ class CodeHasher:
         if isinstance(value, types.MethodType):
             return ["method", self.member(value.__func__), self.member(value.__self__)]
         if isinstance(value, types.ModuleType):
-            return ["module", value.__name__, _version(value.__name__)]
+            return ["module", value.__name__, version_of(value.__name__)]
         if isinstance(value, types.BuiltinFunctionType):
             owner = value.__self__  # as in words.__contains__
             held = [] if isinstance(owner, types.ModuleType | None) else [self.member(owner)]
-            return [name_of(value), _version(_module_of(value)), *held]
+            return [name_of(value), version_of(_module_of(value)), *held]
         if isinstance(value, staticmethod | classmethod):
             return [type(value).__name__, self.member(value.__func__)]
         if isinstance(value, property):
@@ -184,7 +184,7 @@ class CodeHasher:
             return ["class", f"gristmill.{cls.__qualname__}"]
         parts = ["class", name_of(cls)]
         if not _is_own(cls.__module__, self.root):
-            return [*parts, _version(cls.__module__)]
+            return [*parts, version_of(cls.__module__)]
         parts += [self.member(base) for base in cls.__bases__]
         for key, value in sorted(vars(cls).items()):
             if not key.startswith("__") or isinstance(value, types.FunctionType | staticmethod | classmethod):
@@ -197,7 +197,7 @@ class CodeHasher:
         parts = ["function", *(self.member(one) for one in (function.__defaults__, function.__kwdefaults__))]
         parts += [self.member(one) for cell in function.__closure__ or () for one in _contents(cell)]
         if not _is_own(place, self.root):
-            return [*parts, place, function.__code__.co_name, _version(place)]
+            return [*parts, place, function.__code__.co_name, version_of(place)]
         own = self.of_bytecode(function.__code__, function.__doc__)
         self.named[f"{function.__qualname__}()"] = _digest([*parts, *own])[:8]
         parts += own
@@ -266,7 +266,7 @@ def _is_installed(module: str) -> bool:
     return file is not None and not {"site-packages", "dist-packages"}.isdisjoint(PurePath(file).parts)
 
 
-def _version(module: str) -> str:
+def version_of(module: str) -> str:
     """Return the version of the package of a module, if it has one that counts."""
     top = _top(module)
     version = None if top == "gristmill" else getattr(sys.modules.get(top), "__version__", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
+from types import FunctionType
 from typing import Any, get_args
 
 from gristmill.backends.base import Plan, Step
@@ -79,7 +80,7 @@ def check_stage(stage: object) -> None:
     if isinstance(stage, type) and issubclass(stage, ProcessingStage):
         raise PlanError(f"{stage.__name__} is a class: add an instance, {stage.__name__}(...).")
     if callable(stage):
-        name = getattr(stage, "__name__", repr(stage))
+        name = stage.__name__ if isinstance(stage, FunctionType) else repr(stage)
         raise PlanError(f"{name} is a plain function, not a stage: put @processing_stage above it.")
     raise PlanError(f"{stage!r} is not a stage: use an instance of ProcessingStage or @processing_stage.")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill import __version__
 from gristmill.backends.base import Executor, RunRecord, StepStats
 from gristmill.logs import logger
+from gristmill.pipeline.code import version_of
 from gristmill.pipeline.monitoring import Outcome, WatchedRun
 from gristmill.pipeline.planner import flatten
 from gristmill.report.place import FAILED, FINISHED, FORMAT, INTERRUPTED, Data
@@ -117,10 +118,8 @@ def _machine() -> Data:
 def _versions() -> Iterator[tuple[str, str]]:
     yield "python", sys.version.split()[0]
     for name in PACKAGES:
-        module = sys.modules.get(name)
-        version = None if module is None else vars(module).get("__version__")
-        if version is not None:
-            yield name, str(version)
+        if version := version_of(name):
+            yield name, version
 
 
 def _rules(stages: Sequence[Stage]) -> Iterator[Data]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,6 +91,8 @@ class BarrierStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     """For the work between the phases: bytes, or a text as in "4GB". None: what the executor may use."""
     stays: Sequence[str] = ()
     """Files in its folder that stay when the run has ended: `after_barrier` needs them to rebuild a lost part."""
+    cache_path: str | os.PathLike[str] | None = None
+    """The folder for files that later runs can use again, if the user gave one."""
     device: str | None = None
     """Where keys are made: "cpu", "cuda", or None for a GPU if one exists and is faster."""
     cautions: Sequence[str] = ()

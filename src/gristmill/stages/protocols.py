@@ -1,4 +1,4 @@
-"""What the engine asks of some stages only: those that begin a pipeline, end it, or adapt to the others."""
+"""Protocols of some stages only: those that begin a pipeline, end it, or adapt to the others."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class Source(ProcessingStage[In, Out]):
 
     file_paths: Paths | None = None
     """The input that the user named; None if it reads no files, or none were named."""
+    text_field: str | None = "text"
+    """The column of the text; None if documents have none."""
     _note_read: Callable[[int], None] | None = None
 
     @abstractmethod
@@ -107,6 +109,8 @@ class Sink(ProcessingStage[In, Out]):
     """Whether documents that were dropped are written, or which fraction of them."""
     scores: bool = True
     """Whether the scores of rules are stored beside the output."""
+    fields: list[str] | None = None
+    """The only columns that are written; None: all."""
     extension: str = ""
 
     @property

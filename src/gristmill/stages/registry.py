@@ -133,7 +133,9 @@ def _modules_of_models() -> dict[str, str]:
 
 def arguments_of(made: Any) -> dict[str, Any] | None:
     """The arguments that an instance of a registered class was made with; None for any other."""
-    if REGISTERED.get(type(made).__name__) is not type(made):
+    remembered = REGISTERED.get(type(made).__name__) is type(made)
+    try:
+        arguments: dict[str, Any] | None = made._arguments if remembered else None
+    except AttributeError:  # a copy by a method of the class's own
         return None
-    arguments: dict[str, Any] | None = vars(made).get("_arguments")
     return arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -259,7 +260,9 @@ def read_arrow(folder: Folder, name: str, columns: Sequence[str] | None = None) 
         return table if columns is None else table.select(columns)
     # only the columns that are asked for: keys have many, and one or two are needed at a time
     with folder.fs.open(folder.path(name), "rb", block_size=REMOTE_BLOCK_BYTES) as file:
-        if columns is None or (getattr(file, "size", None) or SMALL_BYTES) < SMALL_BYTES:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        if columns is None or size < SMALL_BYTES:
             table = pa.ipc.open_file(pa.BufferReader(file.read())).read_all()
             return table if columns is None else table.select(columns)
         schema = pa.ipc.open_file(file).schema

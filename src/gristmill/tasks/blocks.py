@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -89,7 +90,7 @@ class FileGroupTask(Task[list[str]]):
     reader_config: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.data, str | bytes) or hasattr(self.data, "__fspath__"):
+        if isinstance(self.data, str | bytes | os.PathLike):
             raise TypeError(f"FileGroupTask takes a list of paths, not one path: use [{self.data!r}].")
 
     @property

@@ -22,16 +22,6 @@ def check_policy(survivor: str, score_field: str | None) -> None:
         raise ValueError("score_field names the column for survivor='best': give both, or neither.")
 
 
-def check_count(name: str, value: object) -> None:
-    if type(value) is not int or value < 1:
-        raise ValueError(f"{name} must be a whole number above 0, not {value!r}.")
-
-
-def check_device(device: str | None) -> None:
-    if device not in (None, "cpu", "cuda"):
-        raise ValueError(f"device must be 'cpu', 'cuda' or None, not {device!r}.")
-
-
 def survivors(parts: Parts, labels: Array, policy: str) -> Array:
     """Return the survivor of the cluster of each document: itself, if it survives or is alone.
 

@@ -9,8 +9,8 @@ from gristmill.lazy import np
 from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, InputEstimate
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.arguments import check_count
 from gristmill.stages.deduplication.remove import REMOVED, Removal
-from gristmill.stages.deduplication.survivors import check_count
 from gristmill.stages.registry import builtin
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from gristmill.sizes import parse_size
 from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast, InputEstimate
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
+from gristmill.stages.deduplication.arguments import check_device
 from gristmill.stages.deduplication.remove import REMOVED
-from gristmill.stages.deduplication.survivors import FIRST, check_device, check_policy
+from gristmill.stages.deduplication.survivors import FIRST, check_policy
 from gristmill.stages.registry import builtin
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch

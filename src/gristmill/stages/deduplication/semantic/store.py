@@ -71,7 +71,7 @@ class EmbeddingStore:
         """Write or replace a file; ``data`` is bytes, a buffer or an array."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = f"{path}{TEMPORARY}{uuid.uuid4().hex}"
-        content: Any = np.ascontiguousarray(data).reshape(-1).view(np.uint8) if hasattr(data, "dtype") else data
+        content: Any = np.ascontiguousarray(data).reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else data
         with open(temporary, "wb") as file:
             file.write(content)
         os.replace(temporary, path)

@@ -209,7 +209,7 @@ class _Remote:
     def __init__(self, storage: Any, listing: Listing) -> None:
         self.storage = storage
         self.listing = listing
-        self.options: Mapping[str, Any] = getattr(storage, "storage_options", {})
+        self.options: Mapping[str, Any] = storage.storage_options
 
     def all(self, paths: list[tuple[str, str]]) -> None:
         named: list[tuple[str, str]] = []
