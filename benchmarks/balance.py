@@ -45,7 +45,7 @@ PROFILE_ERROR = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is kept of one simulated run."""
+    """The figures that are kept of one simulated run."""
 
     load: str
     seed: int
@@ -284,7 +284,7 @@ def random(args: argparse.Namespace) -> int:
 
 
 def explain(run: Run) -> str:
-    """What is needed to understand a run."""
+    """The figures that explain a run."""
     load = random_load(run.seed)
     nodes = ", ".join(
         f"{n} x {node.cpus:g}c{node.gpus}g" + (f" (speeds {node.cpu_speed:g}, {node.gpu_speed:g})" if i else "")

@@ -1,4 +1,4 @@
-"""What the live page costs the driver while one browser is connected: the figures of RESULTS.md.
+"""The driver's cost of the live page while one browser is connected: the figures of RESULTS.md.
 
     python benchmarks/dashboard.py [--seconds 20] [--repeat 3]
 

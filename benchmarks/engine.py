@@ -1,4 +1,4 @@
-"""What the engine costs and how it behaves: the figures of RESULTS.md.
+"""The cost and the behaviour of the engine: the figures of RESULTS.md.
 
     python benchmarks/engine.py balance | overhead | busy | startup | memory | modes | kills | setups | all
 

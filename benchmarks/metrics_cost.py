@@ -1,4 +1,4 @@
-"""What metrics cost the driver: CPU of runs with `metrics_port` and a scrape every second, against runs without.
+"""The cost of metrics for the driver: CPU of runs with `metrics_port` and a scrape every second, against runs without.
 
     python benchmarks/metrics_cost.py [--seconds 30] [--pairs 3] [--stages 5] [--task-ms 5]
     python benchmarks/metrics_cost.py --parts [--seconds 30] [--stages 5] [--task-ms 500]
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 WARM_UP_S = 6.0
-"""What happens once is not counted."""
+"""Costs that occur once fall into this time, which is not counted."""
 
 SCRAPER = """
 import glob, json, sys, time, urllib.request

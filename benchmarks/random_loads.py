@@ -179,7 +179,7 @@ def _three_digits(x: float) -> float:
 
 @dataclass(slots=True)
 class _FreeNode:
-    """What is free on a node. All needs are multiples of a quarter, so the arithmetic is exact."""
+    """The free capacity of a node. All needs are multiples of a quarter, so the arithmetic is exact."""
 
     node: NodeModel
     cpus: float

@@ -1,4 +1,4 @@
-"""What the report of a run costs, and how large it is.
+"""The cost and the size of the report of a run.
 
 python benchmarks/report.py cost CORPUS [ROUNDS]    CPU seconds of a filter run with and without, in turns
 python benchmarks/report.py size N [N ...]          sizes for N short documents, before and after `gristmill report`

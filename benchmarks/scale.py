@@ -1,4 +1,4 @@
-"""What the driver's decisions cost on large clusters, in virtual time: CPU per event, and the longest of them.
+"""The cost of the driver's decisions on large clusters, in virtual time: CPU per event, and the longest of them.
 
     python benchmarks/scale.py [--nodes 10,100,1000] [--stages 30] [--events 60000]
 

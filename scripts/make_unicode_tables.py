@@ -36,7 +36,7 @@ MORE = (
 
 @cache
 def of_category(category: str) -> int:
-    """What all characters of one of Unicode's general categories are."""
+    """The characters of one of Unicode's general categories."""
     found = 0
     if category[0] == "L":
         found |= Class.LETTER
@@ -56,7 +56,7 @@ def of_category(category: str) -> int:
 
 
 def classes_of(char: str) -> int:
-    """What one character is."""
+    """The properties of one character."""
     found = of_category(unicodedata.category(char))
     if char.isspace():
         found |= int(Class.SPACE)

@@ -1,4 +1,4 @@
-"""What a seed draws for a load, known beforehand: a clairvoyant planner may use it."""
+"""The random draws of a load's seed, known beforehand: a clairvoyant planner may use them."""
 
 from __future__ import annotations
 

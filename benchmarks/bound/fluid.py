@@ -92,7 +92,7 @@ def _staffing(
 
 
 def _serve(stage: Stage, arrivals: _Curve, steps: list[tuple[float, float, int]]) -> tuple[_Curve, _Curve]:
-    """What a stage puts out, and how much it has worked, both in tasks.
+    """The output of a stage, and how much it has worked, both in tasks.
 
     Work flows at the speed of the workers while there is some. A task is started as soon as it is there and a worker is
     free, so starts are ahead of the work by one task for each worker, and every output follows its

@@ -17,7 +17,7 @@ class Job(Packing):
     arrivals: tuple[float, ...] = ()
     """When each stage can have its first task, and a worker for it."""
     drains: tuple[float, ...] = ()
-    """What the last task still needs when it leaves the stage."""
+    """The time that the last task still needs when it leaves the stage."""
     effort: int = 0
     """How many stages the search has computed so far."""
     packed: dict[tuple[int, tuple[int, ...]], bool] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What resources allow: how short a run cannot be."""
+"""Limits by resources: the least time that a run can take."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def _roll_out(job: Job, run: Run, front: _Front) -> Run:
 
 
 def _replans(job: Job, run: Run, now: float, active: Sequence[int]) -> list[Staffing]:
-    """What may be better from now on: the free capacity is given away, or everything is planned again."""
+    """Return changes that may be better from now on: free capacity is given away, or everything is planned again."""
     # Its last tasks keep a stage's workers until they are through.
     work = [
         max(work_left(stage, value_at(worked, now)), stage.paces[-1][1]) if i in active else 0.0

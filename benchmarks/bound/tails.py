@@ -10,7 +10,7 @@ _STEPS = 400
 
 @lru_cache(maxsize=4096)
 def longest_rest_s(mean_s: float, cv: float, workers: int) -> float:
-    """What the longest of so many tasks that are under way still takes, on average; service times are lognormal.
+    """The average time that the longest of so many running tasks still takes; service times are lognormal.
 
     What is left of a task at a random moment exceeds x with probability E[(X - x)+] / E[X].
 

@@ -49,7 +49,7 @@ def corpus(documents: int) -> Texts:
 
 
 def odd_texts() -> Texts:
-    """What is easily got wrong: many scripts, nothing, little, very much, and few shingles again and again."""
+    """Texts that are easily got wrong: many scripts, nothing, little, very much, and few shingles again and again."""
     random = np.random.default_rng(12)
     scripts = [(0x20, 0x7F), (0xC0, 0x17F), (0x400, 0x4FF), (0x4E00, 0x9FFF), (0x1F300, 0x1F6FF), (0x300, 0x36F)]
     made = ["", " ", "x", "漢", "a" * 23, "a" * 24, "a" * 25, "ab" * 5000, "\x00" * 600, "e\u0301" * 2000]

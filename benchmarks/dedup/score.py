@@ -26,7 +26,7 @@ class Rates:
     right: int = 0
     wrong: int = 0
     wanted: int = 0
-    """What should have been found."""
+    """The number that a tool should have found."""
 
     @property
     def precision(self) -> float:

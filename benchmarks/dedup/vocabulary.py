@@ -32,7 +32,7 @@ UNSPACED = {
 """Words that are written without spaces between them."""
 
 ENDS = {"chinese": "。", "japanese": "。", "thai": " ", "devanagari": "।", "emoji": "\n"}
-"""What a sentence ends with, where it is not a full stop."""
+"""The end of a sentence, where it is not a full stop."""
 SCRIPTS = (*SPACED, *UNSPACED)
 
 

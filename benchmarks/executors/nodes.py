@@ -65,7 +65,7 @@ def curate(source: str, out: Path, seconds: float, notes: str = "") -> Pipeline:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What a run wrote, without the log of when it did."""
+    """The output of a run, without the log of when it was written."""
     found = (path for path in folder.rglob("*") if path.is_file() and "_gristmill" not in path.parts)
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 

@@ -126,7 +126,7 @@ def mean(output: Any, mask: torch.Tensor) -> torch.Tensor:
 
 
 class ContextPooler(Head):
-    """What DeBERTa classifies with."""
+    """The head that DeBERTa classifies with."""
 
     reads = "first"
 

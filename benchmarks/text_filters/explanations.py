@@ -1,4 +1,4 @@
-"""What peers define otherwise: for each rule the differences that may be why two verdicts differ."""
+"""Definitions of peers that differ: for each rule the differences that may be why two verdicts differ."""
 
 from __future__ import annotations
 

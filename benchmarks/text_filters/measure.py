@@ -33,7 +33,7 @@ class Measured:
     wall_s: float
     cpu_s: float
     peak_pss: int
-    """What processes share counted once; files in memory that are open counted in full."""
+    """The memory of processes: shared pages counted once; files in memory that are open counted in full."""
     peak_rss: int
     startup_s: float | None = None
     """From the start of the command until it reported that it was ready."""

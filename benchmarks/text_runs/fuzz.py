@@ -147,7 +147,7 @@ def check(value: Any) -> None:
 
 
 def reading(data: bytes) -> tuple[Counter[str], list[bytes]]:
-    """What an independent reader counts in a file, and the lines that are kept."""
+    """The lines that an independent reader counts in a file, and those that are kept."""
     counts: Counter[str] = Counter(read=0)
     kept = []
     data = data.removeprefix(b"\xef\xbb\xbf")

@@ -1,4 +1,4 @@
-"""What an executor does not support is reported before anything starts, and documented in the same words."""
+"""Features that an executor does not support are reported before anything starts, and documented in the same words."""
 
 from __future__ import annotations
 

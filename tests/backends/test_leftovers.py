@@ -1,4 +1,4 @@
-"""What a run holds while it lasts and what it leaves in the process that called it."""
+"""The resources that a run holds, and those that it leaves in the process that called it."""
 
 from __future__ import annotations
 

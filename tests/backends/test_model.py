@@ -1,4 +1,4 @@
-"""What stages may be and return, on real processes."""
+"""The kinds of stages and of their results, on real processes."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_what_is_done_with_gives_its_memory_back(run):
 
 
 def arena_bytes() -> int:
-    """What the anonymous files of this process take."""
+    """The size of the anonymous files of this process."""
     total = 0
     for fd in os.listdir("/proc/self/fd"):
         try:

@@ -1,4 +1,4 @@
-"""What is started while a run is still planned."""
+"""The parts that are started while a run is still planned."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What workers are given, and when their hooks run."""
+"""The settings of workers, and when their hooks run."""
 
 from __future__ import annotations
 

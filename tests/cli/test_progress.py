@@ -1,4 +1,4 @@
-"""What a run shows while a block is being processed, and what Ctrl-C prints.
+"""The display of a run while a block is being processed, and the text that Ctrl-C prints.
 
 These are real runs with a filter that waits at one document until a file is there: nothing depends on speed.
 """

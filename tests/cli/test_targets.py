@@ -1,4 +1,4 @@
-"""What a target may hold besides its pipeline."""
+"""The contents of a target besides its pipeline."""
 
 from __future__ import annotations
 

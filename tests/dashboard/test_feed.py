@@ -1,4 +1,4 @@
-"""What browsers are sent, for histories that did not happen."""
+"""The messages to browsers, for histories that did not happen."""
 
 import json
 import random

@@ -24,7 +24,7 @@ def shingles(text: str, ngrams: int, unit: str, seed: int = 0) -> list[int]:
 
 
 def windows(text: str, ngrams: int, unit: str) -> set[object]:
-    """What shingles are hashes of."""
+    """The values that shingles are hashes of."""
     units = list(text) if unit == "char" else text.split()
     if len(units) < ngrams:
         return {("short", *units)}
@@ -53,7 +53,7 @@ def fast_minima(values: list[int], places: int, salts: list[int], round_bits: in
 
 
 def pieces(text: str, unit: str) -> list[tuple[str, int, int]]:
-    """What is hashed of each piece, and where in the text's bytes the piece begins and ends."""
+    """The bytes that are hashed of each piece, and where in the text's bytes the piece begins and ends."""
     found = []
     at = 0
     parts: list[tuple[str, int]] = []

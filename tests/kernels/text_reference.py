@@ -1,4 +1,4 @@
-"""What the kernels compute, in plain Python: slow, and plain to see that it is right."""
+"""A model of the kernels in plain Python: slow, and plain to see that it is right."""
 
 from __future__ import annotations
 

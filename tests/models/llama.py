@@ -70,7 +70,7 @@ def next_logits(model: Any, folder: Path, documents: list[str]) -> Any:
 
 
 def generated(model: Any, folder: Path, documents: list[str], count: int) -> list[str]:
-    """What the model writes after each text: the most probable tokens."""
+    """The most probable tokens that the model writes after each text."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(folder))

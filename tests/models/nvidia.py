@@ -68,7 +68,7 @@ def save_prompt_classifier(folder: Path, seed: int) -> Any:
 
 
 def scored(model: Any, folder: Path, documents: list[str], longest: int) -> Any:
-    """What the model of NeMo Curator gives for these texts in one padded batch."""
+    """The results of NeMo Curator's model for these texts in one padded batch."""
     import torch
     from transformers import AutoTokenizer
 

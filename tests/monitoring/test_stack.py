@@ -1,4 +1,4 @@
-"""What ``gristmill metrics`` writes and starts: configuration, alert rules, the dashboard, and servers."""
+"""The files and servers of ``gristmill metrics``: configuration, alert rules, the dashboard, and servers."""
 
 from __future__ import annotations
 

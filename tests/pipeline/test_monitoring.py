@@ -1,4 +1,4 @@
-"""What watches a run: when it is opened, what it receives, and that nothing of it is imported otherwise."""
+"""The observers of a run: when they are opened, what they receive, and that otherwise none of them is imported."""
 
 import subprocess
 import sys

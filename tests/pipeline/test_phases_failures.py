@@ -77,7 +77,7 @@ def check_quarantine(source: Path, out: Path, numbers: Sequence[int], reason: st
 
 
 def outcome(out: Path) -> tuple[list, list, list]:
-    """What was kept, dropped and written down, without places in files."""
+    """The documents that were kept and dropped, and the records, without places in files."""
     dropped = [(d["of"], d["n"], d["excluded_reason"]) for d in lines_of(out, "excluded")]
     records = [{k: v for k, v in row.items() if k.startswith("jaccard")} for row in records_of(out)]
     return [(d["of"], d["n"], d["text"]) for d in lines_of(out)], sorted(dropped), records

@@ -1,4 +1,4 @@
-"""What a run in several phases has measured, for the next one."""
+"""The measurements of a run in several phases, for the next one."""
 
 from __future__ import annotations
 

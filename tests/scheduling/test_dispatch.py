@@ -124,7 +124,7 @@ def test_a_worker_that_sets_a_step_up_gets_no_more_of_it_until_it_has() -> None:
 
 
 def test_a_worker_that_sets_a_known_step_up_gets_no_more_of_it_until_it_has() -> None:
-    """What it could not set up it gives back, so it must know all that it has."""
+    """It gives back the tasks that it could not set up, so it must know all that it has."""
     s = Script(StepSpec("a", has_setup=True), nodes=(cpus(2),))
     s.give(1)
     s.start()

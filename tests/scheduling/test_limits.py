@@ -1,4 +1,4 @@
-"""What keeps failures from costing too much: memory that is shared, time limits, and searches that end."""
+"""The limits of what failures may cost: memory that is shared, time limits, and searches that end."""
 
 from __future__ import annotations
 

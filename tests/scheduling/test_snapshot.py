@@ -1,4 +1,4 @@
-"""What a snapshot shows of a run: latencies, retries, deaths, workers and plans."""
+"""The contents of a snapshot of a run: latencies, retries, deaths, workers and plans."""
 
 from __future__ import annotations
 

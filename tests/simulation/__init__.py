@@ -1,1 +1,1 @@
-"""What tests and campaigns add to the simulator: checks during a run, random scenarios with faults, and a shrinker."""
+"""Additions to the simulator for tests and campaigns: checks during a run, random scenarios with faults, a shrinker."""

@@ -18,7 +18,7 @@ Staffing = tuple[tuple[int, Placement], ...]
 
 
 class BackAndForth:
-    """What each step's staffing has been since the last evidence."""
+    """The staffing of each step since the last evidence."""
 
     def __init__(self) -> None:
         self._evidence = -1

@@ -1,4 +1,4 @@
-"""What an observer checks of workers with several units in flight."""
+"""Checks by an observer of workers with several units in flight."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _OTHER_SEEDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong in a scenario."""
+    """The error of a scenario."""
 
     kind: str
     """The same for failures that differ only in their numbers."""

@@ -13,7 +13,7 @@ from gristmill.stages.deduplication.fuzzy.workflow import FuzzyDeduplicationWork
 
 
 def write_clusters(out: Path, records: str) -> None:
-    """What is in the records, by the ids that the documents have in the input; a cluster is known by who survives."""
+    """The content of the records, by the ids of the documents in the input; the survivor names a cluster."""
     import pyarrow.parquet as pq
 
     rows = [row for path in sorted(Path(records).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]

@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def write_clusters(out: Path, kept: set[str]) -> None:
-    """What is in the forest that text-dedup writes in its debug mode."""
+    """The content of the forest that text-dedup writes in its debug mode."""
     forest = pickle.loads((out / "kept" / "uf.pkl").read_bytes())
     parents = getattr(forest, "parent", forest)
     with (out / "clusters.jsonl").open("w") as file:

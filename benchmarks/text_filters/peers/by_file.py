@@ -1,4 +1,4 @@
-"""What the jobs in plain Python share: a folder of files in, one of the same names out, a process for each core.
+"""The frame of the jobs in plain Python: a folder of files in, one of the same names out, a process for each core.
 
 This runs in the environments of peers, without gristmill.
 """

@@ -1,4 +1,4 @@
-"""What reading and writing cost alone: every line parsed by orjson, made JSON again and written. No rule at all.
+"""The cost of reading and writing alone: every line parsed by orjson, made JSON again and written. No rule at all.
 
 floor.py SOURCE OUT WORKERS
 """

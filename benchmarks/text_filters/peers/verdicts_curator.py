@@ -1,4 +1,4 @@
-"""What each of NeMo Curator's filters says of each document. verdicts_curator.py SOURCE OUT"""
+"""The verdicts of NeMo Curator's filters for each document. verdicts_curator.py SOURCE OUT"""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What each rule of datatrove's Gopher filters says of each document. verdicts_datatrove.py SOURCE OUT
+"""The verdicts of the rules of datatrove's Gopher filters for each document. verdicts_datatrove.py SOURCE OUT
 
 Each rule is a filter of its own with all others switched off. Under ``split`` are the verdicts of the same rules with
 words as `str.split` gives them in place of spaCy's.

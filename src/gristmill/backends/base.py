@@ -69,7 +69,7 @@ class Plan:
     output: Sink[Any, Any] | None = None
     """The stage that writes the documents, if there is one."""
     observer: Observer | None = None
-    """What watches the run besides the terminal."""
+    """The observer of the run besides the terminal."""
 
     def info(self, executor: str) -> PlanInfo:
         """Describe the plan to observers."""
@@ -180,7 +180,7 @@ class Failure:
     detail: str
     """The stage's traceback, where there is one."""
     story: tuple[str, ...]
-    """What happened to the task, in order."""
+    """The history of the task, in order."""
     items: int
 
 

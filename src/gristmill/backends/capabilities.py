@@ -32,7 +32,7 @@ class No:
     """It is not supported."""
 
     words: str
-    """What happens instead, for users."""
+    """The message for users: the reason, or the behaviour instead."""
     is_error: bool = False
     """A pipeline that asks for it is refused; otherwise the user is warned."""
 

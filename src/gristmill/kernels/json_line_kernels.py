@@ -87,7 +87,7 @@ def _key_end(data, i, end):
 
 
 _VALUE, _KEY, _FIRST_VALUE, _FIRST_KEY, _AFTER = 0, 1, 2, 3, 4
-"""What may come next. A container may close from `_FIRST_VALUE` on."""
+"""The tokens that may come next. A container may close from `_FIRST_VALUE` on."""
 
 
 @helper

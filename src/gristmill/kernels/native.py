@@ -46,7 +46,7 @@ _LIBC = ("memcpy", "memmove", "memset", "memcmp", "bcmp")
 _DESTRUCTOR = "NRT_MemInfo_call_dtor"
 """Numba's function for an array without references. Python owns all arrays here, so it is never called."""
 _DONE = (0, -2)
-"""What compiled functions return on success: with a value, with None."""
+"""The status of compiled functions on success: with a value, with None."""
 
 
 def parse_signature(text: str) -> Signature:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 WRAPPER = "base_model.model."
-"""What adapters put before the names of the weights that they change."""
+"""The prefix that adapters put before the names of the weights that they change."""
 DOWN, UP = ".lora_A.weight", ".lora_B.weight"
 
 

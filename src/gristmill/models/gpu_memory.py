@@ -5,7 +5,7 @@ from __future__ import annotations
 from gristmill.errors import ModelError
 
 CONTEXT_BYTES = 1 << 30
-"""What a process takes of a GPU besides its tensors: the CUDA context, loaded kernels and workspaces of libraries."""
+"""The GPU memory of a process besides its tensors: the CUDA context, loaded kernels and workspaces of libraries."""
 LEAST_BYTES = 256 << 20
 
 

@@ -1,4 +1,4 @@
-"""What a model is to the inference engine: a trunk, which makes hidden states, and a head, which reads them."""
+"""The interface of a model to the inference engine: a trunk makes hidden states, and a head reads them."""
 
 from __future__ import annotations
 

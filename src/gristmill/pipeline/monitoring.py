@@ -1,4 +1,4 @@
-"""What watches a run besides the terminal: opened before the run, closed after it with its outcome.
+"""Observers of a run besides the terminal: opened before the run, closed after it with its outcome.
 
 `MonitoringOptions` says what is switched on; only that is imported. Each thing that watches is an `Attachment`: an
 observer, which executors call while the run lasts (`gristmill.metrics.observer`), with an `end`.
@@ -113,7 +113,7 @@ class Monitor:
     """The observers of one run."""
 
     observer: Observer | None = None
-    """What executors report to; None if nothing watches."""
+    """The observer that executors report to; None if there is none."""
     result: RunResult | None = field(default=None, init=False)
     """Set by the pipeline when the run has ended."""
 

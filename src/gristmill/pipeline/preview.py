@@ -1,4 +1,4 @@
-"""What a run would do with its output folder, without writing or removing anything."""
+"""A preview of a run: its effect on the output folder, without writing or removing anything."""
 
 from __future__ import annotations
 

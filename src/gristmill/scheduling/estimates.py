@@ -12,7 +12,7 @@ _WINDOW = 64
 _RECENT = 16
 """Units that are compared with those before them, to see whether the speed has changed."""
 _PRIOR_TASKS = 3
-"""What is known from an earlier run counts like so many tasks,"""
+"""The number of tasks that an estimate of an earlier run counts for,"""
 _ENOUGH = 8
 """until so many have been measured."""
 _UNKNOWN_CV = 700_000
@@ -40,7 +40,7 @@ class ServiceEstimate:
     recent_tasks: int = 0
     recent_busy_us: int = 0
     part_us: int = 0
-    """What a task that is still running has taken at least."""
+    """A lower bound of the service time, from a task that is still running."""
     fan_tasks: int = 0
     fan_outputs: int = 0
     prior: Prior | None = None

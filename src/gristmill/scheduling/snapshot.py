@@ -1,4 +1,4 @@
-"""What a run looks like at one moment: plain numbers for views, reports and tests."""
+"""A run at one moment: plain numbers for views, reports and tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler remembers of a run.
+"""The scheduler's state of a run.
 
 Fields of records change only in methods: of their record, or of `State`. Exceptions are few: what is set once when the
 run is made, and what is set for every unit, where a call would cost too much (tests/scheduling/test_records.py).

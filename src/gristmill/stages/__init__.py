@@ -1,1 +1,1 @@
-"""What is done to tasks."""
+"""Stages, which process tasks."""

@@ -178,8 +178,8 @@ class WorkerSettings:
     max_attempts: int | None = None
     """How often a failing task is tried; None leaves it to the executor."""
     resources_without_gpu: Resources | None = None
-    """What a worker needs where there is no GPU, for a stage that asks for one in ``resources`` and runs without one
-    as well. None: it needs a GPU."""
+    """The resources of a worker on a machine without GPUs, for a stage that asks for one in ``resources`` and runs
+    without one as well. None: it needs a GPU."""
 
     def num_workers(self) -> int | None:
         """How many workers the stage has; None leaves it to the balancer.

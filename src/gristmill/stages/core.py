@@ -15,9 +15,9 @@ from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
 
 Result = Task[Any] | list[Any] | Iterable[Any] | None
-"""What `process` may return: a task, several (a list, or an iterator that is consumed as it goes), or nothing."""
+"""The results of `process`: a task, several (a list, or an iterator that is consumed as it goes), or nothing."""
 AsyncResult = Awaitable[Result] | AsyncIterator[Task[Any]]
-"""What an asynchronous `process` returns: a coroutine, or an asynchronous generator."""
+"""The results of an asynchronous `process`: a coroutine, or an asynchronous generator."""
 
 UNCHANGED: Any = type("Unchanged", (), {"__repr__": lambda self: "unchanged"})()
 """The default of settings in `with_` for which None is a value."""

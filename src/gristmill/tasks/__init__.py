@@ -1,4 +1,4 @@
-"""What flows through a pipeline. Importing this loads neither pyarrow nor pandas."""
+"""The tasks that flow through a pipeline. Importing this loads neither pyarrow nor pandas."""
 
 from typing import TYPE_CHECKING
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SHORT_STRINGS = ("string", "string_view")
 FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
-"""What NumPy calls the numbers that Arrow has other names for."""
+"""NumPy's names of the numbers that Arrow has other names for."""
 NOTES = "gristmill"
 """The key under which fields note that strings are JSON text, and frames, by their ``attrs``, which columns were."""
 EXACT = "gristmill.exact"

@@ -1,4 +1,4 @@
-"""What observers see of a run on a bridge."""
+"""A moment of a run on a bridge, as observers see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is true of every executor. Runs cost seconds where Ray is, so tests look at one run from many sides."""
+"""The promises of every executor. Runs cost seconds where Ray is, so tests look at one run from many sides."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(kind: Kind, stages: list[Any], tasks: Any, **options: Any) -> Any:
 
 
 def by_hand(numbers: range) -> list[tuple[str, int, list[str]]]:
-    """What the tour makes of these numbers: id, data and trail of each final task, by the documented rules."""
+    """The tour's result for these numbers: id, data and trail of each final task, by the documented rules."""
     found = []
     for n in numbers:
         for i in range(n):
@@ -240,7 +240,7 @@ def written(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def local_output(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the local executor makes of the corpus when nothing fails."""
+    """The local executor's result for the corpus when nothing fails."""
     out = tmp_path_factory.mktemp("local") / "out"
     result = curate(corpus, out, out / "no flag").run(LocalExecutor({"view": "off", "num_cpus": 2}))
     return SimpleNamespace(files=written(out), ledger=result.ledger.plain())

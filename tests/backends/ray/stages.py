@@ -18,7 +18,7 @@ from gristmill.stages.core import NodeInfo, WorkerMetadata
 
 @dataclass
 class Trace(Task[list[Any]]):
-    """What happened to a task."""
+    """The history of a task."""
 
     data: list[Any] = field(default_factory=list)
 

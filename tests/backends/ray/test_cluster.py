@@ -204,7 +204,7 @@ def curate(source: Path, target: Path, stage: SlowKeep) -> Pipeline:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What a run wrote, without the log of when it did."""
+    """The output of a run, without the log of when it was written."""
     found = (path for path in folder.rglob("*") if path.is_file() and "_gristmill" not in path.parts)
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 

@@ -1,4 +1,4 @@
-"""What the n-gram stage does, slowly and in plain Python."""
+"""A model of the n-gram stage: slow, and in plain Python."""
 
 from __future__ import annotations
 

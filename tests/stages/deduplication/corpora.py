@@ -74,7 +74,7 @@ def lines_of(out: Path, folder: str = "") -> list[Document]:
 
 
 def records_of(out: Path, folder: str = "duplicates") -> list[Document]:
-    """What was written down of removed documents, in the order of names."""
+    """The records of removed documents, in the order of names."""
     return [row for path in sorted((out / folder).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 

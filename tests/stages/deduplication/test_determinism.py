@@ -56,7 +56,7 @@ def stages(barrier, spooled: bool):
 
 
 def contents(out: Path) -> list[object]:
-    """What does not depend on blocks: documents in order, and records but for the place in a block."""
+    """The results that do not depend on blocks: documents in order, and records but for the place in a block."""
     records = [{key: value for key, value in row.items() if key != "row"} for row in records_of(out)]
     dropped = sorted(json.dumps(d, sort_keys=True) for d in lines_of(out, "excluded"))
     return [b"".join(path.read_bytes() for path in sorted(out.glob("part-*"))), records, dropped]

@@ -66,7 +66,7 @@ class RunAccounts:
         """A number for each task that is open in the account."""
         self._numbers = itertools.count(1)
         self._busy_ns: dict[tuple[int, str], int] = {}
-        """What units that have reported and not ended have taken so far."""
+        """The time that units have taken so far that have reported and not ended."""
         self._observe_at = 0.0
 
     def pack_initial(self, tasks: Iterable[Task[Any]] | None, names: LocalNames) -> Iterator[PackedTask]:

@@ -1,4 +1,4 @@
-"""What a bridge needs of a Ray cluster: a node for the collector, and capacity for each step."""
+"""The needs of a bridge from a Ray cluster: a node for the collector, and capacity for each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observers see of a run on a bridge: what the run's own account knows of it.
+"""A moment of a run on a bridge for observers, made of the run's own account.
 
 Ray Data and Xenna decide how many workers there are and when tasks run. So bytes in queues, the time in queues, memory,
 GPUs, plans of the balancer and the bottleneck are not known here.

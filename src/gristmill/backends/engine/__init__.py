@@ -1,1 +1,1 @@
-"""What every backend shares that plays the scheduler: driver, reports, worker, and the account of a run."""
+"""The parts that all backends share that run the scheduler: driver, reports, worker, and the account of a run."""

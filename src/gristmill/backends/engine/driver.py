@@ -57,7 +57,7 @@ class Driver(ABC):
         self.reports = reports
         self.store = store
         self.memory = memory
-        """What `check_workers` measured last."""
+        """The last measurement of `check_workers`."""
         self.check_every_s = 0.0
         """The current time between two calls of `check_workers`."""
         self.failure_lines = FailureLines(self.view.message)

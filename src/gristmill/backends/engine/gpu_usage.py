@@ -1,4 +1,4 @@
-"""What NVML reports of the GPUs of this machine: how busy they are, their power, and what each worker holds of them."""
+"""NVML's reports of the GPUs of this machine: how busy they are, their power, and what each worker holds of them."""
 
 from __future__ import annotations
 

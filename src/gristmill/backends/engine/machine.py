@@ -1,4 +1,4 @@
-"""What this machine has, as far as this process may use it, and its processes."""
+"""The capacity of this machine, as far as this process may use it, and its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observers see of a run: made of the scheduler's snapshot, the account of its stages and the ledger."""
+"""A moment of a run for observers: made of the scheduler's snapshot, the account of its stages and the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver and its workers exchange: messages, and the shared page in which each worker notes what it does."""
+"""The protocol of the driver and its workers: messages, and the shared page in which each worker notes what it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stages print, shown where the driver prints."""
+"""The prints of stages, shown where the driver prints."""
 
 from __future__ import annotations
 

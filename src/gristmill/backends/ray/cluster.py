@@ -1,4 +1,4 @@
-"""What a Ray cluster consists of."""
+"""The nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NodeState:
     object_store: int
     free_cpus: float
     free_gpus: float
-    """What is not reserved; all of it if Ray does not report that."""
+    """The capacity that is not reserved; all of it if Ray does not report that."""
 
 
 def nodes_of(ray: Any) -> list[NodeState]:

@@ -1,4 +1,4 @@
-"""What the driver knows of the workers and nodes of a run on Ray."""
+"""The driver's records of the workers and nodes of a run on Ray."""
 
 from __future__ import annotations
 

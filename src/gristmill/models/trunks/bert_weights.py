@@ -29,7 +29,7 @@ class BertWeights:
     heads: int
     words: torch.Tensor
     positions: torch.Tensor
-    """What is added to the word embedding at each position of a text: float32, a row for each position."""
+    """The vector that is added to the word embedding at each position of a text: float32, a row for each position."""
     words_norm: Norm
     layers: list[BertLayer]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gristmill.models.loading import TrunkSource
 
 HEAD_DIMS = (16, 32, 64, 128)
-"""What the attention kernels are made for."""
+"""The sizes of heads that the attention kernels are made for."""
 
 
 def make_trunk(source: TrunkSource, device: torch.device, dtype: torch.dtype) -> Trunk:

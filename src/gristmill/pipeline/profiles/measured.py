@@ -1,4 +1,4 @@
-"""What a run has measured of its steps: plain values that are stored as JSON and read back with checks."""
+"""The measurements of a run's steps: plain values that are stored as JSON and read back with checks."""
 
 from __future__ import annotations
 

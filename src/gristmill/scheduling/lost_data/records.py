@@ -21,7 +21,7 @@ class DataRec:
     """The step that takes it."""
     losable: bool
     parent: DataRec | None = None
-    """What it was made from by the step before; None: it cannot be made again."""
+    """The data that the step before made it from; None: it cannot be made again."""
     start: int = 0
     stop: int = 0
     """The slice of the parent's items that it was made from; stop 0: of the whole."""

@@ -1,4 +1,4 @@
-"""What all drafts of a plan share: nodes in groups of equals, and bounds that no plan can beat."""
+"""Data that all drafts of a plan share: nodes in groups of equals, and bounds that no plan can beat."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PlanContext:
         self.cpu_left = sum(g.capacity.cpu * len(g.nodes) for g in self.groups)
         self.shares = [self._least_share(demand) for demand in self.demands]
         self.cheapest: list[int] = []
-        """What all the work of a step costs where it costs least, if kinds of nodes differ."""
+        """The cost of all the work of a step where it costs least, if kinds of nodes differ."""
         self.ranks = self._ranks()
         self.strategies = self._strategies()
         self.unsure_gpus = any(demand.spec.uses_gpu and not demand.certain for demand in self.demands)

@@ -36,7 +36,7 @@ class Group:
     kind: int
     nodes: Sequence[int]
     capacity: Capacity
-    """What is free on each node once the workers that leave have left."""
+    """The free capacity of each node once the workers that stop are gone."""
     staff: Staff
     """The workers that stay."""
     uses: int

@@ -1,4 +1,4 @@
-"""What nodes of different kinds are worth to steps that are not equally fast everywhere."""
+"""Prices of nodes of different kinds, for steps that are not equally fast everywhere."""
 
 from __future__ import annotations
 

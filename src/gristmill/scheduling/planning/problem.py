@@ -1,4 +1,4 @@
-"""What a plan depends on, and the plan."""
+"""The problem that a plan solves, and the plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PlacedWorker:
     node: int
     placement: Placement
     delay_us: int = 0
-    """What is left of its setup."""
+    """The rest of its setup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class StepDemand:
     service_us: Mapping[int, int]
     """Worker time per task, by kind of node."""
     setup_us: int = 0
-    """What a new worker needs before it can work."""
+    """The time that a new worker needs before it can work."""
     workers: tuple[PlacedWorker, ...] = ()
     """Its workers, the most useful ones first."""
     most: int = 1 << 30
@@ -71,7 +71,7 @@ class Problem:
     demands: tuple[StepDemand, ...]
     shared: SharedDemand = SharedDemand()
     leave_us: int = 0
-    """What a worker takes to leave."""
+    """The time that a worker takes to stop."""
     margin: int = 30_000
     """How much earlier the run must end for workers to leave, in millionths."""
     memory_floor: int = 0

@@ -156,7 +156,7 @@ class WorkerRec:
 class NodeRec:
     id: int
     free: Capacity
-    """What dedicated workers leave of the node."""
+    """The part of the node that dedicated workers do not use."""
     cpu: int
     memory: int
     kind: int = 0

@@ -83,9 +83,9 @@ class Conditions:
     lag_us: int = 0
     """Reports arrive up to this much late."""
     start_us: int = 1000
-    """What a worker takes to start, without its setup."""
+    """The time that a worker takes to start, without its setup."""
     leave_us: int | None = None
-    """What a worker takes to leave; None: as long as to start."""
+    """The time that a worker takes to stop; None: as long as to start."""
     tick_us: int = SECOND
 
 

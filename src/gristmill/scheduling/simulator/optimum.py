@@ -19,7 +19,7 @@ _NO_PLACE = 1e9
 Staffing = tuple[tuple[int, ...], ...]
 """Workers by stage and kind of node."""
 _Node = tuple[float, float, tuple[float, ...]]
-"""What is free on a node: CPUs, bytes, and the share of each GPU."""
+"""The free capacity of a node: CPUs, bytes, and the share of each GPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class SimulationResult:
     stages: tuple[StageResult, ...]
     decisions: tuple[Decision, ...]
     stated: Load = field(repr=False)
-    """What was simulated."""
+    """The work that was simulated."""
 
     @cached_property
     def ideal_s(self) -> float:

@@ -45,7 +45,7 @@ def clusters_of(documents: list[str], **sketcher) -> list[int]:
 
 
 def normalized(text: str) -> str:
-    """What is compared by default."""
+    """The characters that are compared by default."""
     return " ".join(text.lower().split())
 
 

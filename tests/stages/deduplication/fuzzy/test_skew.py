@@ -31,7 +31,7 @@ GENEROUS = 60.0
 
 
 class Here:
-    """What a barrier decides with, in this process: all documents are in one part."""
+    """The context of a barrier's decision, in this process: all documents are in one part."""
 
     def __init__(self, folder, batch: DocumentBatch) -> None:
         place = Path(tempfile.mkdtemp(dir=folder))

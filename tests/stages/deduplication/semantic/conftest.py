@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(params=["numpy", "torch"])
 def compute(request):
-    """What computes: NumPy, and the code that runs on GPUs, on a CPU."""
+    """The implementations: NumPy, and the code that runs on GPUs, on a CPU."""
     if request.param == "numpy":
         from gristmill.stages.deduplication.semantic.arithmetic_numpy import NumpyArithmetic
 

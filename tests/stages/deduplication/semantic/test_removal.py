@@ -1,4 +1,4 @@
-"""What is to be removed, noted by file."""
+"""The lists of documents to remove, by file."""
 
 import json
 import tracemalloc

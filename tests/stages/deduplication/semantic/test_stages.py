@@ -48,7 +48,7 @@ def stored(folder, vectors, policy="hard", seed=42, **columns):
 
 
 def duplicates(folder, policy, eps=0.05, clusters=1, metric="cosine"):
-    """What is found in a store: (duplicate, the one that is kept, similarity)."""
+    """The pairs in a store: (duplicate, the one that is kept, similarity)."""
     where = str(folder)
     (folder / "pairs").mkdir()
     count = KMeansStage(where, clusters, MEMORY).process(EmptyTask()).data[1]

@@ -38,7 +38,7 @@ class Work:
         return found
 
     def through(self, reader: Any, *stages: Any) -> bytes:
-        """What the last of the stages has written, in the order of names."""
+        """The output of the last of the stages, in the order of names."""
         for batch in self.batches(reader, *stages):
             task: Any = batch
             for i, stage in enumerate(stages):

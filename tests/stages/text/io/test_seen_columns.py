@@ -1,4 +1,4 @@
-"""What a user's stage sees: all columns, and lists and dicts where JSON has them."""
+"""The input of a user's stage: all columns, and lists and dicts where JSON has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user's stage returns is what is written, in every format."""
+"""The columns that a user's stage returns are written, in every format."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_documents_that_a_stage_makes_without_a_line_stay_so(work):
 
 
 def test_a_stage_that_changes_more_than_it_declares_is_written_as_it_returned(work):
-    """What a user's stage declares in outputs() does not hide what it did."""
+    """The columns in a user stage's outputs() do not hide what it did."""
 
     class Declares(Stage):
         def outputs(self):

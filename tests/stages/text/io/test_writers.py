@@ -1,4 +1,4 @@
-"""What writers write for documents that come from elsewhere or that stages have changed."""
+"""The output of writers for documents that come from elsewhere or that stages have changed."""
 
 from __future__ import annotations
 

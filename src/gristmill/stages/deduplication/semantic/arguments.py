@@ -1,4 +1,4 @@
-"""What the arguments of semantic deduplication may be, for the stage and the workflows."""
+"""Checks of the arguments of semantic deduplication, for the stage and the workflows."""
 
 from __future__ import annotations
 

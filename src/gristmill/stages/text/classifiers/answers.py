@@ -1,4 +1,4 @@
-"""What a guard model answers, as a label."""
+"""The answer of a guard model, as a label."""
 
 from __future__ import annotations
 

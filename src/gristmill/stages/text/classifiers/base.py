@@ -1,4 +1,4 @@
-"""What classifiers share: they tokenize, compute, and drop documents by label."""
+"""The base of classifiers: they tokenize, compute, and drop documents by label."""
 
 from __future__ import annotations
 

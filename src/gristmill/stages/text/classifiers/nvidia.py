@@ -1,4 +1,4 @@
-"""What the domain, quality and content-type classifiers of NVIDIA share."""
+"""Code that the domain, quality and content-type classifiers of NVIDIA share."""
 
 from __future__ import annotations
 

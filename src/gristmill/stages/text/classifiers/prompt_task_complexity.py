@@ -42,7 +42,7 @@ SHARES = {
     "contextual_knowledge": 0.05,
     "number_of_few_shots": 0.05,
 }
-"""What each scale contributes to the complexity."""
+"""The weight of each scale in the complexity."""
 LEAST_SECOND = 0.1
 """The least probability of a second task."""
 LEAST_SHOTS = 0.05

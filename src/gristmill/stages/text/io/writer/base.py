@@ -1,4 +1,4 @@
-"""What writers share: one file for each task, named by it, whole or not there."""
+"""The base of writers: one file for each task, named by it, whole or not there."""
 
 from __future__ import annotations
 
