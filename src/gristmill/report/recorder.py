@@ -91,7 +91,7 @@ class Recorder:
         return self.folder.name.rstrip("/") + "/" + PAGE
 
     def _write_both(self, record: bytes) -> float:
-        """Write a record, and a page of it without what the files of the output show. Return the CPU time of the page."""
+        """Write a record, and a page without what the files of the output show. Return the CPU time of the page."""
         self._write(RECORD, record, may_vanish=True)
         from gristmill.report.build import page_while_running  # only now: not every run lasts so long
 

@@ -17,8 +17,8 @@ def scores(data: Data, examples: int) -> Iterator[str]:
     """Yield for each rule its histogram and the documents nearest to its threshold."""
     if "excluded" not in data:
         yield (
-            "<p>Scores and examples are read from the output when the run has ended. To read them earlier, or if the run "
-            "was killed, call <code>gristmill report</code>.</p>"
+            "<p>Scores and examples are read from the output when the run has ended. To read them earlier, or if the "
+            "run was killed, call <code>gristmill report</code>.</p>"
         )
         return
     found = data["excluded"] or {}
