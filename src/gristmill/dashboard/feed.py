@@ -169,7 +169,7 @@ class Feed:
         return self._latest.version != cursor.version
 
     def pause_s(self) -> float:
-        """How long to wait between two events: longer after the first half minute, as nobody watches each second."""
+        """How long to wait between two events: longer after the first half minute of a run."""
         return FIRST_PAUSE_S if time.monotonic() - self._began < OFTEN_S else PAUSE_S
 
     def wait_for_end(self, timeout_s: float) -> None:
