@@ -36,7 +36,7 @@ class Number(Task[int]):
 class Sleep(ProcessingStage[Number, Number]):
     """Takes as long as a file says, so that a test can shift the load during a run."""
 
-    resources = Resources(gpus=1)
+    resources = Resources(cpus=0.5, gpus=1)  # so that three steps have a worker each on two CPUs
 
     def __init__(self, name: str, control: Path, fails_on: int | None = None) -> None:
         self.name = name

@@ -114,6 +114,24 @@ def test_the_state_has_the_bottleneck_the_rates_and_the_drops_by_reason():
     assert now["input"]["blocks_total"] == 8
 
 
+def test_a_worker_that_finishes_its_last_task_is_counted_once():
+    """The snapshot counts workers that drain among the busy ones while they still have work."""
+    made = Made()
+    made.reports.begin(plan("a"))
+    made.reports.update(moment(1, {"busy": 3, "idle": 2, "starting": 1, "draining": 2}))
+    made.reports.update(moment(2, {"busy": 1, "idle": 3, "starting": 0, "draining": 2}))
+    (step,) = made.state()["now"]["steps"]
+    assert {name: step[name] for name in ("busy", "idle", "starting", "draining")} == {
+        "busy": 0,
+        "idle": 2,
+        "starting": 0,
+        "draining": 2,
+    }
+    browser = Browser(made.feed)
+    browser.read()
+    assert [point[6][0][:4] for point in browser.phases[0]["points"]] == [[1, 2, 1, 2], [0, 2, 0, 2]]
+
+
 def test_many_reasons_are_cut_and_their_sum_is_not():
     made = Made()
     made.reports.begin(plan("s0"))

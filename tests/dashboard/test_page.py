@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.dashboard.made import moment, plan
+from tests.dashboard.made import decisions, moment, plan
 from tests.dashboard.runs import Control, Sleep, get_json, running, wait_until
 
 from gristmill.dashboard.attachment import open_dashboard
@@ -52,7 +52,8 @@ def test_numbers_change_and_the_bottleneck_moves_when_the_load_shifts(control, v
 
 
 def test_the_reason_of_a_decision_is_shown_on_hover_and_on_keyboard_focus(control, visit):
-    with running(pipeline(control, "one", "two", "three"), control.numbers(), stop=control.stopped.set) as run:
+    control.set("one", 0.3)  # the free GPU goes to the slow step
+    with running(pipeline(control, "one", "two"), control.numbers(), stop=control.stopped.set) as run:
         visitor = visit(run.url)
 
         def reasons() -> list[str]:  # the latest first
@@ -64,7 +65,7 @@ def test_the_reason_of_a_decision_is_shown_on_hover_and_on_keyboard_focus(contro
         def is_shown_on_hover() -> bool:  # marks move to the left as the run continues
             mark = visitor.page.query_selector("#workers-chart .mark")
             if mark is not None and (box := mark.bounding_box()) is not None:
-                visitor.page.mouse.move(box["x"] + 1, box["y"] + 5)
+                visitor.page.mouse.move(box["x"], box["y"] + 5)
             return any(reason in visitor.text("#workers-chart .tip") for reason in reasons())
 
         visitor.wait_for(is_shown_on_hover, "a reason")
@@ -74,13 +75,33 @@ def test_the_reason_of_a_decision_is_shown_on_hover_and_on_keyboard_focus(contro
             visitor.page.keyboard.press("Tab")
             if visitor.page.evaluate("document.activeElement.getAttribute('role') === 'slider'"):
                 break
-        visitor.wait_for(lambda: reasons()[0] in visitor.text("#workers-chart .tip"), "the latest reason")
+        visitor.wait_for(lambda: visitor.text("#workers-chart .tip"), "the reason of the latest mark at that time")
+        assert any(reason in visitor.text("#workers-chart .tip") for reason in reasons())
         visitor.page.keyboard.press("Home")
         visitor.wait_for(lambda: reasons()[-1] in visitor.text("#workers-chart .tip"), "the first reason")
         spoken = visitor.page.evaluate("document.activeElement.getAttribute('aria-valuetext')")
         assert reasons()[-1] in spoken
         visitor.page.keyboard.press("ArrowRight")
         visitor.wait_for(lambda: reasons()[-2] in visitor.text("#workers-chart .tip"), "the second reason")
+
+
+def test_the_marks_at_both_ends_of_the_chart_show_their_reasons(visit):
+    with ExitStack() as stack:
+        history = History()
+        dashboard = open_dashboard(stack, history, "marks", None, "127.0.0.1", 0, True)
+        reports = Observers((history, dashboard))
+        reports.begin(plan("a"))
+        reports.update(moment(0, {}))
+        reports.update(moment(100, {}, decisions=(*decisions(0, 0), *decisions(100, 100))))
+        visitor = visit(dashboard.url)
+        visitor.wait_for(lambda: len(visitor.page.query_selector_all("#workers-chart .mark")) == 2, "marks")
+        for index, reason in ((0, "decision 0"), (1, "decision 100")):
+            for share in (0.1, 0.9):
+                box = visitor.page.query_selector_all("#workers-chart .mark")[index].bounding_box()
+                visitor.page.mouse.move(box["x"] + share * box["width"], box["y"] + 5)
+                visitor.wait_for(lambda r=reason: r in visitor.text("#workers-chart .tip"), reason)
+                visitor.page.mouse.move(5, 5)
+                visitor.wait_for(lambda: visitor.text("#workers-chart .tip") == "", "the reason is gone")
 
 
 def test_two_runs_side_by_side_show_their_own_numbers(tmp_path, visit):

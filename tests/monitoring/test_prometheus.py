@@ -36,7 +36,7 @@ def run(folder: Path, up: MetricsUp, executor: Any = None, **of_pipeline: Any) -
 
     found = threading.Thread(target=begin)
     found.start()
-    result = pipeline.run(executor or LocalExecutor(OPTIONS), metrics_port=options)
+    result = pipeline.run(executor or LocalExecutor(OPTIONS), metrics_port=options, report=True)
     found.join()
     final = f'{m.RUN_STATE.name}{{pipeline="{pipeline.name}",state="succeeded"}}'
     wait_for(lambda: [value for _, value in up.last(final)] == [1], "the final values")
@@ -44,9 +44,14 @@ def run(folder: Path, up: MetricsUp, executor: Any = None, **of_pipeline: Any) -
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory, metrics_up: MetricsUp) -> tuple[RunResult, str]:
+def folder_of_local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("local")
+
+
+@pytest.fixture(scope="module")
+def local(folder_of_local: Path, metrics_up: MetricsUp) -> tuple[RunResult, str]:
     """A run on this machine, and a selector of its metrics."""
-    folder = tmp_path_factory.mktemp("local")
+    folder = folder_of_local
     return run(folder, metrics_up), f'{{pipeline="pipeline of {folder.name}"}}'
 
 
@@ -54,6 +59,29 @@ def by_label(found: list[tuple[dict[str, str], float]], *labels: str) -> dict[An
     keys = [tuple(metric.get(label, "") for label in labels) for metric, _ in found]
     assert len(set(keys)) == len(keys), found
     return {key if len(labels) > 1 else key[0]: value for key, (_, value) in zip(keys, found, strict=True)}
+
+
+def check_report(up: MetricsUp, folder: Path, selector: str) -> None:
+    """The final values are those of the run's report."""
+    report = json.loads((folder / "out" / "_gristmill" / "report.json").read_text())
+    documents = report["documents"]
+    for name in ("read", "made", "kept", "merged"):
+        assert up.value(f"gristmill_documents_{name}_total{selector}") == documents[name], name
+    assert up.value(m.DOCUMENTS_FAILED.name + selector) == documents["failed"]
+    dropped = by_label(up.last(m.DOCUMENTS_DROPPED.name + selector), "stage")
+    assert dropped == {stage: n for stage, _, n in documents["dropped"]} != {}
+    steps = {step["name"]: step for plan in report["plans"] for step in plan["steps"]}
+    for metric, value in (
+        (m.TASKS_DONE, "tasks_done"),
+        (m.ITEMS_DONE, "items_done"),
+        (m.TASKS_FAILED, "tasks_failed"),
+        (m.RETRIES, "retries"),
+        (m.BUSY_SECONDS, "busy_s"),
+        (m.SETUPS, "setups"),
+    ):
+        found = by_label(up.last(metric.name + selector), "step")
+        assert found == {name: pytest.approx(step[value]) for name, step in steps.items()}, metric.name
+    assert up.value(m.FAILURES.name + selector) == report["failures_total"]
 
 
 def check_documents(up: MetricsUp, result: RunResult, selector: str) -> None:
@@ -105,6 +133,12 @@ def test_the_final_counters_are_those_of_the_result(local: tuple[RunResult, str]
     result, selector = local
     check_documents(metrics_up, result, selector)
     check_steps(metrics_up, result, selector)
+
+
+def test_the_final_counters_are_those_of_the_report(
+    local: tuple[RunResult, str], metrics_up: MetricsUp, folder_of_local: Path
+) -> None:
+    check_report(metrics_up, folder_of_local, local[1])
 
 
 def test_what_only_the_scheduler_knows_is_that_of_the_result(
@@ -160,15 +194,14 @@ def test_the_run_ends_as_succeeded_and_its_target_is_gone(local: tuple[RunResult
 def test_every_query_of_the_dashboard_returns_data(local: tuple[RunResult, str], metrics_up: MetricsUp) -> None:
     """Of all panels, over the time of the run. Those of GPUs are tested where there is a moment with GPUs."""
     _, selector = local
-    ((info, _),) = metrics_up.last(m.RUN_INFO.name + selector)
-    empty = []
-    for title, expr in panel_queries(metrics_up.folder, info["run"]):
-        if any(name in expr for name in OF_GPUS):
-            continue
-        found = metrics_up.query(f"count_over_time(({expr})[10m:1s])")
-        if not found:
-            empty.append((title, expr))
-    assert not empty
+    assert not empty_panels(metrics_up, selector)
+
+
+def empty_panels(up: MetricsUp, selector: str) -> list[tuple[str, str]]:
+    """Return title and query of panels that show nothing of a run at any time."""
+    ((info, _),) = up.last(m.RUN_INFO.name + selector)
+    asked = [one for one in panel_queries(up.folder, info["run"]) if not any(name in one[1] for name in OF_GPUS)]
+    return [(title, expr) for title, expr in asked if not up.query(f"count_over_time(({expr})[10m:1s])")]
 
 
 def panel_queries(folder: Path, run: str) -> list[tuple[str, str]]:

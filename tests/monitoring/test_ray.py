@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.monitoring.servers import MetricsUp
-from tests.monitoring.test_prometheus import by_label, check_documents, check_steps, run
+from tests.monitoring.test_prometheus import by_label, check_documents, check_report, check_steps, empty_panels, run
 
 from gristmill.backends.xenna.executor import ENVIRONMENT
 from gristmill.core.environment import reread_environment
@@ -78,6 +78,8 @@ def test_the_driver_of_a_run_on_ray_exposes_the_whole_run(tmp_path: Path, metric
     assert sum(deaths.values()) == result.record.worker_deaths > 0
     memory = metrics_up.query(f"max_over_time({m.MEMORY.name}{selector}[10m])")
     assert memory[0][1] > 10 << 20
+    check_report(metrics_up, folder, selector)
+    assert not empty_panels(metrics_up, selector), "every query of the dashboard returns data"
 
 
 @pytest.mark.parametrize("name", ["ray_data", "xenna"])

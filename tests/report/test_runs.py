@@ -170,14 +170,14 @@ def test_a_setup_that_fails_leaves_a_report_and_says_where(tmp_path):
     assert done.stderr.endswith("report: output/_gristmill/report.html\n")
 
 
-def waiting_run(folder: Path) -> subprocess.Popen[str]:
+def waiting_run(folder: Path, *options: str) -> subprocess.Popen[str]:
     """Start a run that stops at a document of the last blocks, and return when it has recorded finished blocks."""
     random_ = random.Random(3)
     texts = [*(text_of(random_, 60) for _ in range(30)), "wait " + text_of(random_, 60)]
     write_documents(folder / "input", [{"id": f"d{i}", "text": text} for i, text in enumerate(texts)], files=1)
     (folder / "waits.py").write_text(WAITS)
     (folder / "p.yaml").write_text(WAITING)
-    run = start(folder, ["run", "p.yaml", "--cpus", "2"])
+    run = start(folder, ["run", "p.yaml", "--cpus", "2", *options])
     give_up = time.monotonic() + 200
     while time.monotonic() < give_up and run.poll() is None:
         if (folder / "output/_gristmill/report.json").exists() and (record_of(folder / "output")["documents"] or {})[
@@ -204,6 +204,24 @@ def test_after_sigkill_the_last_record_is_readable_and_a_page_is_made_of_it(tmp_
     assert "not finished" not in opened.text("#funnel")  # committed blocks are accounted for completely
     kept = int(opened.page.query_selector_all("#funnel tr")[-1].inner_text().split("\t")[2])
     assert 0 < kept < 31
+
+
+def test_a_killed_run_leaves_a_page_of_itself_and_not_of_the_run_before(tmp_path, open_page):
+    write_documents(tmp_path / "input", documents())
+    pipeline(tmp_path).run(report=True)
+    assert "finished" in page_of(tmp_path / "output").read_text()
+    run = waiting_run(tmp_path, "--fresh")
+    page = page_of(tmp_path / "output")
+    give_up = time.monotonic() + 200
+    while "killed, or still running" not in page.read_text():
+        assert time.monotonic() < give_up, "the page of the run before is still there"
+        time.sleep(0.05)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    opened = open_page(page)
+    assert "killed, or still running" in opened.text("h1")
+    assert "gristmill report" in opened.text("#scores")
+    assert "is still running" in opened.text("#advice")
 
 
 def test_after_ctrl_c_there_is_a_report_and_its_place_is_printed(tmp_path):

@@ -105,10 +105,7 @@ def _steps(m: Moment, rates: Rates, states: Sequence[tuple[float, float]]) -> It
         waiting, blocked = states[i] if i < len(states) else (0.0, 0.0)
         yield {
             "dedicated": s.dedicated,
-            "busy": s.busy,
-            "idle": s.idle,
-            "starting": s.starting,
-            "draining": s.draining,
+            **s.states._asdict(),
             "queued": s.queued,
             "queued_bytes": s.queued_bytes,
             "tasks_done": s.tasks_done,

@@ -1,7 +1,8 @@
 """What the page shows, made in a thread of its own from the history and the latest moment of the run.
 
-The run's thread only leaves a reference and wakes that thread. Each browser has a cursor and takes what is new to it
-when it is ready: nothing is queued for a browser, so a slow one costs no memory and delays no other.
+The run's thread only leaves a reference. It wakes no thread before the end of the run: that would cost more than all
+else that it does here. Each browser has a cursor and takes what is new to it when it is ready: nothing is queued for a
+browser, so a slow one costs no memory and delays no other.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from gristmill.metrics.rates import Rates, RateWindow
 
 MOST_RECENT = 40
 """Moments of the window of `RateWindow`, and some more."""
+FIRST_PAUSE_S = 0.9
+"""Between two events for a browser in the first `OFTEN_S` of a run; the page changes about once a second."""
+OFTEN_S = 30.0
+PAUSE_S = 1.9
+"""After that."""
 RUNNING, FINISHED, FAILED, INTERRUPTED = "running", "finished", "failed", "interrupted"
 
 
@@ -112,7 +118,8 @@ class Feed:
             "show_text": show_text,
             "started": time.time(),
         }
-        self._changed = threading.Condition()
+        self._began = time.monotonic()
+        self._closed = threading.Condition()
         self._latest = _Latest(0, -1, Recent(), None, {})
         self._ended = threading.Event()
         self._streams = 0
@@ -136,14 +143,12 @@ class Feed:
         deadline = time.monotonic() + wait_s
         self._put(end=ending(outcome, self.show_text))
         self._ended.set()
-        with self._changed:
+        with self._closed:
             while self._streams and (left := deadline - time.monotonic()) > 0:
-                self._changed.wait(left)
+                self._closed.wait(left)
 
     def _put(self, **changes: Any) -> None:
-        with self._changed:
-            self._latest = self._latest._replace(version=self._latest.version + 1, **changes)
-            self._changed.notify_all()
+        self._latest = self._latest._replace(version=self._latest.version + 1, **changes)
 
     # In the threads of the server -----------------------------------------------------------------------------------
 
@@ -152,18 +157,20 @@ class Feed:
         return bool(self._latest.end)
 
     def opened(self) -> None:
-        with self._changed:
+        with self._closed:
             self._streams += 1
 
     def closed(self) -> None:
-        with self._changed:
+        with self._closed:
             self._streams -= 1
-            self._changed.notify_all()
+            self._closed.notify_all()
 
-    def wait(self, cursor: Cursor, timeout_s: float) -> bool:
-        """Wait until there is something new. Return whether there is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._latest.version != cursor.version, timeout_s)
+    def has_news(self, cursor: Cursor) -> bool:
+        return self._latest.version != cursor.version
+
+    def pause_s(self) -> float:
+        """How long to wait between two events: longer after the first half minute of a run."""
+        return FIRST_PAUSE_S if time.monotonic() - self._began < OFTEN_S else PAUSE_S
 
     def wait_for_end(self, timeout_s: float) -> None:
         """Wait until the run has ended, but not longer than some seconds."""

@@ -6,6 +6,7 @@ import secrets
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -58,8 +59,6 @@ REQUEST_TIMEOUT_S = 10.0
 SEND_TIMEOUT_S = 20.0
 """After this time without progress, a browser that does not read its events is disconnected."""
 HEARTBEAT_S = 10.0
-SPACING_S = 0.9
-"""Between two events, except for the last one: the page changes about once a second."""
 AT_ONCE = 1 << 16
 
 
@@ -237,10 +236,16 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(SEND_TIMEOUT_S)
             self._head(HTTPStatus.OK, {"Content-Type": "text/event-stream"})
             self._write(b"retry: 2000\n\n")
+            sent_at = 0.0
             while not feed.has_ended:
-                is_new = feed.wait(cursor, HEARTBEAT_S)
-                self._write(b"data: " + feed.news(cursor) + b"\n\n" if is_new else b":\n\n")
-                feed.wait_for_end(SPACING_S)
+                now = time.monotonic()
+                if feed.has_news(cursor):
+                    self._write(b"data: " + feed.news(cursor) + b"\n\n")
+                    sent_at = now
+                elif now - sent_at > HEARTBEAT_S:
+                    self._write(b":\n\n")
+                    sent_at = now
+                feed.wait_for_end(feed.pause_s())
             self._write(b"data: " + feed.news(cursor) + b"\n\nevent: end\ndata: {}\n\n")
 
     @contextmanager

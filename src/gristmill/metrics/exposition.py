@@ -173,10 +173,7 @@ class _PhaseSamples:
         for label, step in zip(self._steps, snapshot.steps, strict=True):
             states = {"busy": step.busy}
             if step.dedicated:
-                # a worker that drains still has work, so the snapshot counts it as busy
-                draining = min(step.busy, step.draining)
-                states = {"busy": step.busy - draining, "idle": step.idle}
-                states |= {"starting": step.starting, "draining": draining}
+                states = step.states._asdict()
                 self._put(m.WORKERS_STARTED, step.started, label)
                 self._put(m.WORKERS_RECYCLED, step.recycled, label)
             for state, count in states.items():

@@ -17,7 +17,7 @@ MOST_MESSAGES = 100
 
 @dataclass(frozen=True, slots=True)
 class StepPoint:
-    """One step at one moment."""
+    """One step at one moment. Each worker is in one state."""
 
     busy: int
     idle: int
@@ -104,10 +104,7 @@ class PlanHistory:
             at_s=snapshot.now_us / 1e6,
             steps=tuple(
                 StepPoint(
-                    s.busy,
-                    s.idle,
-                    s.starting,
-                    s.draining,
+                    *s.states,
                     s.queued,
                     s.queued_bytes,
                     s.tasks_done,

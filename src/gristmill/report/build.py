@@ -30,6 +30,11 @@ def built(record: Data, folder: Folder, limits: ReportLimits) -> tuple[Data, byt
     return data, page_of(data)
 
 
+def page_while_running(record: Data) -> bytes:
+    """Return the page of a run that has not ended, from its record alone."""
+    return page_of(record | {"findings": advise(record)})
+
+
 def rebuilt(output: str) -> tuple[Data, bytes]:
     """Return the report of an output: from its record, or from its log if it has none.
 

@@ -1,4 +1,4 @@
-"""Write the report of a run: its record at growing intervals while it runs, and record and page when it has ended."""
+"""Write the report of a run: record and page, at growing intervals while it runs and when it has ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 GROWTH = 1.5
 LEAST_PAUSE_OF_COST = 200
-"""A pause is at least so many times as long as it took to make the record before it: at most 0.5 % of the time."""
+"""A pause is at least so many times as long as it took to make the report before it: at most 0.5 % of the time."""
 
 
 class Recorder:
@@ -43,14 +43,19 @@ class Recorder:
         self._next_at = 0.0
         self._pause_s = FIRST_PAUSE_S
         self._thread: ThreadPoolExecutor | None = None
-        self._writing: Future[None] | None = None
+        self._writing: Future[float] | None = None
+        self._page_s = 0.0
+        """CPU time that the last page took."""
 
     def begin(self, plan: PlanInfo) -> None:
         self._has_begun = True
         self.facts.pop("stages", None)  # each phase has written its own part of the configuration
 
     def update(self, moment: Moment) -> None:
-        """Write the record if it is time, in a thread: a storage may be slow."""
+        """Write the report if it is time, in a thread: a storage may be slow.
+
+        So a run that is killed leaves a page of its own, and not that of the run before it.
+        """
         now = time.monotonic()
         progress = moment.progress
         is_ending = progress is not None and progress.blocks >= progress.blocks_total
@@ -59,8 +64,8 @@ class Recorder:
         content = self._record({"state": RUNNING})
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="gristmill-report")
-        self._writing = self._thread.submit(self._write, RECORD, content)
-        cost = time.monotonic() - now
+        self._writing = self._thread.submit(self._write_both, content)
+        cost = time.monotonic() - now + self._page_s
         self._next_at = now + max(self._pause_s, LEAST_PAUSE_OF_COST * cost)
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * GROWTH)
 
@@ -85,6 +90,17 @@ class Recorder:
             return None
         return self.folder.name.rstrip("/") + "/" + PAGE
 
+    def _write_both(self, record: bytes) -> float:
+        """Write a record, and a page without what the files of the output show. Return the CPU time of the page."""
+        self._write(RECORD, record, may_vanish=True)
+        from gristmill.report.build import page_while_running  # only now: not every run lasts so long
+
+        began = time.thread_time()
+        page = page_while_running(fast_json.loads(record))
+        cost = time.thread_time() - began
+        self._write(PAGE, page, may_vanish=True)
+        return cost
+
     def _record(self, more: Data) -> bytes:
         """Return the record so far as JSON."""
         if "stages" not in self.facts:
@@ -105,12 +121,12 @@ class Recorder:
         }
         return fast_json.dumps(public(data))
 
-    def _write(self, name: str, content: bytes) -> None:
+    def _write(self, name: str, content: bytes, may_vanish: bool = False) -> None:
         with plain_errors(self.folder.name.rstrip("/") + "/" + name, self.folder.options, "written"):
             try:
                 self.folder.write(name, content)
-            except FileNotFoundError:  # the end of the run removes unfinished files; the record is written again then
-                if name == PAGE:
+            except FileNotFoundError:  # the end of the run removes unfinished files, and both are written again then
+                if not may_vanish:
                     raise
 
     def _has_written(self) -> bool:
@@ -120,7 +136,7 @@ class Recorder:
         if not self._writing.done():
             return False
         try:
-            self._writing.result()
+            self._page_s = self._writing.result()
         except PlanError as error:
             self._give_up(error)
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LATENCY_BOUNDS_US = tuple(250 << power for power in range(24))
 """The upper bounds of the buckets of latencies, in microseconds: 250 us to 35 minutes, each twice the one before."""
@@ -14,6 +15,15 @@ class Decision:
 
     at_us: int
     text: str
+
+
+class WorkerStates(NamedTuple):
+    """Workers of a step, each in one state."""
+
+    busy: int
+    idle: int
+    starting: int
+    draining: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +49,7 @@ class StepSnapshot:
     ended: bool
     """Nothing is left to do here and nothing more can come."""
     draining: int = 0
-    """Dedicated workers that take no new work and leave when theirs is done."""
+    """Dedicated workers that take no new work and leave when theirs is done. Those that still work are also `busy`."""
     waits_for_input: bool = False
     """Has nothing to do now, and more may come."""
     blocked_by_output: bool = False
@@ -71,6 +81,14 @@ class StepSnapshot:
     optimum_ns: int = 0
     """The least mean time between two tasks of this step, if all workers of the current plan were always busy: the
     slowest step sets the pace. 0 while no step is measured."""
+
+    @property
+    def states(self) -> WorkerStates:
+        """The workers by state, each counted once."""
+        at_work = min(self.busy, self.draining)
+        return WorkerStates(
+            self.busy - at_work, self.idle - min(self.idle, self.draining - at_work), self.starting, self.draining
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,8 +217,9 @@ export class Chart {
   point(event) {
     const box = this.svg.getBoundingClientRect();
     const x = event.clientX - box.left;
-    if (x < LEFT || x > this.width - RIGHT || !this.data.times.length) return this.hideTip();
-    const at = (this.end * (x - LEFT)) / (this.width - LEFT - RIGHT);
+    // A little beyond both ends, where the first and the last mark begin and end.
+    if (x < LEFT - NEAR_PX || x > this.width - RIGHT + NEAR_PX || !this.data.times.length) return this.hideTip();
+    const at = Math.max(0, Math.min(this.end, (this.end * (x - LEFT)) / (this.width - LEFT - RIGHT)));
     const rows = [];
     if (this.options.marks && event.clientY - box.top <= TOP + LANE + 4) {
       const near = this.data.marks.filter((mark) => Math.abs(this.x(mark[0]) - x) <= NEAR_PX);

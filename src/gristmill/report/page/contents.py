@@ -15,7 +15,13 @@ MOST_STAGES = 200
 
 def scores(data: Data, examples: int) -> Iterator[str]:
     """Yield for each rule its histogram and the documents nearest to its threshold."""
-    found = data.get("excluded") or {}
+    if "excluded" not in data:
+        yield (
+            "<p>Scores and examples are read from the output when the run has ended. To read them earlier, or if the "
+            "run was killed, call <code>gristmill report</code>.</p>"
+        )
+        return
+    found = data["excluded"] or {}
     rules = found.get("rules") or ()
     if not rules:
         yield "<p>No dropped document is at hand: nothing was dropped, or the writer keeps no excluded documents.</p>"

@@ -82,10 +82,10 @@ def _charts(plan: Data) -> Iterator[str]:
     names = _names([str(step["name"]) for step in plan["steps"]])
     marks = [Mark(float(one["at_s"]), str(one["text"])) for one in plan.get("decisions") or ()]
     busy = [Line(name, one["busy"]) for name, one in zip(names, series["steps"], strict=True)]
-    waiting = [sum(column) for column in zip(*(one["idle"] for one in series["steps"]), strict=True)]
-    starting = [sum(column) for column in zip(*(one["starting"] for one in series["steps"]), strict=True)]
-    workers = [*busy, Line("idle", waiting)] if any(waiting) else busy
-    workers = [*workers, Line("starting", starting)] if any(starting) else workers
+    workers = [*busy]
+    for state in ("idle", "starting", "draining"):
+        of_all = [sum(column) for column in zip(*(one[state] for one in series["steps"]), strict=True)]
+        workers += [Line(state, of_all)] if any(of_all) else []
     yield '<div class="two">'
     yield lines("Workers by step", times, workers, marks=marks, stacked=True)
     yield _throughput(plan, times, names)
