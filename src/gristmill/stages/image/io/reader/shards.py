@@ -159,21 +159,21 @@ class ShardReader:
             self.counts[what] = self.counts.get(what, 0) + 1
 
 
-def block_edges(tar: TarReader, size: int, block_bytes: int) -> list[int]:
-    """Where blocks of a shard begin, each with a key of its own, and where the last one ends."""
-    edges = [0]
-    count = 0
+def cut_shard(tar: TarReader, size: int, block_bytes: int) -> list[tuple[int, int, int]]:
+    """Ranges that cover a shard, each from a key of its own on, with its number of keys."""
+    found: list[tuple[int, int, int]] = []
+    start = count = 0
     key = b""
-    for found in tar:
-        if found.offset >= size:
+    for member in tar:
+        if member.offset >= size:
             break
-        if isinstance(found, TarDamage) or not found.is_regular or (parted := split_name(found.name)) is None:
+        if isinstance(member, TarDamage) or not member.is_regular or (parted := split_name(member.name)) is None:
             continue
         if parted[0] == key:
             continue
         key = parted[0]
-        if count and (found.offset - edges[-1] >= block_bytes or count >= MOST_IMAGES):
-            edges.append(found.offset)
-            count = 0
+        if count and (member.offset - start >= block_bytes or count >= MOST_IMAGES):
+            found.append((start, member.offset, count))
+            start, count = member.offset, 0
         count += 1
-    return [*edges, size]
+    return [*found, (start, size, count)]

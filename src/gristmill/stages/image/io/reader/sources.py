@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from gristmill.stages.image.io.reader.options import (
@@ -139,24 +138,24 @@ class ShardSource(ImageSource):
         many = len(files) >= MANY_SHARDS and self.reader.blocksize is None
         whole = many or self.reader.files_per_partition is not None
         with ThreadPoolExecutor(PLANNED_AT_ONCE) as pool:
-            edges = list(pool.map(lambda file: None if whole else self._edges(file, block_bytes), files))
+            ranges = list(pool.map(lambda file: None if whole else self._cut(file, block_bytes), files))
         found: list[list[FileRange]] = []
         sizes: list[int] = []
-        for file, inside in zip(files, edges, strict=True):
+        for file, inside in zip(files, ranges, strict=True):
             if inside is None:
                 found.append([self.reader.range_of(file, limit=file.limit, batch_bytes=block_bytes)])
                 sizes.append(block_bytes + 1)
                 continue
-            for start, stop in pairwise(inside):
+            for start, stop, count in inside:
                 found.append([self.reader.range_of(file, start, stop, batch_bytes=block_bytes)])
-                sizes.append(stop - start)
+                sizes.append(max(stop - start, count * block_bytes // MOST_IMAGES))
         if step := self.reader.files_per_partition:
             return [[part for one in found[i : i + step] for part in one] for i in range(0, len(found), step)]
         return found if self.reader.blocksize is None else pack(found, sizes, block_bytes)
 
-    def _edges(self, file: File, block_bytes: int) -> list[int] | None:
-        """Where blocks of a shard begin and end; None if it is a stream."""
-        from gristmill.stages.image.io.reader.shards import block_edges
+    def _cut(self, file: File, block_bytes: int) -> list[tuple[int, int, int]] | None:
+        """The ranges of a shard, each with its number of images; None if it is a stream."""
+        from gristmill.stages.image.io.reader.shards import cut_shard
         from gristmill.stages.image.io.reader.tar import FileStream, TarReader
         from gristmill.stages.text.io.reader.files import is_compressed, open_regular
 
@@ -164,7 +163,7 @@ class ShardSource(ImageSource):
         if local is None or file.size is None or is_compressed(file.path, self.reader.options):
             return None
         with open_regular(local) as opened:
-            return block_edges(TarReader(FileStream(opened)), file.size, block_bytes)
+            return cut_shard(TarReader(FileStream(opened)), file.size, block_bytes)
 
     def makes_several_batches(self, part: FileRange) -> bool:
         return part.stop < 0 or part.stop - part.start > 2 * part.batch_bytes
@@ -190,8 +189,8 @@ class ShardSource(ImageSource):
         return taken, file
 
     @contextmanager
-    def _stream(self, part: FileRange) -> Iterator[tuple[TarStream, CountingFile]]:
-        """The shard from the start of a range, and the bytes that are read of the file."""
+    def _stream(self, part: FileRange) -> Iterator[tuple[TarStream, Callable[[], int]]]:
+        """The shard from the start of a range, and up to where its file has been read."""
         from gristmill.stages.image.io.reader.tar import FileStream, PieceStream
         from gristmill.stages.text.io.compression import decompressed
         from gristmill.stages.text.io.reader.files import is_compressed, opened
@@ -200,9 +199,10 @@ class ShardSource(ImageSource):
         with opened(part.location, self.reader.options, True, part.stamp) as file:
             counted = CountingFile(file)
             if is_plain:
-                yield FileStream(cast(io.FileIO, file), part.start), counted
+                plain = FileStream(cast(io.FileIO, file), part.start)
+                yield plain, lambda: plain.position
             else:
-                yield PieceStream(decompressed(cast(BinaryIO, counted))), counted
+                yield PieceStream(decompressed(cast(BinaryIO, counted))), lambda: counted.taken
 
     def batches(self, ranges: Sequence[FileRange]) -> Iterator[ImageBatch]:
         builder = self._builder()
@@ -211,17 +211,16 @@ class ShardSource(ImageSource):
             builder.account.read[part.path] += 0
             most = part.batch_bytes or self.reader.block_bytes
             several = self.makes_several_batches(part)
-            with self._stream(part) as (stream, counted):
+            with self._stream(part) as (stream, read_up_to):
                 before = part.start
                 for _ in self._add_shard(builder, part, stream):
                     if not several or (builder.size < most and not builder.is_full):
                         continue
-                    # of a file that is read in places, its position is what was read
-                    builder.account.bytes_read += counted.take() or stream.position - before
-                    before = stream.position
+                    builder.account.bytes_read += read_up_to() - before
+                    before = read_up_to()
                     yield builder.batch()
                     given = True
-                builder.account.bytes_read += counted.take() or stream.position - before
+                builder.account.bytes_read += read_up_to() - before
         if not given or not builder.is_empty:
             yield builder.batch()
 
