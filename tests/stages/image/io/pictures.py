@@ -80,8 +80,10 @@ def bad(found: Iterable[ImageBatch]) -> list[tuple[str, str]]:
 
 def check_balance(found: Iterable[ImageBatch]) -> None:
     """Each image that was counted is there, or a bad record."""
-    for batch in found:
-        assert batch.account.read.total() == batch.num_items + len(batch.account.bad)
+    every = list(found)
+    read = sum(batch.account.read.total() for batch in every)
+    assert read == sum(batch.num_items + len(batch.account.bad) for batch in every)
+    assert all(count >= 0 for batch in every for count in batch.account.read.values())
 
 
 def by_id(found: Iterable[ImageBatch]) -> dict[str, dict[str, Any]]:

@@ -162,7 +162,9 @@ class ImageReader(FileReader):
         ends = [end for kind, ends in EXTENSIONS.items() if self.kind in (None, kind) for end in ends]
         beside = BESIDE if self.kind in (None, FILES) else ()
         assert self.file_paths is not None
-        return list_input(self.file_paths, (*ends, *beside), self.options)
+        listing = list_input(self.file_paths, (*ends, *beside), self.options)
+        listing.others.clear()  # the user has chosen between them
+        return listing
 
     def files_of(self, listing: Listing) -> list[File]:
         from gristmill.stages.image.io.reader.folders import folders_of
@@ -219,6 +221,11 @@ class ImageReader(FileReader):
         from gristmill.stages.image.io.reader.folders import FolderRange
 
         return part.holds(path) if isinstance(part, FolderRange) else part.path == path
+
+    def linked(self, before: Stages, after: Stages) -> Self:
+        if not before and self.found.blocks is None:
+            self.source()  # the copy needs what it finds
+        return super().linked(before, after)
 
     def reading_for(self, after: Stages) -> Self:
         clone = super().reading_for(after)

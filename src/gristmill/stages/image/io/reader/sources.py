@@ -295,4 +295,4 @@ class TableSource(ImageSource):
         for part in ranges:  # paths are relative to their file
             read: Any = self.rows.process(FileBlock([part], task_id="0"))
             for rows in [read] if isinstance(read, DocumentBatch) else read:
-                yield from images.batches(rows, part.location)
+                yield from images.batches(rows, part.path, part.location)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from gristmill import fast_json
 from gristmill.errors import PlanError
 from gristmill.images.decode import Header, read_header
 from gristmill.images.errors import BadImage
-from gristmill.secrets import public_url
+from gristmill.secrets import public_url, without_query
 from gristmill.stages.image.io.reader.building import NO_IMAGE, as_images, first_of, free_name
 from gristmill.stages.image.io.reader.fetching import TooLarge, Unread, fetched
 from gristmill.stages.image.io.reader.options import MOST_BYTES, MOST_IMAGES, ImageOptions
@@ -25,7 +25,7 @@ from gristmill.stages.text.io.json_columns import plain_strings
 from gristmill.stages.text.io.listing import File
 from gristmill.stages.text.io.reader.files import opened
 from gristmill.storage import local_path
-from gristmill.tasks import BadRecord, DocumentBatch, ImageBatch
+from gristmill.tasks import Account, BadRecord, DocumentBatch, ImageBatch
 from gristmill.tasks.arrow import mask_array, one_array
 from gristmill.tasks.document import HIDDEN, ID
 from gristmill.tasks.image import CAPTION, IMAGE, IMAGE_ID
@@ -163,15 +163,16 @@ class TableImages:
         self.options = options
         self._storage = storage
 
-    def batches(self, rows: DocumentBatch, location: str) -> Iterator[ImageBatch]:
-        """Yield the images of some rows of a file, one batch at least; ``location`` opens the file."""
-        account = rows.take_account()
-        table = rows.data
-        for first, batch in enumerate(self._parts(table, location)):
-            if account is not None and not first:
-                bad = batch.account.bad
-                batch.account = account
-                batch.account.bad += bad
+    def batches(self, rows: DocumentBatch, path: str, location: str) -> Iterator[ImageBatch]:
+        """Yield the images of some rows of a file, one batch at least; ``location`` is the file with its secrets."""
+        account = rows.take_account() or Account()
+        left = rows.num_items
+        for batch in self._parts(rows.data, location):
+            there = batch.num_items + len(batch.account.bad)
+            left -= there
+            account.bad += batch.account.bad
+            account.read[path] -= left  # those are counted with the batches that hold them
+            batch.account, account = account, Account(read=Counter({path: left}))
             yield batch
 
     def _parts(self, table: pa.Table, location: str) -> Iterator[ImageBatch]:
@@ -290,9 +291,6 @@ def _texts(part: pa.Table, name: str) -> list[str | None]:
     return [value if value is None or isinstance(value, str) else str(value) for value in values]
 
 
-_PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{0,30}://")
-
-
 def _place(name: str | None, location: str) -> str | BadImage:
     """Where an image is that a table names: a URL, or a path relative to the folder of the table."""
     if not name:
@@ -300,7 +298,7 @@ def _place(name: str | None, location: str) -> str | BadImage:
     if "\0" in name:
         return BadImage(REFUSED)
     is_remote = local_path(location) is None
-    if _PROTOCOL.match(name):
+    if "://" in name:
         protocol, _, rest = name.partition("://")
         if protocol.lower() in ("file", "local"):
             return BadImage(LOCAL_IN_REMOTE) if is_remote else rest
@@ -308,5 +306,5 @@ def _place(name: str | None, location: str) -> str | BadImage:
     if is_remote:
         if name.startswith("/"):
             return BadImage(LOCAL_IN_REMOTE)
-        return posixpath.join(posixpath.dirname(location), name)
+        return posixpath.join(posixpath.dirname(without_query(location)), name)
     return posixpath.join(posixpath.dirname(local_path(location) or ""), name)
