@@ -26,7 +26,7 @@ ASIDE = re.compile(r"excluded|quarantine|duplicates(-\d+)?")
 """Folders of an output that hold no documents that were kept."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class File:
     """A file of the input by its full path or URL."""
 
