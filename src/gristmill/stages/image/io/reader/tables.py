@@ -306,5 +306,10 @@ def _place(name: str | None, location: str) -> str | BadImage:
     if is_remote:
         if name.startswith("/"):
             return BadImage(LOCAL_IN_REMOTE)
-        return posixpath.join(posixpath.dirname(without_query(location)), name)
+        folder = posixpath.dirname(without_query(location))
+        if not {".", ".."} & set(name.split("/")):
+            return f"{folder}/{name}"
+        protocol, _, inner = folder.partition("://")  # object storages do not resolve ".."
+        host, _, inner = inner.partition("/")
+        return f"{protocol}://{host}{posixpath.normpath(f'/{inner}/{name}')}"
     return posixpath.join(posixpath.dirname(local_path(location) or ""), name)
