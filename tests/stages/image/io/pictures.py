@@ -1,4 +1,4 @@
-"""Small pictures and shards for tests, made on the spot."""
+"""Small pictures and shards for tests, made when they are needed."""
 
 from __future__ import annotations
 

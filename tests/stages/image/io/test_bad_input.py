@@ -89,7 +89,11 @@ REFUSED = {
     "empty file": (b"", "ImageReader", "empty"),
     "bomb of 100 megapixels": (bomb(), "ImageReader", "too many pixels"),
     "text": (b"<html>404</html>", "ImageReader", "not an image of a known format"),
-    "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "ImageReader", "not an image of a known format"),
+    "PostScript": (
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+        "ImageReader",
+        "not an image of a known format",
+    ),
     "damaged pixels": (picture(5)[:60] + b"\0" * 40, "Decode", "(truncated|damaged)"),
 }
 
@@ -140,9 +144,21 @@ SHARDS = {
     "duplicate keys in a row": ([("a.png", A), ("a.txt", b"1"), ("a.png", B), ("a.txt", b"2")], ["a", "a"], []),
     "duplicate keys apart": ([("a.png", A), ("b.png", B), ("a.png", C)], ["a", "b", "a"], []),
     "empty members": ([("a.png", b""), ("b.png", B), ("b.txt", b"")], ["b"], ["empty"]),
-    "caption that is not UTF-8": ([("a.png", A), ("a.txt", b"\xff\xfe"), ("b.png", B)], ["b"], ["the caption is not UTF-8"]),
-    "metadata that is no JSON": ([("a.png", A), ("a.json", b"{"), ("b.png", B)], ["b"], ["the metadata is no JSON object"]),
-    "metadata that is a list": ([("a.png", A), ("a.json", b"[]"), ("b.png", B)], ["b"], ["the metadata is no JSON object"]),
+    "caption that is not UTF-8": (
+        [("a.png", A), ("a.txt", b"\xff\xfe"), ("b.png", B)],
+        ["b"],
+        ["the caption is not UTF-8"],
+    ),
+    "metadata that is no JSON": (
+        [("a.png", A), ("a.json", b"{"), ("b.png", B)],
+        ["b"],
+        ["the metadata is no JSON object"],
+    ),
+    "metadata that is a list": (
+        [("a.png", A), ("a.json", b"[]"), ("b.png", B)],
+        ["b"],
+        ["the metadata is no JSON object"],
+    ),
     "name that is not UTF-8": ([("a\udcff.png", A)], ["a\\xff"], []),
 }
 

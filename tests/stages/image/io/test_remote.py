@@ -18,8 +18,12 @@ pytest.importorskip("aiohttp")
 
 from tests.stages.image.io.pictures import bad, batches, by_id, check_balance, picture, put, rows, samples, shard
 
+from gristmill.backends.local import LocalExecutor
 from gristmill.errors import InputChanged
+from gristmill.pipeline import Pipeline
+from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.image.io.reader import ImageReader, fetching
+from gristmill.stages.text.io import ParquetWriter
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -109,6 +113,15 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(tmp_path, server):
     assert [asked.count(f"/{n}.png") for n in range(7)] == [1, 2, 3, 3, 1, 1, 1]
 
 
+def test_what_is_stored_for_a_barrier_is_not_fetched_twice(tmp_path, server):
+    server.files = {f"/{n}.png": picture(n) for n in range(20)}
+    lines = [{"url": f"{server.url}/{n}.png", "text": f"caption {n // 2}"} for n in range(20)]
+    path = put(tmp_path, "in/m.jsonl", b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    stages = [ImageReader(path), ExactDeduplication(text_field="caption"), ParquetWriter(str(tmp_path / "out"))]
+    result = Pipeline("p", stages=stages).run(LocalExecutor(config={"view": "off", "num_cpus": 1}))
+    assert result.ledger.total().kept == 10 and len(server.asked) == 20
+
+
 def test_an_answer_without_end_is_cut_off(tmp_path, server, monkeypatch):
     monkeypatch.setattr("gristmill.stages.image.io.reader.tables.MOST_BYTES", 6 << 20)
     monkeypatch.setattr(fetching.fetched, "__defaults__", (6 << 20,))
@@ -148,13 +161,25 @@ def test_a_server_that_says_nothing_costs_its_images(tmp_path, server, monkeypat
 
 def test_a_manifest_on_the_web_names_files_beside_it_and_none_of_this_machine(tmp_path, server):
     local = put(tmp_path, "secret.png", picture(9))
-    addresses = ["sub/1.png", local, f"file://{local}", f"{server.url}/2.png", "../../etc/passwd", "simplecache::file:///x"]
+    addresses = [
+        "sub/1.png",
+        local,
+        f"file://{local}",
+        f"{server.url}/2.png",
+        "../../etc/passwd",
+        "simplecache::file:///x",
+    ]
     server.files = {"/data/sub/1.png": picture(1), "/2.png": picture(2)}
     server.files["/data/m.jsonl"] = b"".join(json.dumps({"path": one}).encode() + b"\n" for one in addresses)
     found = batches(ImageReader(f"{server.url}/data/m.jsonl"))
     assert [row["image"] for row in rows(found)] == [picture(1), picture(2)]
     here = "a file of this machine in a table from elsewhere"
-    assert [reason for _, reason in bad(found)] == [here, here, "the file does not exist (ENOENT)", "an address that is not read"]
+    assert [reason for _, reason in bad(found)] == [
+        here,
+        here,
+        "the file does not exist (ENOENT)",
+        "an address that is not read",
+    ]
 
 
 def test_secrets_in_urls_stay_out_of_names_and_reasons(tmp_path, server):
@@ -174,7 +199,9 @@ def test_a_shard_on_the_web_is_a_stream(tmp_path, server, name):
     check_balance(found)
     assert len(found) > 3
     there = {ident.rpartition("#")[2]: row for ident, row in by_id(found).items()}
-    assert {key: row["image"] for key, row in there.items()} == {k.rpartition("#")[2]: r["image"] for k, r in local.items()}
+    assert {key: row["image"] for key, row in there.items()} == {
+        k.rpartition("#")[2]: r["image"] for k, r in local.items()
+    }
 
 
 def test_images_that_are_named_on_the_web(server):

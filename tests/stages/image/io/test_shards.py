@@ -8,6 +8,7 @@ import json
 import random
 import secrets
 import tarfile
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -38,7 +39,11 @@ def reference(path: str, data: bytes) -> list[tuple[str, dict[str, Any]]]:
     found = []
     for offset, key, parts in groups:
         image = next((parts[end] for end in parts if end in IMAGES), None)
-        columns = {"image": image, "image_id": key, "caption": parts["txt"].decode().strip() if "txt" in parts else None}
+        columns = {
+            "image": image,
+            "image_id": key,
+            "caption": parts["txt"].decode().strip() if "txt" in parts else None,
+        }
         found.append((f"{path}#{offset}", {**columns, **json.loads(parts.get("json", b"{}"))}))
     return found
 
@@ -88,7 +93,7 @@ def test_a_shard_on_this_machine_is_split_between_samples(tmp_path):
     blocks = reader.source()
     assert len(blocks) > 5 and not reader.linked([], []).fan_out
     edges = [(block.data[0].start, block.data[0].stop) for block in blocks]
-    assert edges[0][0] == 0 and all(a[1] == b[0] for a, b in zip(edges, edges[1:], strict=False))
+    assert edges[0][0] == 0 and all(a[1] == b[0] for a, b in pairwise(edges))
     assert all(reader.process(block).num_items for block in blocks)
 
 
@@ -147,7 +152,7 @@ def test_random_damage_loses_no_image_silently(tmp_path):
         check_balance(packed)
         assert [plain(row) for row in rows(packed)] == [plain(row) for row in rows(found)]
         assert len(bad(packed)) == len(broken)
-        # an image whose bytes are still there behind an intact header is read
+        # an image whose bytes are still there after an intact header is read
         images = {row["image"] for row in made.values()}
         intact = {info.name: tar_bytes for info, tar_bytes in members_of(whole) if info.name.endswith(IMAGES)}
         lost = [name for name, content in intact.items() if content not in images and content in data]
@@ -193,7 +198,11 @@ def test_links_and_devices_are_counted(tmp_path):
 
 def test_captions_and_metadata(tmp_path):
     members = [
-        *(("a.png", picture(1)), ("a.txt", b"\xef\xbb\xbf one\ntwo \n"), ("a.json", b'{"caption": "one\\ntwo", "x": 1}')),
+        *(
+            ("a.png", picture(1)),
+            ("a.txt", b"\xef\xbb\xbf one\ntwo \n"),
+            ("a.json", b'{"caption": "one\\ntwo", "x": 1}'),
+        ),
         *(("b.png", picture(2)), ("b.json", b'{"caption": "from JSON", "image": "taken", "x": 2.5, "alt": "other"}')),
         *(("c.png", picture(3)), ("c.caption", b""), ("c.json", b'\n{\n"x": 3\n}\n')),
         ("d.png", picture(4)),
@@ -206,7 +215,12 @@ def test_captions_and_metadata(tmp_path):
     first = rows(batches(ImageReader(path, caption_lines="first", fields=["x"])))
     assert [row["caption"] for row in first] == ["one", "from JSON", "", None]
     assert set(first[0]) == {"image", "image_id", "caption", "x", ID}
-    assert [row["caption"] for row in rows(batches(ImageReader(path, caption_field="alt")))] == [None, "other", None, None]
+    assert [row["caption"] for row in rows(batches(ImageReader(path, caption_field="alt")))] == [
+        None,
+        "other",
+        None,
+        None,
+    ]
 
 
 def test_many_shards_are_not_split_and_not_opened_before_the_run(tmp_path):

@@ -138,7 +138,7 @@ def test_a_huge_size_is_a_cut_and_takes_no_memory(tmp_path):
     info = tarfile.TarInfo("a.png")
     info.size = 8 << 40
     header = info.tobuf(tarfile.GNU_FORMAT)
-    for found in (list(TarReader(PieceStream(iter([header, b"x" * 100])))), ):
+    for found in (list(TarReader(PieceStream(iter([header, b"x" * 100])))),):
         assert found[1] == TarDamage(0, CUT, b"a.png")
     (tmp_path / "a.tar").write_bytes(header + b"x" * 100)
     with open_regular(str(tmp_path / "a.tar")) as file:

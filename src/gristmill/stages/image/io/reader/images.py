@@ -94,7 +94,7 @@ class ImageReader(FileReader):
 
     @property
     def image_options(self) -> ImageOptions:
-        """The arguments that decide what becomes of an image."""
+        """The arguments that concern single images."""
         first = self.caption_lines == "first"
         return ImageOptions(self.image_field, self.path_field, self.caption_field, first, self.fields, self.max_pixels)
 
@@ -233,6 +233,8 @@ class ImageReader(FileReader):
         return clone
 
     def samples_of(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
+        if not self.gives_the_same_again:
+            return []  # it would take a request for each image
         middle = parts[len(parts) // 2]
         spans = Counter[str]()
         for part in parts:

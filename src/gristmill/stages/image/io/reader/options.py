@@ -45,7 +45,7 @@ MOST_IMAGES = 512
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """The arguments of a reader that decide what becomes of an image."""
+    """The arguments of a reader that concern single images."""
 
     image_field: str | None = None
     path_field: str | None = None
