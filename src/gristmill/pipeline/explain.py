@@ -28,6 +28,7 @@ from gristmill.stages.text.filters.columns import set_column, texts_of
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter
 from gristmill.stages.text.io.json_columns import values_of
+from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.modifiers import DocumentModifier, Modify
 from gristmill.stages.text.recipes.stage import RecipeStage
 from gristmill.storage import Folder
@@ -215,6 +216,8 @@ def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:
     paths = {part.path for block in blocks if isinstance(block, FileBlock) for part in block.data}
     if place in paths and position.isdecimal():
         found = _at(reader, blocks, place, ident, int(position))
+    elif near := _holding(reader, blocks, place):
+        found = _search(reader, near, ident, ID)
     else:
         found = _search(reader, blocks, ident, id_field)
     if found is None:
@@ -223,6 +226,13 @@ def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:
             f"{next(iter(sorted(paths)), 'file.jsonl')}#0"
         )
     return found
+
+
+def _holding(reader: Stage, blocks: Sequence[Task[Any]], path: str) -> list[Task[Any]]:
+    """The blocks that may hold documents with this path in their ids."""
+    if not isinstance(reader, FileReader):
+        return []
+    return [b for b in blocks if isinstance(b, FileBlock) and any(reader.holds(part, path) for part in b.data)]
 
 
 def _at(reader: Stage, blocks: Sequence[Task[Any]], path: str, ident: str, position: int) -> DocumentBatch | None:

@@ -166,13 +166,21 @@ def _check_types(stages: list[Stage], source: PipelineInput) -> None:
             f"{label(1, stages[0])} takes {type_name(taken)}, but the first of initial_tasks is a "
             f"{type(source.first).__name__}."
         )
+    given = taken if source.first is None else type(source.first)
     for number, (before, stage) in enumerate(pairwise(stages), 2):
-        given, taken = before.output_type(), stage.input_type()
+        given, taken = _type_after(before, given), stage.input_type()
         if not _fits(given, taken):
             raise PlanError(
                 f"{label(number, stage)} takes {type_name(taken)}, but {label(number - 1, before)} gives "
                 f"{type_name(given)}.\n    put a stage between them that turns one into the other, or change the order."
             )
+
+
+def _type_after(stage: Stage, given: TaskType | None) -> TaskType | None:
+    """The tasks that a stage returns. Our own return a batch of the class that they got, images for example."""
+    returned = stage.output_type()
+    keeps = stage.builtin and returned is stage.input_type() is DocumentBatch
+    return given if keeps and isinstance(given, type) and issubclass(given, DocumentBatch) else returned
 
 
 def _fits(given: TaskType | None, taken: TaskType | None) -> bool:

@@ -12,7 +12,7 @@ from gristmill.stages.barrier import KEYS, BarrierStage
 from gristmill.stages.core import ProcessingStage, accounts_for_all
 from gristmill.stages.protocols import Sink, Source
 from gristmill.storage import Folder
-from gristmill.tasks import BadRecord, DocumentBatch, FileGroupTask, SpoolBlock, Written
+from gristmill.tasks import BadRecord, DocumentBatch, FileGroupTask, ImageBatch, SpoolBlock, Written
 from gristmill.tasks.document import ID, RAW, rows_of
 from gristmill.tasks.names import block_of_file, part_name
 
@@ -31,6 +31,8 @@ SMALL_BYTES = 1 << 20
 """A remote file below this size is read whole: parts of it would take several requests."""
 SPOOLED = "the documents in " + "front of the cut"
 """The name of this input in run.json, which earlier versions have written."""
+IMAGES = b"gristmill.images"
+"""Key in the metadata of documents that are an `ImageBatch`."""
 PART = "spool_part"
 """Key in the metadata of a batch: the name of its part."""
 OF_DOCUMENTS = (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError)
@@ -103,7 +105,7 @@ class Spool(Sink[DocumentBatch, FileGroupTask], builtin=True):
         written = FileGroupTask(dataset_name=task.dataset_name)
         if keys is not None:
             if self.with_documents:
-                files.append((name + DOCUMENTS, in_arrow(left)))
+                files.append((name + DOCUMENTS, in_arrow(_marked(left, isinstance(task, ImageBatch)))))
             files.append((name + KEYS, in_arrow(keys)))
         if reasons:
             written.account.bad += bad_records(whole, reasons)
@@ -228,7 +230,9 @@ class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):
 
     def process(self, task: SpoolBlock) -> DocumentBatch:
         table = read_arrow(self.folder, task.data + DOCUMENTS)
-        batch = DocumentBatch(table, task_id=task.task_id)
+        notes = dict(table.schema.metadata or {})
+        kind = DocumentBatch if notes.pop(IMAGES, None) is None else ImageBatch
+        batch = kind(table.replace_schema_metadata(notes or None), task_id=task.task_id)
         batch._metadata[PART] = task.data
         read = Counter(str(ident).rpartition("#")[0] for ident in table.column(ID).to_pylist())
         known = set(task.files)
@@ -238,6 +242,11 @@ class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):
         for file in task.files:
             batch.account.read[file] += 0
         return batch
+
+
+def _marked(table: pa.Table, are_images: bool) -> pa.Table:
+    """The documents with a note if they are images."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), IMAGES: b""}) if are_images else table
 
 
 def in_arrow(table: pa.Table) -> pa.Buffer:

@@ -287,6 +287,8 @@ class PhasedRun:
         """Return the phase up to a split, with a last stage that makes keys, and its fingerprint."""
         first = phase.stages[0]
         reader = first if len(phase.stages) == 1 and isinstance(first, FileReader) else None
+        if reader is not None and not reader.gives_the_same_again:
+            reader = None
         split.read_again = reader is not None
         spool = Spool(split.barrier, split.folder, self.writer, not split.read_again)
         before: list[Stage] = phase.stages if reader is None else [reader.reading_for([spool])]

@@ -26,7 +26,7 @@ ASIDE = re.compile(r"excluded|quarantine|duplicates(-\d+)?")
 """Folders of an output that hold no documents that were kept."""
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class File:
     """A file of the input by its full path or URL."""
 
@@ -70,6 +70,8 @@ class Listing:
     found: dict[str, File] = field(default_factory=dict)
     added: int = 0
     """How often a file was added; one that is named twice counts twice."""
+    is_of_folders: bool = True
+    """Whether all files were found in folders: none was named, or matched by a pattern."""
     odd: Skipped = field(default_factory=Skipped)
     """FIFOs, sockets and devices."""
     dangling: Skipped = field(default_factory=Skipped)
@@ -248,6 +250,7 @@ class _Remote:
             except PermissionError:
                 raise PlanError(f"{given!r} may not be read: permission denied.") from None
         if entry["type"] != "directory":
+            self.listing.is_of_folders = False
             self._add(entry, posixpath.basename(public_url(path)))
         else:
             before = self.listing.added
@@ -256,6 +259,7 @@ class _Remote:
                 raise PlanError(self.listing.nothing_in(given))
 
     def _globbed(self, given: str, path: str) -> None:
+        self.listing.is_of_folders = False
         self.storage.invalidate_cache()
         entries = list(self.storage.glob(path, detail=True).values())
         hidden = posixpath.basename(path).startswith(("_", "."))
@@ -327,12 +331,14 @@ def add_local(listing: Listing, given: str, path: str) -> None:
         raise PlanError(f"{given!r} is {kind}: only regular files can be read. Write the data to a file first.")
     if not os.access(path, os.R_OK):
         raise PlanError(f"{given!r} may not be read: permission denied.")
+    listing.is_of_folders = False
     _add(listing, path, found, posixpath.basename(path))
 
 
 def _add_pattern(listing: Listing, given: str, pattern: str) -> None:
     from fsspec.implementations.local import LocalFileSystem
 
+    listing.is_of_folders = False
     hidden = posixpath.basename(pattern).startswith(("_", "."))
     root, before = fixed_part(pattern), listing.added
     for path in LocalFileSystem().glob(pattern):

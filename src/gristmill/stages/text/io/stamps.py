@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from gristmill.errors import InputChanged
@@ -21,8 +22,13 @@ VERSIONS = (
 
 def of_stat(found: os.stat_result) -> FileStamp:
     """Return the stamp of a local file."""
-    place = f"{os.uname().nodename}:{found.st_dev}"
-    return FileStamp(found.st_size, (("mtime", str(found.st_mtime_ns)),), place, found.st_ino)
+    return FileStamp(found.st_size, (("mtime", str(found.st_mtime_ns)),), _place(found.st_dev), found.st_ino)
+
+
+@cache
+def _place(device: int) -> str:
+    """A name of a device of this machine: one object for all files on it."""
+    return f"{os.uname().nodename}:{device}"
 
 
 def of_entry(entry: Mapping[str, Any]) -> FileStamp:

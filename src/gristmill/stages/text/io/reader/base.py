@@ -19,7 +19,7 @@ from gristmill.stages.protocols import Linked, Paths, Source, Stages
 from gristmill.stages.registry import arguments_of
 from gristmill.stages.text.io.blocks import DEFAULT_BLOCKSIZE, UNPACKED, bytes_of, default_blocksize, numbered, pack
 from gristmill.stages.text.io.compression import by_name
-from gristmill.stages.text.io.listing import File, list_input
+from gristmill.stages.text.io.listing import File, Listing, list_input
 from gristmill.stages.text.io.reader.columns import Wanted
 from gristmill.stages.text.io.reader.sample import InputSample, check_fields
 from gristmill.stages.text.io.stamps import check_path
@@ -77,6 +77,24 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
     @abstractmethod
     def samples_of(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
         """Return samples of about ``size`` bytes of the files, one for each kind; ``sizes`` are those of the files."""
+
+    def listed(self) -> Listing:
+        """List the input."""
+        assert self.file_paths is not None
+        return list_input(self.file_paths, self.extensions, self.options)
+
+    def files_of(self, listing: Listing) -> list[File]:
+        """The inputs among the files that were listed, sorted by path."""
+        return listing.files
+
+    def holds(self, part: FileRange, path: str) -> bool:
+        """Whether documents with this path in their ids may be in a range."""
+        return part.path == path
+
+    @property
+    def gives_the_same_again(self) -> bool:
+        """Whether a block that is read twice gives the same documents."""
+        return True
 
     def needed_by(self, stage: ProcessingStage[Any, Any]) -> list[str] | None:
         """The columns that have to be read for a stage; None: all."""
@@ -163,12 +181,12 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
     def source(self) -> list[FileBlock] | None:
         if self.file_paths is None:
             return None
-        listing = list_input(self.file_paths, self.extensions, self.options)
+        listing = self.listed()
         if not self._has_warned:
             for line in listing.warnings(type(self).__name__):
                 logger.warning(line)
             self._has_warned = True
-        files, counted = listing.files, None
+        files, counted = self.files_of(listing), None
         if self.limit is not None:
             files, counted = self._first_files(files, self.limit)
         with plain_errors(files[0].path, self.options):
@@ -194,9 +212,8 @@ class FileReader(Source[FileBlock | FileGroupTask, DocumentBatch], Linked):
 
     def _listed_again(self, files: Sequence[File]) -> list[File]:
         """The remote files that a new listing does not show to be the same: one request lists many."""
-        assert self.file_paths is not None
         try:
-            now = list_input(self.file_paths, self.extensions, self.options).found
+            now = self.listed().found
         except PlanError:  # a named file is gone: each is checked by itself
             return list(files)
         return [file for file in files if file.path not in now or file.stamp.changes(now[file.path].stamp)]
