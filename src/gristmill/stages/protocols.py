@@ -114,6 +114,14 @@ class Sink(ProcessingStage[In, Out]):
     def folder(self) -> Folder:
         """The folder of the output."""
 
+    @property
+    def excluded_writer(self) -> Sink[Any, Any]:
+        """The writer whose `render` and ``extension`` the files of dropped documents have.
+
+        Another one if the format of the output has no place for the stage, the reason and the score.
+        """
+        return self
+
     @abstractmethod
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
         """Return the content of a file with these documents.

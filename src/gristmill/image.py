@@ -1,0 +1,37 @@
+"""Everything for images: batches, readers, writers, embedders, filters and deduplication.
+
+```python
+from gristmill.image import ImageWriter
+```
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from gristmill.lazy import names_in
+
+if TYPE_CHECKING:
+    from gristmill.stages.image.io.writer import ImageWriter as ImageWriter
+    from gristmill.stages.image.io.writer import ImageWriterStage as ImageWriterStage
+    from gristmill.tasks.image import ImageBatch as ImageBatch
+
+PACKAGES = (
+    "gristmill.stages.image.io.reader",
+    "gristmill.stages.image.io.writer",
+    "gristmill.stages.image.embedders",
+    "gristmill.stages.image.filters",
+    "gristmill.stages.image.deduplication",
+)
+"""Packages whose ``MODULES`` name the module of each class. Nothing else of them is imported here."""
+
+
+def _modules() -> dict[str, str]:
+    packages = [import_module(name) for name in PACKAGES if find_spec(name) is not None]
+    return {name: module for package in packages for name, module in package.MODULES.items()}
+
+
+_MODULES = {"ImageBatch": "gristmill.tasks.image", **_modules()}
+__getattr__ = names_in(_MODULES)
+
+__all__ = [*_MODULES]

@@ -1,0 +1,18 @@
+"""Writing images to files."""
+
+from typing import TYPE_CHECKING
+
+from gristmill.lazy import names_in
+
+if TYPE_CHECKING:
+    from gristmill.stages.image.io.image_writer import ImageWriterStage as ImageWriterStage
+    from gristmill.stages.image.io.writer.webdataset import ImageWriter as ImageWriter
+
+MODULES = {
+    "ImageWriter": f"{__name__}.webdataset",
+    "ImageWriterStage": "gristmill.stages.image.io.image_writer",
+}
+"""The module of each class. Pipelines without images start without these modules."""
+__getattr__ = names_in(MODULES)
+
+__all__ = [*MODULES]
