@@ -24,9 +24,11 @@ _BY_START = (
     (b"BM", ImageFormat("BMP", "bmp")),
     (b"\0\0\0\x0cjP  \r\n\x87\n", ImageFormat("JPEG2000", "jp2")),
     (b"\xff\x4f\xff\x51", ImageFormat("JPEG2000", "j2k")),
-    *((f"P{n}".encode() + end, ImageFormat("PPM", kind))
-      for n, kind in ((1, "pbm"), (2, "pgm"), (3, "ppm"), (4, "pbm"), (5, "pgm"), (6, "ppm"))
-      for end in (b" ", b"\t", b"\n", b"\r")),
+    *(
+        (f"P{n}".encode() + end, ImageFormat("PPM", kind))
+        for n, kind in ((1, "pbm"), (2, "pgm"), (3, "ppm"), (4, "pbm"), (5, "pgm"), (6, "ppm"))
+        for end in (b" ", b"\t", b"\n", b"\r")
+    ),
 )
 _WEBP = ImageFormat("WEBP", "webp")
 _AVIF = ImageFormat("AVIF", "avif")

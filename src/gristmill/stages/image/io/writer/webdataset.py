@@ -124,9 +124,7 @@ class ImageWriter(FileWriter):
         shard = Shard()
         for members in samples_of(task, self.fields):
             size = sum(padded(len(data)) for _, data in members)
-            if shard.samples and (
-                shard.samples >= self.images_per_tar or shard.size + size > self.max_shard_bytes
-            ):
+            if shard.samples and (shard.samples >= self.images_per_tar or shard.size + size > self.max_shard_bytes):
                 yield shard
                 shard = Shard()
             shard.add(members)
@@ -152,14 +150,18 @@ def samples_of(batch: DocumentBatch, fields: Sequence[str] | None) -> Iterator[l
         if name not in (*HIDDEN, IMAGE, IMAGE_ID, CAPTION) and (fields is None or name in fields)
     ]
     vectors = [name for name in chosen if _is_vector(table.schema.field(name).type)]
-    lines = _json_of(table, [name for name in (IMAGE_ID, *chosen) if name in table.column_names and name not in vectors])
+    lines = _json_of(
+        table, [name for name in (IMAGE_ID, *chosen) if name in table.column_names and name not in vectors]
+    )
     captions: Any = [None] * table.num_rows
     if CAPTION in table.column_names and (fields is None or CAPTION in fields):
         captions = table.column(CAPTION).to_pylist()
     columns = [(name, one_array(table.column(name))) for name in vectors]
     for row, (key, data) in enumerate(zip(_keys(batch), _bytes_of(batch), strict=True)):
         kind = format_of(data) if data is not None else None
-        members: list[tuple[str, Any]] = [(f"{key}.{kind.extension if kind else 'bin'}", data if data is not None else b"")]
+        members: list[tuple[str, Any]] = [
+            (f"{key}.{kind.extension if kind else 'bin'}", data if data is not None else b"")
+        ]
         if captions[row] is not None:
             members.append((f"{key}.txt", str(captions[row]).encode("utf-8", "surrogatepass")))
         members.append((f"{key}.json", lines[row]))

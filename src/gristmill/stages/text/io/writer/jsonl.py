@@ -6,13 +6,16 @@ import bz2
 import os
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from gristmill.errors import PlanError
+from gristmill.stages.protocols import Stages
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.compression import EXTENSION
-from gristmill.stages.text.io.writer.base import FileWriter
+from gristmill.stages.text.io.writer.base import FileWriter, has_images
 from gristmill.storage import local_path
 from gristmill.tasks.document import RAW
+from gristmill.tasks.image import IMAGE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +57,15 @@ class JsonlWriter(FileWriter):
         self.compression = compression
         self.level: int = options.get("compression_level", LEVELS.get(compression or "", 0))
         self.extension = ".jsonl" + EXTENSION.get(compression or "", "")
+
+    def linked(self, before: Stages, after: Stages) -> Self:
+        if (self.fields is None or IMAGE in self.fields) and has_images(before):
+            raise PlanError(
+                f"{self.name!r}: the column {IMAGE!r} holds encoded images, which JSON cannot hold.\n"
+                "    write images with ImageWriter (WebDataset shards) or ParquetWriter, or leave the column out: "
+                "fields=['image_id', 'caption']."
+            )
+        return super().linked(before, after)
 
     def preload(self) -> None:
         from gristmill.kernels import json_lines

@@ -10,6 +10,7 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.writer.base import FileWriter
 from gristmill.tasks import DocumentBatch, FileGroupTask, Written
+from gristmill.tasks.image import IMAGE
 from gristmill.tasks.names import part_name
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from gristmill.stages.text.io.writer.parquet_columns import Target
 
+ROW_GROUP_BYTES = 32 << 20
+"""Of tables with images."""
 COMPRESSIONS = ("snappy", "zstd", "gzip", "brotli", "lz4")
 
 
@@ -37,8 +40,8 @@ class ParquetWriter(FileWriter):
 
     With ``fields`` only these are written, in this order; one that is not there is null.
     ``compression`` is "snappy", "zstd", "gzip", "brotli", "lz4" or None; ``write_kwargs`` may hold
-    "compression_level" and "row_group_size" (rows). ``excluded`` and ``scores`` are as for
-    `JsonlWriter`.
+    "compression_level" and "row_group_size" (rows; with images about 32 MB if it is not given). ``excluded`` and
+    ``scores`` are as for `JsonlWriter`.
     """
 
     loads = ("pyarrow.parquet",)
@@ -133,8 +136,16 @@ class ParquetWriter(FileWriter):
         import pyarrow.parquet as pq
 
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression=self.compression or "none", **self.write_options)
+        options = {**_row_group_of(table), **self.write_options}
+        pq.write_table(table, sink, compression=self.compression or "none", **options)
         return memoryview(sink.getvalue())
+
+
+def _row_group_of(table: pa.Table) -> dict[str, int]:
+    """The size of row groups of a table with images: they are read by row groups, which hold few of them then."""
+    if IMAGE not in table.column_names or table.nbytes <= ROW_GROUP_BYTES:
+        return {}
+    return {"row_group_size": max(1, table.num_rows * ROW_GROUP_BYTES // table.nbytes)}
 
 
 WRITTEN = "written"
