@@ -1,4 +1,4 @@
-"""WebDataset shards: tar files in which the members of one sample follow each other and share the name before the dot."""
+"""WebDataset shards: tar files in which the members of a sample follow each other, with one name before the dot."""
 
 from __future__ import annotations
 
@@ -62,25 +62,25 @@ class Shard:
 
 
 @dataclass
-class Sample:
+class ShardSample:
     """A sample of a shard: its key, and its members by what follows the first dot of their names."""
 
     key: str
     members: dict[str, bytes] = field(default_factory=dict)
 
 
-def samples_in(file: IO[bytes], longest: int) -> Iterator[Sample]:
+def samples_in(file: IO[bytes], longest: int) -> Iterator[ShardSample]:
     """Yield the samples of a tar file, as a stream. Members of more than ``longest`` bytes are not read.
 
     Raise `tarfile.TarError` if the file is no tar file or is not complete.
     """
-    sample: Sample | None = None
+    sample: ShardSample | None = None
     for info, source in _files_in(file):
         key, _, extension = info.name.rpartition("/")[2].partition(".")
         if sample is None or sample.key != key:
             if sample is not None:
                 yield sample
-            sample = Sample(key)
+            sample = ShardSample(key)
         if info.size <= longest:
             sample.members[extension] = source.read()
     if sample is not None:
@@ -107,7 +107,6 @@ def _files_in(file: IO[bytes]) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
     """Yield the plain files of a tar file. A file that ends before its end is not accepted, as by `tarfile`."""
     with tarfile.open(fileobj=file, mode="r|") as archive:
         for info in archive:
-            archive.members = []  # they would be kept to the end
             source = archive.extractfile(info) if info.isreg() else None
             if source is not None:
                 yield info, source

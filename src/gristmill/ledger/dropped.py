@@ -166,8 +166,9 @@ def _rows(file: Any, name: str, most_bytes: int | None) -> Iterator[dict[str, An
 def rows_at_once(file: Any, most: int = ROWS) -> int:
     """Return how many rows of a Parquet file are held at a time: few where they are large, as images are."""
     metadata = file.metadata
-    groups = (metadata.row_group(i) for i in range(min(metadata.num_row_groups, 8)))
-    return max(1, min([most, *(AT_ONCE_BYTES * group.num_rows // (group.total_byte_size or 1) for group in groups)]))
+    groups = [metadata.row_group(i) for i in range(min(metadata.num_row_groups, 8))]
+    fits = [int(AT_ONCE_BYTES * group.num_rows // (group.total_byte_size or 1)) for group in groups]
+    return max(1, min([most, *fits]))
 
 
 def _images(file: Any, name: str, most_bytes: int | None) -> Iterator[dict[str, Any]]:

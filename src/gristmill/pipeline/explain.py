@@ -85,8 +85,8 @@ class Explanation:
 def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explanation:
     """Replay the document with this id through the stages of a planned pipeline, reader first.
 
-    ``ident`` is ``<source file>#<position>``, or the value of ``id_field``; of images without that field the image id. Stages after one that drops the document
-    process it nevertheless, so that all reasons are shown.
+    ``ident`` is ``<source file>#<position>``, or the value of ``id_field``; of images without that field the image id.
+    Stages after one that drops the document process it nevertheless, so that all reasons are shown.
     """
     batch = find(stages[0], ident, id_field)
     shown = {name: value for name, value in batch.to_pylist()[0].items() if name not in HIDDEN}

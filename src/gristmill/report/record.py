@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gristmill.images.shown import facts, image_of, thumbnail
 from gristmill.secrets import without_secrets
-from gristmill.tasks.image import CAPTION, IMAGE_ID
+from gristmill.tasks.image import CAPTION, IMAGE, IMAGE_ID
 
 if TYPE_CHECKING:
     from gristmill.metrics.history import History, PlanHistory, Point
@@ -180,7 +179,7 @@ def text_and_id(record: Mapping[str, Any]) -> dict[str, Any]:
 
     Of an image the text is the caption, and its facts and a thumbnail are there too.
     """
-    if (image := image_of(record)) is not None:
+    if isinstance(image := record.get(IMAGE), bytes):
         return _image(record, image)
     text = record.get("text")
     if not isinstance(text, str):
@@ -192,6 +191,8 @@ def text_and_id(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _image(record: Mapping[str, Any], image: bytes) -> dict[str, Any]:
+    from gristmill.images.shown import facts, thumbnail
+
     caption = record.get(CAPTION)
     text = caption if isinstance(caption, str) else ""
     ident = record.get(IMAGE_ID)

@@ -116,10 +116,7 @@ class Sink(ProcessingStage[In, Out]):
 
     @property
     def excluded_writer(self) -> Sink[Any, Any]:
-        """The writer whose `render` and ``extension`` the files of dropped documents have.
-
-        Another one if the format of the output has no place for the stage, the reason and the score.
-        """
+        """The writer of dropped documents: another one if its own format has no place for stage, reason and score."""
         return self
 
     @abstractmethod

@@ -178,8 +178,8 @@ def _json_of(table: pa.Table, names: Sequence[str]) -> list[bytes]:
     if not table.num_rows:
         return []
     lines = made(table.select(names))
-    data = memoryview(lines.data)
-    return [bytes(data[start:end]) for start, end in zip(lines.starts.tolist(), lines.ends.tolist(), strict=True)]
+    data = lines.data.tobytes()
+    return [data[start:end] for start, end in zip(lines.starts.tolist(), lines.ends.tolist(), strict=True)]
 
 
 def _keys(batch: DocumentBatch) -> Iterator[str]:

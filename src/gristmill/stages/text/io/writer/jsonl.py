@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from gristmill.tasks import DocumentBatch
 
+NO_IMAGES = """holds encoded images, which JSON cannot hold.
+    write images with ImageWriter (WebDataset shards) or ParquetWriter, or leave the column out:
+    fields=['image_id', 'caption']."""
 LEVELS = {"gzip": 6, "zstd": 3, "bz2": 9}
 
 
@@ -60,11 +63,7 @@ class JsonlWriter(FileWriter):
 
     def linked(self, before: Stages, after: Stages) -> Self:
         if (self.fields is None or IMAGE in self.fields) and has_images(before):
-            raise PlanError(
-                f"{self.name!r}: the column {IMAGE!r} holds encoded images, which JSON cannot hold.\n"
-                "    write images with ImageWriter (WebDataset shards) or ParquetWriter, or leave the column out: "
-                "fields=['image_id', 'caption']."
-            )
+            raise PlanError(f"{self.name!r}: the column {IMAGE!r} {NO_IMAGES}")
         return super().linked(before, after)
 
     def preload(self) -> None:

@@ -10,7 +10,6 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.writer.base import FileWriter
 from gristmill.tasks import DocumentBatch, FileGroupTask, Written
-from gristmill.tasks.image import IMAGE
 from gristmill.tasks.names import part_name
 
 if TYPE_CHECKING:
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from gristmill.stages.text.io.writer.parquet_columns import Target
 
-ROW_GROUP_BYTES = 32 << 20
-"""Of tables with images."""
 COMPRESSIONS = ("snappy", "zstd", "gzip", "brotli", "lz4")
 
 
@@ -135,17 +132,12 @@ class ParquetWriter(FileWriter):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from gristmill.stages.text.io.writer.parquet_columns import row_groups_of
+
         sink = pa.BufferOutputStream()
-        options = {**_row_group_of(table), **self.write_options}
+        options = {**row_groups_of(table), **self.write_options}
         pq.write_table(table, sink, compression=self.compression or "none", **options)
         return memoryview(sink.getvalue())
-
-
-def _row_group_of(table: pa.Table) -> dict[str, int]:
-    """The size of row groups of a table with images: they are read by row groups, which hold few of them then."""
-    if IMAGE not in table.column_names or table.nbytes <= ROW_GROUP_BYTES:
-        return {}
-    return {"row_group_size": max(1, table.num_rows * ROW_GROUP_BYTES // table.nbytes)}
 
 
 WRITTEN = "written"
