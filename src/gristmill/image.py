@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from gristmill.lazy import names_in
 
 if TYPE_CHECKING:
-    from gristmill.stages.image.io.writer import ImageWriter as ImageWriter
-    from gristmill.stages.image.io.writer import ImageWriterStage as ImageWriterStage
+    from gristmill.stages.image.io.image_writer import ImageWriterStage as ImageWriterStage
+    from gristmill.stages.image.io.writer.webdataset import ImageWriter as ImageWriter
     from gristmill.tasks.image import ImageBatch as ImageBatch
 
 PACKAGES = (

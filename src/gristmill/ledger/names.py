@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gristmill.ledger.excluded import EXCLUDED, QUARANTINE
 from gristmill.ledger.scores import EXTENSION, SCORES
+from gristmill.stages.protocols import Sink
 from gristmill.storage import TEMPORARY, Folder
-
-if TYPE_CHECKING:
-    from gristmill.stages.protocols import Sink
 
 PLACES = ("", EXCLUDED, QUARANTINE, SCORES)
 """The folders of an output that a run writes blocks to."""
@@ -22,7 +20,6 @@ _DIGITS = r"(?:\d{{{0}}}|z+\d{{{0},}})"
 _BLOCK = r"part-(?:(?P<block>\d{6})|z+(?P<large>\d{7,}))"
 _SLICE = f"-{_DIGITS.format(8)}-{_DIGITS.format(8)}"
 _REST = rf"(?:\.{_DIGITS.format(5)}|{_SLICE})*"
-_EXCLUDED_EXTENSION = "excluded_extension"
 _RECORDS = re.compile(rf"{_BLOCK}{_REST}\.parquet")
 
 
@@ -48,19 +45,19 @@ class OutputNames:
     @classmethod
     def of(cls, output: Sink[Any, Any], blocks: int | None) -> OutputNames:
         """Return the names of the files of a run that ends in this stage."""
-        end = output.excluded_writer.extension
-        return cls(output.extension, blocks, excluded_extension="" if end == output.extension else end)
+        end, excluded = output.extension, output.excluded_writer.extension
+        return cls(end, blocks, excluded_extension="" if excluded == end else excluded)
 
     @classmethod
     def of_run(cls, run: Mapping[str, Any], blocks: int | None = None, phase: int = 0) -> OutputNames:
         """Return the names that `plain` wrote into run.json. Raise as a lookup does if it did not."""
-        output = run["output"]
-        return cls(str(output["extension"]), blocks, phase, str(output.get(_EXCLUDED_EXTENSION, "")))
+        output = {"excluded_extension": "", **run["output"]}
+        return cls(str(output["extension"]), blocks, phase, str(output["excluded_extension"]))
 
     def plain(self) -> dict[str, Any]:
         """Return what run.json holds of them."""
-        excluded = {_EXCLUDED_EXTENSION: self.excluded_extension} if self.excluded_extension else {}
-        return {"extension": self.extension, "blocks": self.blocks, **excluded}
+        more = {"excluded_extension": self.excluded_extension} if self.excluded_extension else {}
+        return {"extension": self.extension, "blocks": self.blocks, **more}
 
     def block_of(self, place: str, name: str) -> int | None:
         """The block of a file directly in one of `PLACES`; None for a file that is not the run's."""

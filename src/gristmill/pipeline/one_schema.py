@@ -19,7 +19,6 @@ from gristmill.ledger.excluded import EXCLUDED
 from gristmill.logs import logger
 from gristmill.pipeline.planner import PipelineInput, plan_of
 from gristmill.pipeline.result import RunResult
-from gristmill.stages.protocols import Sink
 from gristmill.stages.text.io.writer.parquet import ParquetWriter
 from gristmill.tasks import FileGroupTask, Task, Written
 
@@ -38,14 +37,14 @@ Owners = Mapping[str, tuple[CommitLog, str]]
 
 
 def give_one_schema(
-    writer: Sink[Any, Any] | None, executor: Executor, log: CommitLog, has_new: bool, of_phases: Owners | None = None
+    writer: Any, executor: Executor, log: CommitLog, has_new: bool, of_phases: Owners | None = None
 ) -> None:
     """Give all parts of an output one schema, and those of its excluded documents another.
 
     ``has_new``: the run wrote parts, so columns without a common type are reported. ``of_phases`` are files of
     documents that were dropped before the last phase.
     """
-    beside = writer.excluded_writer if writer is not None else None
+    beside = writer.excluded_writer
     if not isinstance(beside, ParquetWriter):
         return
     end = beside.extension

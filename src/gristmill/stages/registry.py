@@ -34,8 +34,7 @@ PACKAGES_OF_MODELS = (
     "gristmill.stages.text.classifiers",
     "gristmill.stages.text.embedders",
 )
-"""Packages whose ``MODULES`` name the module of each class. Few pipelines have models, their embeddings or images, so
-these are imported last."""
+"""Packages whose ``MODULES`` name the module of each class. Few pipelines need one, so these are imported last."""
 
 
 def register(cls: C) -> C:

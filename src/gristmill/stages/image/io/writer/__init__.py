@@ -1,18 +1,8 @@
 """Writing images to files."""
 
-from typing import TYPE_CHECKING
-
 from gristmill.lazy import names_in
 
-if TYPE_CHECKING:
-    from gristmill.stages.image.io.image_writer import ImageWriterStage as ImageWriterStage
-    from gristmill.stages.image.io.writer.webdataset import ImageWriter as ImageWriter
-
-MODULES = {
-    "ImageWriter": f"{__name__}.webdataset",
-    "ImageWriterStage": "gristmill.stages.image.io.image_writer",
-}
+_FILES = {"ImageWriter": "writer.webdataset", "ImageWriterStage": "image_writer"}
+MODULES = {name: f"gristmill.stages.image.io.{file}" for name, file in _FILES.items()}
 """The module of each class. Pipelines without images start without these modules."""
 __getattr__ = names_in(MODULES)
-
-__all__ = [*MODULES]

@@ -6,28 +6,17 @@ import copy
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 from gristmill.stages.protocols import Linked, Sink, Stages
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.storage import Folder
-from gristmill.tasks import DocumentBatch, FileGroupTask, ImageBatch, Written
+from gristmill.tasks import DocumentBatch, FileGroupTask, Written
 from gristmill.tasks.document import HIDDEN
-from gristmill.tasks.image import IMAGE
 from gristmill.tasks.names import part_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-def has_images(stages: Stages) -> bool:
-    """Whether batches of images, with the column of their bytes, come out of these stages."""
-    there = False
-    for stage in stages:
-        kind = stage.output_type()
-        there = there or any(issubclass(one, ImageBatch) for one in get_args(kind) or (kind,) if one is not None)
-        there = there and IMAGE not in stage.removes() and not stage.only_outputs
-    return there
 
 
 class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):

@@ -12,8 +12,9 @@ from gristmill.errors import PlanError
 from gristmill.stages.protocols import Stages
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.compression import EXTENSION
-from gristmill.stages.text.io.writer.base import FileWriter, has_images
+from gristmill.stages.text.io.writer.base import FileWriter
 from gristmill.storage import local_path
+from gristmill.tasks import ImageBatch
 from gristmill.tasks.document import RAW
 from gristmill.tasks.image import IMAGE
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from gristmill.tasks import DocumentBatch
 
 NO_IMAGES = """holds encoded images, which JSON cannot hold.
-    write images with ImageWriter (WebDataset shards) or ParquetWriter, or leave the column out:
-    fields=['image_id', 'caption']."""
+    write ImageWriter (WebDataset shards) or ParquetWriter, or leave the column out: fields=['image_id', 'caption']."""
 LEVELS = {"gzip": 6, "zstd": 3, "bz2": 9}
 
 
@@ -62,7 +62,9 @@ class JsonlWriter(FileWriter):
         self.extension = ".jsonl" + EXTENSION.get(compression or "", "")
 
     def linked(self, before: Stages, after: Stages) -> Self:
-        if (self.fields is None or IMAGE in self.fields) and has_images(before):
+        is_gone = any(IMAGE in stage.removes() or stage.only_outputs for stage in before)
+        has_images = bool(before) and before[0].output_type() == ImageBatch
+        if has_images and (not is_gone if self.fields is None else IMAGE in self.fields):
             raise PlanError(f"{self.name!r}: the column {IMAGE!r} {NO_IMAGES}")
         return super().linked(before, after)
 
