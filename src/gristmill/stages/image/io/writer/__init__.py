@@ -4,5 +4,4 @@ from gristmill.lazy import names_in
 
 _FILES = {"ImageWriter": "writer.webdataset", "ImageWriterStage": "image_writer"}
 MODULES = {name: f"gristmill.stages.image.io.{file}" for name, file in _FILES.items()}
-"""The module of each class. Pipelines without images start without these modules."""
 __getattr__ = names_in(MODULES)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gristmill.tasks import DocumentBatch
 
 NO_IMAGES = """holds encoded images, which JSON cannot hold.
-    write ImageWriter (WebDataset shards) or ParquetWriter, or leave the column out: fields=['image_id', 'caption']."""
+    use ImageWriter (WebDataset shards) or ParquetWriter, or leave the column out: fields=['image_id', 'caption']."""
 LEVELS = {"gzip": 6, "zstd": 3, "bz2": 9}
 
 
