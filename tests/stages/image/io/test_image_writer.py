@@ -269,7 +269,9 @@ def test_json_lines_without_the_images_are_written(tmp_path):
 def test_parquet_with_images_has_row_groups_of_a_sensible_size(tmp_path):
     large = [encoded(n) + bytes(1 << 20) for n in range(80)]
     writer = ParquetWriter(tmp_path, compression=None)
-    (path,) = writer.process(batch(image=large, image_id=[str(n) for n in range(80)], tags=[[n] for n in range(80)])).data
+    (path,) = writer.process(
+        batch(image=large, image_id=[str(n) for n in range(80)], tags=[[n] for n in range(80)])
+    ).data
     file = pq.ParquetFile(path)
     rows = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
     assert sum(rows) == 80 and len(rows) == 3 and max(rows) <= 32
