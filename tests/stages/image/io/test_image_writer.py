@@ -7,6 +7,7 @@ import json
 import os
 import random
 import tarfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -143,7 +144,7 @@ def test_shards_have_at_most_so_many_bytes_except_for_one_larger_image(tmp_path)
     for path, file in zip(written.data, written.account.written, strict=True):
         assert file.size == os.path.getsize(path) and (file.size <= limit or file.rows == 1)
     sizes = [file.size for file in written.account.written]
-    assert all(a + b - END > limit for a, b in zip(sizes, sizes[1:])) or len(sizes) == 1
+    assert all(a + b - END > limit for a, b in pairwise(sizes)) or len(sizes) == 1
     found = [data for path in written.data for name, data in members(path).items() if name.endswith(".png")]
     assert found == images
 
