@@ -26,6 +26,8 @@ from gristmill.ledger.excluded import QUARANTINE
 from gristmill.scores.documents import StoredDocuments
 from gristmill.scores.stored import StoredScores
 from gristmill.scores.tables import ScoreTable, StoredDocument
+from gristmill.tasks import ImageBatch
+from gristmill.tasks.image import CAPTION
 
 AT_BARRIER = "they come back before {}, which may remove them or others as duplicates"
 IN_CLUSTERS = "they were removed as duplicates, in clusters with documents that are now dropped before {}"
@@ -135,7 +137,8 @@ class _Question:
         self.samples = samples
         reader, writer = stages[0], stages[-1]
         self.documents = StoredDocuments(scores, in_source)
-        self.text_field: str = vars(reader).get("text_field") or "text"
+        is_images = reader.output_type() == ImageBatch
+        self.text_field: str = CAPTION if is_images else vars(reader).get("text_field") or "text"
         self.replay = Replay(self.documents, runs_all, self.text_field, vars(writer).get("fields"))
         self.changed = {place.number: place.after for place in places.values()}
         self.removed_before: set[str] = set()

@@ -102,7 +102,7 @@ def _files() -> Iterator[SampleFile]:
     whole = _encoded(_image(noise), "JPEG", 90)
     small = _drawn("circle", "red", "blue", 0).resize((24, 18))
     yield SampleFile(
-        "banner.png", _encoded(_image(noise[:120].repeat(2, axis=1)), "JPEG", 60), "a banner of coloured noise"
+        "banner.jpg", _encoded(_image(noise[:120].repeat(2, axis=1)), "JPEG", 60), "a banner of coloured noise"
     )
     yield SampleFile("blank.png", _encoded(_image(blank), "PNG", 0), "an empty page without anything")
     yield SampleFile("damaged.jpg", whole[: len(whole) // 3], "a photo whose download was cut")
