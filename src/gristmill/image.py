@@ -23,15 +23,19 @@ PACKAGES = (
     "gristmill.stages.image.filters",
     "gristmill.stages.image.deduplication",
 )
-"""Packages whose ``MODULES`` name the module of each class. Nothing else of them is imported here."""
+"""Packages that list their names in ``MODULES``, each with its module, or in ``__all__``."""
 
 
 def _modules() -> dict[str, str]:
-    packages = [import_module(name) for name in PACKAGES if find_spec(name) is not None]
-    return {name: module for package in packages for name, module in package.MODULES.items()}
+    found = {"ImageBatch": "gristmill.tasks.image"}
+    for name in PACKAGES:
+        if find_spec(name) is not None:
+            listed = vars(import_module(name))
+            found |= listed.get("MODULES") or dict.fromkeys(listed["__all__"], name)
+    return found
 
 
-_MODULES = {"ImageBatch": "gristmill.tasks.image", **_modules()}
+_MODULES = _modules()
 __getattr__ = names_in(_MODULES)
 
 __all__ = [*_MODULES]

@@ -22,7 +22,7 @@ EXAMPLE = """\
 #     gristmill stages                      lists all stages, gristmill stages NAME documents one
 
 name: images
-description: keeps images that are large enough and show something
+description: keeps images that are large enough and show something, each picture once
 
 stages:
   # Where images come from: a folder, WebDataset shards (.tar), Parquet files or a manifest (.jsonl).
@@ -43,6 +43,9 @@ stages:
       filter_obj: {{WordCountFilter: {{min_words: 3}}}}
       text_field: caption
     name: captions
+
+  # Copies of a picture: in another format, at another size, compressed more. The largest one stays.
+  - ImagePerceptualDeduplication
 
   # The kept images as WebDataset shards. The dropped ones are in excluded/ beside them, with the rule and the score.
   - ImageWriter:
