@@ -120,7 +120,7 @@ def _copy(picture: Image, number: int, caption: str) -> SampleFile:
     end, kind = FORMATS[(number // len(SHAPES) + 1) % len(FORMATS)]
     if number // len(SHAPES) % 2:
         picture = picture.resize((WIDTH * 3 // 4, HEIGHT * 3 // 4))
-    return SampleFile(f"copy-of-{number:03}.{end}", _encoded(picture, kind, 70), caption)
+    return SampleFile(f"picture-{number:03}_copy.{end}", _encoded(picture, kind, 70), caption)
 
 
 def _encoded(picture: Image, kind: str, quality: int) -> bytes:
