@@ -25,6 +25,8 @@ from gristmill.dedup import ExactDeduplication
 from gristmill.errors import OutputChanged
 from gristmill.image import ImageWriter
 from gristmill.pipeline import Pipeline
+from gristmill.scores.documents import StoredDocuments
+from gristmill.scores.stored import StoredScores
 from gristmill.text import ParquetReader, ScoreFilter, WordCountFilter
 
 
@@ -227,3 +229,19 @@ def test_what_if_shows_captions_of_images_that_come_back_and_that_go(source, tmp
     assert main(["what-if", str(tmp_path / "out"), "ScoreFilter.word_count.min_words=5"]) == 0
     printed = capsys.readouterr().out
     assert '"word word word word"' in printed
+
+
+def test_kept_images_of_stored_scores_are_read_from_the_shards(source, tmp_path):
+    run(curate(source, tmp_path / "out", images_per_tar=4))
+    scores = StoredScores(str(tmp_path / "out"))
+    given = {row["image_id"]: row["image"] for path in source.iterdir() for row in pq.read_table(path).to_pylist()}
+    kept = 0
+    for file in scores.files:
+        table = scores.table(file)
+        wanted = [table.document(row) for row in range(len(table))]
+        for one, record in StoredDocuments(scores).find(wanted).items():
+            assert record is not None and record["image"] == given[record["image_id"]]
+            file, _, row = one.ident.rpartition("#")
+            assert Path(record["image_id"]).stem == str(40 * int(Path(file).stem) + int(row))
+            kept += one.excluded_row is None
+    assert kept == len(samples(tmp_path / "out")) > 10

@@ -22,7 +22,7 @@ from gristmill.dedup import ExactDeduplication
 from gristmill.image import ImageWriter
 from gristmill.images.shown import MOST_THUMBNAIL_BYTES, THUMBNAIL, facts, thumbnail
 from gristmill.report.build import rebuilt
-from gristmill.report.page.page import MOST_BYTES
+from gristmill.report.page.page import MOST_BYTES, shortened
 from gristmill.report.page.page import page_of as rendered
 from gristmill.report.source import document_of
 from gristmill.text import ParquetReader, ScoreFilter, WordCountFilter
@@ -132,6 +132,7 @@ def test_the_page_stays_small_however_many_thumbnails_there_are(source, tmp_path
     page = rendered(data)
     assert len(page) <= MOST_BYTES
     shown = re.findall(rb'<img alt="" src="([^"]*)"', page)
+    assert shortened([example], 60) == [{name: value for name, value in example.items() if name != "thumbnail"}]
     whole = [*data["kept"], *rule["kept"]["examples"], example]
     assert {uri.decode() for uri in shown} <= {one["thumbnail"] for one in whole}
 

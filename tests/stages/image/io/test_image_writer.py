@@ -24,6 +24,7 @@ from gristmill.errors import PlanError
 from gristmill.image import ImageBatch, ImageWriter, ImageWriterStage
 from gristmill.images.formats import format_of
 from gristmill.images.shards import END, key_of, records_in
+from gristmill.ledger.dropped import rows_at_once
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.protocols import Source
@@ -276,6 +277,7 @@ def test_parquet_with_images_has_row_groups_of_a_sensible_size(tmp_path):
     file = pq.ParquetFile(path)
     rows = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
     assert sum(rows) == 80 and len(rows) == 3 and max(rows) <= 32
+    assert 10 < rows_at_once(file) <= 16  # of views, which hold 16 MB
     assert file.read().column("image").to_pylist() == large
     (path,) = ParquetWriter(tmp_path / "2", write_kwargs={"row_group_size": 80}).process(batch(image=large)).data
     assert pq.ParquetFile(path).num_row_groups == 1
