@@ -1,4 +1,4 @@
-"""The short import paths: `gristmill`, `gristmill.text` and `gristmill.dedup`."""
+"""The short import paths: `gristmill`, `gristmill.text`, `gristmill.dedup` and `gristmill.image`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 import pytest
 
 import gristmill
-from gristmill import dedup, text
+from gristmill import dedup, image, text
 from gristmill.stages.registry import INTERNAL, known
 
 
 def test_short_paths_name_every_class_that_a_pipeline_file_can_name():
     names = {name for name, cls in known().items() if name not in INTERNAL and cls.__module__.startswith("gristmill.")}
-    assert names <= {*text.__all__, *dedup.__all__}
+    assert names <= {*text.__all__, *dedup.__all__, *image.__all__}
 
 
 def test_short_paths_name_the_same_objects_as_the_long_ones():
@@ -26,17 +26,19 @@ def test_short_paths_name_the_same_objects_as_the_long_ones():
     assert (text.JsonlReader, text.ScoreFilter, text.recipe) == (JsonlReader, ScoreFilter, recipe)
     assert dedup.ExactDeduplicationWorkflow is ExactDeduplicationWorkflow
     for name, cls in known().items():
-        for module in (text, dedup):
+        for module in (text, dedup, image):
             assert getattr(module, name, cls) is cls
 
 
-@pytest.mark.parametrize("module", [gristmill, text, dedup])
+@pytest.mark.parametrize("module", [gristmill, text, dedup, image])
 def test_every_listed_name_resolves(module):
     assert [name for name in module.__all__ if getattr(module, name, None) is None] == []
     assert len(module.__all__) == len(set(module.__all__))
 
 
-@pytest.mark.parametrize("statement", ["import gristmill", "from gristmill.text import JsonlReader, ScoreFilter"])
+@pytest.mark.parametrize(
+    "statement", ["import gristmill", "from gristmill.text import JsonlReader, ScoreFilter", "import gristmill.image"]
+)
 def test_imports_stay_light(statement):
     code = (
         f"import sys; {statement}; print(*{{'numba', 'numpy', 'pandas', 'pyarrow', 'ray', 'torch'}} & {{*sys.modules}})"

@@ -14,16 +14,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gristmill.errors import PlanError
+from gristmill.images.shown import facts
 from gristmill.lazy import Array, np
+from gristmill.ledger.dropped import SHARD
 from gristmill.pipeline import Pipeline
 from gristmill.scores.sketch import Distribution
 from gristmill.scores.top import TopCounts
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.registry import registered
 from gristmill.stages.text.filters.columns import column_of, texts_of
 from gristmill.stages.text.filters.language import LanguageIdentification
 from gristmill.stages.text.io import DocumentReader
+from gristmill.stages.text.io.listing import list_files
 from gristmill.tasks import DocumentBatch, Task
 from gristmill.tasks.document import ID
+from gristmill.tasks.image import CAPTION, IMAGE
 
 CHARACTERS, WORDS, BYTES, DOMAIN, LANGUAGE = "characters", "words", "bytes", "domain", "language"
 FILE = "file"
@@ -72,7 +77,7 @@ class Summarize(ProcessingStage[DocumentBatch, Summary], builtin=True):
         return ["data"], [self.text_field]
 
     def looks_at(self) -> list[str]:
-        return [self.url_field, *self.fields, *([self.by] if self.by and self.by != FILE else [])]
+        return [self.url_field, IMAGE, *self.fields, *([self.by] if self.by and self.by != FILE else [])]
 
     def columns_needed(self) -> list[str] | None:
         return list(dict.fromkeys([self.text_field, *self.looks_at()]))
@@ -103,6 +108,12 @@ class Summarize(ProcessingStage[DocumentBatch, Summary], builtin=True):
             BYTES: texts.ends - texts.starts,
         }
         values: dict[str, Array] = {}
+        if IMAGE in task.data.column_names:
+            images = [facts(one) for one in task.data.column(IMAGE).to_pylist() if isinstance(one, bytes)]
+            if len(images) == task.num_items:
+                numbers["width"], numbers["height"] = np.array([one[1:3] for one in images]).T
+                numbers["image bytes"] = np.array([one.bytes for one in images])
+                values["format"] = _objects([one.format or MISSING for one in images])
         if self.url_field in task.data.column_names:
             urls = task.data.column(self.url_field).to_pylist()
             values[DOMAIN] = _objects([_domain(url) for url in urls])
@@ -173,8 +184,15 @@ def statistics_of(
     limit: int | None = None,
     sample: float | None = None,
 ) -> Statistics:
-    """Read documents and return their distributions. Raise `PlanError` if there are none."""
-    stages: list[ProcessingStage[Any, Any]] = [DocumentReader(path, text_field=text_field, limit=limit, sample=sample)]
+    """Read documents and return their distributions. Raise `PlanError` if there are none.
+
+    Shards of images are read as such. The texts are their captions then, if no other field is named.
+    """
+    reader: ProcessingStage[Any, Any] = DocumentReader(path, text_field=text_field, limit=limit, sample=sample)
+    if holds_shards(path):
+        reader = registered("ImageReader")(path, kind="shards", limit=limit, sample=sample)
+        text_field = CAPTION if text_field == "text" else text_field
+    stages: list[ProcessingStage[Any, Any]] = [reader]
     if languages:
         stages.append(LanguageIdentification(text_field, LANGUAGE, None))
         fields = [*fields, LANGUAGE]
@@ -191,6 +209,14 @@ def statistics_of(
         raise PlanError(f"{_shown(path)} holds no documents with a text in {text_field!r}.")
     _unify(found)
     return Statistics(found, errored, by)
+
+
+def holds_shards(path: str | Sequence[str]) -> bool:
+    """Whether shards of images are to be read: they are named, or in the folders that are."""
+    try:
+        return any(file.path.endswith(SHARD) for file in list_files(path, (SHARD,)))
+    except PlanError:
+        return False
 
 
 def _unify(groups: dict[str, GroupSummary]) -> None:

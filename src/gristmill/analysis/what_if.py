@@ -27,6 +27,8 @@ from gristmill.scores.documents import StoredDocuments
 from gristmill.scores.stored import StoredScores
 from gristmill.scores.tables import ScoreTable, StoredDocument
 from gristmill.stages.protocols import Sink, Source
+from gristmill.tasks import ImageBatch
+from gristmill.tasks.image import CAPTION
 
 AT_BARRIER = "they come back before {}, which may remove them or others as duplicates"
 IN_CLUSTERS = "they were removed as duplicates, in clusters with documents that are now dropped before {}"
@@ -136,7 +138,8 @@ class _Question:
         self.samples = samples
         reader, writer = stages[0], stages[-1]
         self.documents = StoredDocuments(scores, in_source)
-        self.text_field = (reader.text_field if isinstance(reader, Source) else None) or "text"
+        named = reader.text_field if isinstance(reader, Source) else None
+        self.text_field = CAPTION if reader.output_type() == ImageBatch else named or "text"
         fields = writer.fields if isinstance(writer, Sink) else None
         self.replay = Replay(self.documents, runs_all, self.text_field, fields)
         self.changed = {place.number: place.after for place in places.values()}

@@ -6,6 +6,7 @@ import ast
 import json
 import sysconfig
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from gristmill.cli.target import UsageError
@@ -49,8 +50,11 @@ stages:
 """
 
 
-def init(path: str) -> list[str]:
-    """Write the example and its input to a folder. Return messages. Nothing is overwritten."""
+def init(path: str, images: bool = False) -> list[str]:
+    """Write the example and its input to a folder. Return messages. Nothing is overwritten.
+
+    ``images``: an example with images instead of texts.
+    """
     folder = Path(path)
     file = folder / "pipeline.yaml"
     if folder.suffix in (".yaml", ".yml"):
@@ -59,17 +63,29 @@ def init(path: str) -> list[str]:
     for there in (file, source):
         if there.exists():
             raise UsageError(f"{there} exists already; nothing was written. Name another folder: gristmill init NAME")
+    if images and find_spec("PIL") is None:
+        raise UsageError("the example draws images with Pillow, which is missing: pip install 'gristmill[image]'")
     try:
         source.mkdir(parents=True)
-        documents, size = write_sample(source)
-        file.write_text(EXAMPLE.format(file=file.as_posix()), encoding="utf-8")
+        example, what = _images(source) if images else _texts(source)
+        file.write_text(example.format(file=file.as_posix()), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
-    return [
-        f"wrote {file}",
-        f"wrote {documents} documents ({size / 1e6:.1f} MB) into {source}/: texts that come with Python, and some junk",
-        f"run it: gristmill run {file}",
-    ]
+    return [f"wrote {file}", f"wrote {what}", f"run it: gristmill run {file}"]
+
+
+def _texts(source: Path) -> tuple[str, str]:
+    documents, size = write_sample(source)
+    what = f"{documents} documents ({size / 1e6:.1f} MB) into {source}/: texts that come with Python, and some junk"
+    return EXAMPLE, what
+
+
+def _images(source: Path) -> tuple[str, str]:
+    from gristmill.cli import init_images
+
+    images, size = init_images.write_images(source)
+    what = f"{images} images ({size / 1e6:.1f} MB) with captions into {source}/: drawn shapes, copies, and some junk"
+    return init_images.EXAMPLE, what
 
 
 MODULES = (

@@ -70,7 +70,7 @@ def _execute(args: argparse.Namespace) -> int:
         case "init":
             from gristmill.cli.init import init
 
-            return _print(init(args.path))
+            return _print(init(args.path, args.images))
         case "stages":
             from gristmill.cli.stages import show_stages
 
@@ -356,6 +356,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Write pipeline.yaml, with comments, and a small corpus that it runs on. Nothing is overwritten.",
     )
     init.add_argument("path", metavar="PATH", nargs="?", default=".", help="the folder (default: this one)")
+    init.add_argument("--images", action="store_true", help="an example with images instead of texts (extra 'image')")
 
     stages = commands.add_parser(
         "stages",

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.cli.target import UsageError
 from gristmill.errors import PipelineError
+from gristmill.images.formats import format_of
+from gristmill.images.shown import facts, image_of
 from gristmill.lazy import np
 from gristmill.ledger.dropped import DroppedDocument, Reasons, dropped_documents, dropped_reasons, output_of_run
-from gristmill.metrics.format import cut, escaped
+from gristmill.metrics.format import cut, escaped, size
+from gristmill.tasks.image import CAPTION, IMAGE_ID
 
 if TYPE_CHECKING:
     from gristmill.pipeline import Pipeline
@@ -88,17 +91,31 @@ def _counts(counts: Reasons, output: str, width: int) -> Iterator[str]:
 
 def _document(document: DroppedDocument, id_field: str, text_field: str, width: int) -> Iterator[str]:
     score = "" if document.score is None else f" (score {document.score:.4g})"
-    ident = document.record.get(id_field)
+    record = document.record
+    image = image_of(record)
+    ident = record.get(id_field, None if image is None else record.get(IMAGE_ID))
     name = "no id" if ident is None else escaped(str(ident)[:EXCERPT])
     why = f"dropped by {escaped(document.stage)}: {escaped(document.reason)}{score}"
     yield from textwrap.wrap(f"{name}: {why}", width, subsequent_indent="  ")
-    text = _excerpt(document.record.get(text_field))
+    if image is not None:
+        yield f"  {described(image)}"
+    text = _excerpt(record.get(text_field, None if image is None else record.get(CAPTION)), image is not None)
     yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ")
 
 
-def _excerpt(text: Any) -> str:
+def described(image: bytes) -> str:
+    """Return an image as its format and size.
+
+    >>> described(b"")
+    'no known image, 0 B'
+    """
+    known = facts(image)
+    return known.words(size(known.bytes))
+
+
+def _excerpt(text: Any, is_caption: bool = False) -> str:
     if not isinstance(text, str):
-        return "it has no text"
+        return f"it has no {'caption' if is_caption else 'text'}"
     more = f" ... ({len(text):,} characters)" if len(text) > EXCERPT else ""
     return f'"{escaped(text[:EXCERPT])}"{more}'
 
@@ -189,6 +206,8 @@ def _number(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, bytes):
+        return described(value) if format_of(value) is not None else f"{size(len(value))} of binary data"
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text):,} characters)"
 

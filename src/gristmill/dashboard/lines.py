@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from tarfile import TarError
 from typing import Any
 
 from gristmill import fast_json
+from gristmill.images.shards import records_in
+from gristmill.ledger.dropped import SHARD, rows_at_once
 from gristmill.storage import Folder
 
 BUDGET_BYTES = 48 << 20
@@ -45,6 +48,9 @@ def records(reader: Reader, folder: Folder, name: str) -> Iterator[dict[str, Any
 
     if name.endswith((".parquet", ".pq")):
         yield from _rows(reader, folder, name)
+        return
+    if name.endswith(SHARD):
+        yield from _images(reader, folder, name)
         return
     with opened(folder.full_path(name), folder.options) as file:
         try:
@@ -107,7 +113,23 @@ def _rows(reader: Reader, folder: Folder, name: str) -> Iterator[dict[str, Any]]
     reader.left -= size
     with folder.open(name) as file:
         try:
-            for batch in pq.ParquetFile(file).iter_batches(batch_size=ROWS, use_threads=False):
+            parquet = pq.ParquetFile(file)
+            for batch in parquet.iter_batches(batch_size=rows_at_once(parquet, ROWS), use_threads=False):
                 yield from batch.to_pylist()
         except (pa.ArrowInvalid, OSError):
+            return
+
+
+def _images(reader: Reader, folder: Folder, name: str) -> Iterator[dict[str, Any]]:
+    """Yield images of a shard until the budget is spent, or that of one file."""
+    with folder.open(name) as file:
+        at = 0
+        try:
+            for record in records_in(file, LONGEST_LINE):
+                yield record
+                reader.left -= file.tell() - at
+                at = file.tell()
+                if reader.is_spent or at > MOST_OF_FILE:
+                    return
+        except (TarError, OSError):
             return

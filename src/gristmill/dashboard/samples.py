@@ -12,12 +12,15 @@ from gristmill import fast_json
 from gristmill.dashboard.lines import CutLine, Reader, records
 from gristmill.dashboard.words import MOST_TEXT, visible
 from gristmill.errors import PipelineError
+from gristmill.images.shown import facts, image_of
 from gristmill.ledger.commits import COMMITS, PHASES
 from gristmill.ledger.excluded import EXCLUDED, REASON, SCORE, STAGE
 from gristmill.ledger.lines import DamagedLine, commits_in
 from gristmill.ledger.names import phase_name
+from gristmill.metrics.format import size
 from gristmill.metrics.history import History
 from gristmill.storage import Folder
+from gristmill.tasks.image import CAPTION, IMAGE_ID
 
 SHOWN = 12
 """Documents of each kind."""
@@ -129,14 +132,19 @@ class SampleReader:
                 return
 
     def _of_record(self, row: dict[str, Any]) -> dict[str, Any]:
-        ident = row.get("id")
+        image = image_of(row)
+        ident = row.get("id" if image is None else IMAGE_ID)
         shown: dict[str, Any] = {"id": "" if ident is None else visible(str(ident))}
         if not self._show_text:
             return shown
         texts = {name: value for name, value in row.items() if isinstance(value, str)}
         key = TEXT if TEXT in texts else max(texts, key=lambda name: len(texts[name]), default="")
+        if image is not None:
+            key = CAPTION
         shown["text"] = visible(texts.get(key, ""), MOST_TEXT)
-        others = [(name, value) for name, value in row.items() if name not in (key, "id")]
+        others = [
+            (name, value) for name, value in row.items() if name not in (key, "id" if image is None else IMAGE_ID)
+        ]
         shown["fields"] = [[visible(str(name), 80), _plain(value)] for name, value in others[:MOST_FIELDS]]
         return shown
 
@@ -152,6 +160,9 @@ def _plain(value: Any) -> str:
     """Return a value of a field as a short text. Large values are cut before they are written as JSON."""
     if isinstance(value, str):
         return visible(value, MOST_FIELD)
+    if isinstance(value, bytes):
+        known = facts(value)
+        return known.words(size(known.bytes)) if known.format else f"{size(known.bytes)} of binary data"
     if isinstance(value, list | dict) and len(value) > MOST_FIELD:
         return f"{len(value):,} values"
     try:

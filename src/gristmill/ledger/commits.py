@@ -213,7 +213,7 @@ class CommitLog:
     def write_run(self, fingerprint: Mapping[str, Any], mark: str = "") -> None:
         """Write run.json: the fingerprint, and the mark in the names of unfinished files."""
         self.folder.mark = mark or self._run
-        output = {"extension": self.names.extension, "blocks": self.names.blocks}
+        output = self.names.plain()
         self._noted = {**fingerprint, "format": FORMAT, "mark": self.folder.mark, "output": output}
         self._write_noted()
 

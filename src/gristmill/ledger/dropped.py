@@ -20,7 +20,9 @@ LONGEST_LINE = 64 << 20
 """A longer line of an excluded file is skipped: it would have to be held in memory."""
 MOST_REASONS = 10_000
 ROWS = 256
-"""Rows of a Parquet file that are in memory at a time."""
+"""Rows of a Parquet file that are in memory at a time, if they are small."""
+AT_ONCE_BYTES = 16 << 20
+SHARD = ".tar"
 
 Reasons = Counter[tuple[str, str]]
 """Documents by stage and reason."""
@@ -83,7 +85,8 @@ def _files(folder: Folder) -> Iterator[tuple[Folder, str]]:
             if log.folder.exists(name):
                 yield log.folder, name  # the run has not ended, so the file is still in the folder of the phase
     committed = None if folder.exists(LEDGER) else own.files()
-    names = OutputNames(str(((own.run_json() or {}).get("output") or {}).get("extension", "")))
+    run = own.run_json() or {}
+    names = OutputNames.of_run(run) if run.get("output") else OutputNames("")
     for base in folder.names(EXCLUDED):
         name = f"{EXCLUDED}/{base}"
         if committed is None or name in committed or not names.is_own(name):
@@ -123,13 +126,19 @@ def excluded_files(folder: Folder) -> list[tuple[Folder, str]]:
 
 
 def records_of(folder: Folder, name: str, most_bytes: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the records of a JSONL or Parquet file, or those in about its first ``most_bytes`` decompressed bytes."""
+    """Yield the records of a file, or those in about its first ``most_bytes`` decompressed bytes.
+
+    The file is JSONL, Parquet, or a shard of images.
+    """
     from gristmill.stages.text.io.compression import Damaged, decompressed
     from gristmill.stages.text.io.reader.files import opened
 
     with opened(folder.full_path(name), folder.options) as file:
         if name.endswith((".parquet", ".pq")):
             yield from _rows(file, name, most_bytes)
+            return
+        if name.endswith(SHARD):
+            yield from _images(file, name, most_bytes)
             return
         try:
             for line in _lines(decompressed(file), most_bytes):
@@ -146,12 +155,35 @@ def _rows(file: Any, name: str, most_bytes: int | None) -> Iterator[dict[str, An
 
     try:
         left = math.inf if most_bytes is None else most_bytes
-        for batch in pq.ParquetFile(file).iter_batches(batch_size=ROWS):
+        parquet = pq.ParquetFile(file)
+        for batch in parquet.iter_batches(batch_size=rows_at_once(parquet)):
             yield from batch.to_pylist()
             left -= batch.nbytes
             if left <= 0:
                 return
     except (pa.ArrowInvalid, OSError) as error:
+        raise PlanError(f"{name} is damaged: {error}") from None
+
+
+def rows_at_once(file: Any, most: int = ROWS) -> int:
+    """Return how many rows of a Parquet file are held at a time: few where they are large, as images are."""
+    metadata = file.metadata
+    groups = [metadata.row_group(i) for i in range(min(metadata.num_row_groups, 8))]
+    fits = [int(AT_ONCE_BYTES * group.num_rows // (group.total_byte_size or 1)) for group in groups]
+    return max(1, min([most, *fits]))
+
+
+def _images(file: Any, name: str, most_bytes: int | None) -> Iterator[dict[str, Any]]:
+    from tarfile import TarError
+
+    from gristmill.images.shards import records_in
+
+    try:
+        for record in records_in(file, LONGEST_LINE):
+            yield record
+            if most_bytes is not None and file.tell() >= most_bytes:
+                return
+    except (TarError, OSError) as error:
         raise PlanError(f"{name} is damaged: {error}") from None
 
 

@@ -39,6 +39,7 @@ class ExcludedFiles:
 
     def __init__(self, output: Sink[Any, Any], step: int, scores: ScoreFiles | None = None) -> None:
         self._output = output
+        self._writer = output.excluded_writer
         self._step = step
         self.scores = scores
         """The scores of documents; None if they are not stored."""
@@ -68,7 +69,7 @@ class ExcludedFiles:
     def write(self) -> None:
         for task, parts in self._dropped.items():
             for content, rows, suffix in self._rendered(parts):
-                self._write(task, f"{EXCLUDED}/{self._name(task)}{suffix}{self._output.extension}", content, rows)
+                self._write(task, f"{EXCLUDED}/{self._name(task)}{suffix}{self._writer.extension}", content, rows)
         for task in list(self._bad):
             self._write_bad(task)
         for task, content, rows in self.scores.files() if self.scores is not None else ():
@@ -84,12 +85,12 @@ class ExcludedFiles:
         notes = (STAGE, REASON, SCORE)
         if not tables:
             return
-        if ".jsonl" in self._output.extension:  # compressed or not, concatenated files are a file
+        if ".jsonl" in self._writer.extension:  # compressed or not, concatenated files are a file
             rows = sum(table.num_rows for table in tables)
-            yield b"".join(bytes(self._output.render(table, notes)) for table in tables), rows, ""
+            yield b"".join(bytes(self._writer.render(table, notes)) for table in tables), rows, ""
             return
         for n, table in enumerate(joined(tables)):
-            yield self._output.render(table, notes), table.num_rows, f".{n}" if n else ""
+            yield self._writer.render(table, notes), table.num_rows, f".{n}" if n else ""
 
     def _write_bad(self, task: str) -> None:
         entries = self._bad.pop(task)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from gristmill.ledger.excluded import EXCLUDED, QUARANTINE
 from gristmill.ledger.scores import EXTENSION, SCORES
+from gristmill.stages.protocols import Sink
 from gristmill.storage import TEMPORARY, Folder
 
 PLACES = ("", EXCLUDED, QUARANTINE, SCORES)
@@ -37,6 +39,25 @@ class OutputNames:
     """How many blocks the input has; None: any number."""
     phase: int = 0
     """The number of the phase whose files were put beside the output; 0: files of the output itself."""
+    excluded_extension: str = ""
+    """How the files of dropped documents end; empty: as those of the writer."""
+
+    @classmethod
+    def of(cls, output: Sink[Any, Any], blocks: int | None) -> OutputNames:
+        """Return the names of the files of a run that ends in this stage."""
+        end, excluded = output.extension, output.excluded_writer.extension
+        return cls(end, blocks, excluded_extension="" if excluded == end else excluded)
+
+    @classmethod
+    def of_run(cls, run: Mapping[str, Any], blocks: int | None = None, phase: int = 0) -> OutputNames:
+        """Return the names that `plain` wrote into run.json. Raise as a lookup does if it did not."""
+        output = {"excluded_extension": "", **run["output"]}
+        return cls(str(output["extension"]), blocks, phase, str(output["excluded_extension"]))
+
+    def plain(self) -> dict[str, Any]:
+        """Return what run.json holds of them."""
+        more = {"excluded_extension": self.excluded_extension} if self.excluded_extension else {}
+        return {"extension": self.extension, "blocks": self.blocks, **more}
 
     def block_of(self, place: str, name: str) -> int | None:
         """The block of a file directly in one of `PLACES`; None for a file that is not the run's."""
@@ -69,7 +90,7 @@ class OutputNames:
         step = r"(?:\.step\d+)?"
         return {
             "": re.compile(r"(?!)" if self.phase else f"{stem}{end}"),
-            EXCLUDED: re.compile(rf"{stem}{step}(?:\.\d+)?{end}"),
+            EXCLUDED: re.compile(rf"{stem}{step}(?:\.\d+)?{re.escape(self.excluded_extension or self.extension)}"),
             QUARANTINE: re.compile(rf"{stem}(?:{step}(?:\.\d{{5,}})?|\.failed-(?:\d+-\d+|all))\.jsonl"),
             SCORES: re.compile(rf"{stem}{step}{re.escape(EXTENSION)}"),
         }

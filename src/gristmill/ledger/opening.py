@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from typing import Any
 
@@ -190,10 +190,9 @@ def _names_of(log: CommitLog, phase: int = 0) -> tuple[OutputNames, str]:
     """Return the names of files of the logged run, and its mark; if run.json is damaged, those of this run."""
     try:
         run = log.run_json() or {}
-        output = run["output"]
-        return OutputNames(str(output["extension"]), int(output["blocks"]), phase), str(run["mark"])
+        return OutputNames.of_run(run, int(run["output"]["blocks"]), phase), str(run["mark"])
     except (OutputDamaged, KeyError, TypeError, ValueError):
-        return OutputNames(log.names.extension, log.names.blocks, phase), ""
+        return replace(log.names, phase=phase), ""
 
 
 def _clear_phases(log: CommitLog) -> None:

@@ -51,7 +51,7 @@ def with_ledger(
         return replace(plan, ledger=ledger), list(blocks)
     part = part or PhaseOptions()
     check_apart(output.folder, blocks, reader.file_paths)
-    log = CommitLog(output.folder, OutputNames(output.extension, len(blocks)), part.title)
+    log = CommitLog(output.folder, OutputNames.of(output, len(blocks)), part.title)
     ledger = RunLedger(log)
     with opened(log):
         if not part.is_locked:
@@ -90,7 +90,7 @@ def inspect_output(
     """Return the state of the output folder, and change nothing. Raise as `gristmill.ledger.opening.inspect_log`."""
     segments = [Segment(blocks)] if part.is_of_several else segments_of(reader, blocks, log)
     every = [block for segment in segments for block in segment.blocks]
-    log.names = OutputNames(log.names.extension, len(every))
+    log.names = replace(log.names, blocks=len(every))
     made_of = fingerprint(plan, reader, segments)
     numbers = [int(block.task_id) for block in every]
     found = inspect_log(

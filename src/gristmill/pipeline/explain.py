@@ -35,6 +35,7 @@ from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileBlock, Task
 from gristmill.tasks.arrow import string_array, to_rows
 from gristmill.tasks.document import HIDDEN, ID
+from gristmill.tasks.image import IMAGE_ID
 from gristmill.tasks.json_text import plain_text
 
 Stage = ProcessingStage[Any, Any]
@@ -85,8 +86,8 @@ class Explanation:
 def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explanation:
     """Replay the document with this id through the stages of a planned pipeline, reader first.
 
-    ``ident`` is ``<source file>#<position>``, or the value of ``id_field``. Stages after one that drops the document
-    process it nevertheless, so that all reasons are shown.
+    ``ident`` is ``<source file>#<position>``, or the value of ``id_field``; of images without that field the image id.
+    Stages after one that drops the document process it nevertheless, so that all reasons are shown.
     """
     batch = find(stages[0], ident, id_field)
     shown = {name: value for name, value in batch.to_pylist()[0].items() if name not in HIDDEN}
@@ -144,6 +145,9 @@ def _of_barrier(
     other = find(stages[0], survivor, ID).data
     if field in batch.data.column_names and field in other.column_names:
         text, kept = (data.column(field)[0].as_py() or "" for data in (batch.data, other))
+        if not isinstance(text, str) or not isinstance(kept, str):  # images: their records hold what was compared
+            report.notes += ["the bytes are equal"] * (text == kept)
+            return report, batch
         normalize = isinstance(stage, FuzzyDeduplication) and stage.normalize
         report.notes += in_common(text, kept, normalize)
     return report, batch
@@ -256,6 +260,8 @@ def _search(reader: Stage, blocks: Sequence[Task[Any]], ident: str, column: str)
 def _among(reader: Stage, block: Task[Any], column: str, ident: str) -> DocumentBatch | None:
     result: Any = reader.process(block)
     for batch in [result] if isinstance(result, Task) else result or ():  # a stream only as far as needed
+        if column not in batch.data.column_names and column != ID:
+            column = IMAGE_ID
         if column in batch.data.column_names:
             # the type of the column depends on the block: 7 may be a number, a float or one of several kinds
             for row, value in enumerate(values_of(batch.data, column)):

@@ -44,15 +44,17 @@ def give_one_schema(
     ``has_new``: the run wrote parts, so columns without a common type are reported. ``of_phases`` are files of
     documents that were dropped before the last phase.
     """
-    if not isinstance(writer, ParquetWriter):
+    beside = writer.excluded_writer
+    if not isinstance(beside, ParquetWriter):
         return
-    end = writer.extension
+    end = beside.extension
     names = sorted(name for name in log.files() if name.endswith(end))
-    parts = [name for name in names if "/" not in name]
     others = {name: owner for name, owner in (of_phases or {}).items() if name.endswith(end)}
     excluded = [*(name for name in names if name.startswith(f"{EXCLUDED}/")), *sorted(others)]
-    wanted, rewritten = PartsOfOutput(writer, executor, log, parts).agree()
-    PartsOfOutput(writer, executor, log, excluded, others).agree()
+    PartsOfOutput(beside, executor, log, excluded, others).agree()
+    if not isinstance(writer, ParquetWriter):
+        return
+    wanted, rewritten = PartsOfOutput(writer, executor, log, [name for name in names if "/" not in name]).agree()
     for target in wanted if has_new or rewritten else ():
         if target.found and target.name not in writer.schema:
             how = "JSON text" if target.is_json else "text"

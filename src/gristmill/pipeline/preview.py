@@ -48,7 +48,7 @@ def preview(pipeline: Pipeline, plan: Plan, reader: Reader, executor: Executor, 
     _check_writable(output.folder)
     if is_locked(output.folder):
         raise locked_by_another(output.folder)
-    log = CommitLog(output.folder, OutputNames(output.extension, len(blocks)))
+    log = CommitLog(output.folder, OutputNames.of(output, len(blocks)))
     if how.fresh:
         check_clear(log)
         if log.folder.exists(RUN) or log.folder.exists(f"{PHASES}/1"):
@@ -109,7 +109,7 @@ def _inspect(phases: PhasedRun, phase: Phase, how: ResumeOptions) -> OutputInspe
     plan, options = phases.plan(phase), phases.options()
     output = output_of(plan)
     assert output is not None
-    log = CommitLog(output.folder, OutputNames(output.extension, len(phase.blocks)), options.title)
+    log = CommitLog(output.folder, OutputNames.of(output, len(phase.blocks)), options.title)
     return inspect_output(log, plan, phase.reader, phase.blocks, how, options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -150,11 +151,13 @@ def _rule(stage: str, one: DocumentFilter, inverted: bool) -> Data:
     if not type(one).__module__.startswith("gristmill."):
         return made  # what a filter of a user says of itself would be code of the pipeline
     made["text"] = cut(one.rule(), 300)
-    if isinstance(one, InRange):
-        return made | {"least": float(one.least), "most": float(one.most), "below": one.below, "above": one.above}
-    if isinstance(one, AtMost):
-        return made | {"most": float(one.most)}
-    return made | ({"least": float(one.least)} if isinstance(one, AtLeast) else {})
+    limits: dict[str, float] = {}
+    if isinstance(one, AtLeast | InRange):
+        limits["least"] = float(one.least)
+    if isinstance(one, AtMost | InRange):
+        limits["most"] = float(one.most)
+    made |= {name: limit for name, limit in limits.items() if math.isfinite(limit)}  # JSON has no infinity
+    return made | ({"below": one.below, "above": one.above} if isinstance(one, InRange) else {})
 
 
 def ended(outcome: Outcome) -> Data:

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, takewhile
+from tarfile import TarError
 from typing import Any, BinaryIO, cast
 
 from gristmill import fast_json
 from gristmill.errors import OutputDamaged, PlanError
+from gristmill.images.shards import samples_in
 from gristmill.ledger.commits import COMMITS, DECIDED, LEDGER, PHASES, RUN, CommitLog
-from gristmill.ledger.dropped import output_of_run
+from gristmill.ledger.dropped import SHARD, output_of_run
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.excluded import records_name
 from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads
@@ -131,7 +133,7 @@ class _Check:
                 return words
             try:
                 there = None if rows is None else records_in(folder, stamp.name)
-            except (Damaged, OSError, ValueError) as error:
+            except (Damaged, TarError, OSError, ValueError) as error:
                 return f"{stamp.name} is damaged: {error}"
             if there is None or there == rows:
                 return ""
@@ -220,7 +222,7 @@ def _output_of(log: CommitLog, run: Mapping[str, Any] | None) -> tuple[OutputNam
         raise log.damaged(RUN, "it is missing")
     log.check_format(run)
     try:
-        return OutputNames(str(run["output"]["extension"])), int(run["output"]["blocks"]), str(run["mark"])
+        return OutputNames.of_run(run), int(run["output"]["blocks"]), str(run["mark"])
     except (KeyError, TypeError, ValueError):
         raise log.damaged(RUN, "it is not what a run wrote") from None
 
@@ -248,6 +250,9 @@ def records_in(folder: Folder, name: str) -> int | None:
         with folder.open(name) as file:
             rows: int = pq.ParquetFile(file).metadata.num_rows
             return rows
+    if name.endswith(SHARD):
+        with folder.open(name) as file:
+            return sum(1 for _ in samples_in(file, 0))
     if ".jsonl" not in name:
         return None
     with folder.open(name) as file:

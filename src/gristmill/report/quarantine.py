@@ -20,7 +20,7 @@ EXAMPLES = 3
 LONGEST_RAW = 300
 BYTES_OF_A_FILE = 1 << 16
 KEPT_FILES = 4
-_PART = re.compile(r"part-.*\.(?:jsonl(?:\.\w+)?|parquet)")
+_PART = re.compile(r"part-.*\.(?:jsonl(?:\.\w+)?|parquet|tar)")
 _NUMBER = re.compile(r"\d+")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gristmill.secrets import without_secrets
+from gristmill.tasks.image import CAPTION, IMAGE, IMAGE_ID
 
 if TYPE_CHECKING:
     from gristmill.metrics.history import History, PlanHistory, Point
@@ -20,6 +21,8 @@ LONGEST = 2_000
 """Characters of an error or a message."""
 LONGEST_DETAIL = 6_000
 LONGEST_EXAMPLE = 500
+THUMBNAIL = "thumbnail"
+"""The key of a small picture as a ``data:`` URI, which is shown or left out, never cut."""
 
 _RUN_SERIES = ("held_bytes", "reserved_bytes", "memory_bytes", "read", "kept", "bottleneck")
 _STEP_SERIES = (
@@ -155,12 +158,12 @@ def vars_of(made: Any, name: str) -> Any:
 def public(value: Any) -> Any:
     """Return plain values without the secrets of URLs in them: names, messages and arguments may hold URLs.
 
-    Texts of documents, under the key "text", stay as they are.
+    Texts of documents, under the key "text", stay as they are, and so do thumbnails.
     """
     if isinstance(value, str):
         return without_secrets(value) if "://" in value else value
     if isinstance(value, dict):
-        return {public(key): inner if key == "text" else public(inner) for key, inner in value.items()}
+        return {public(key): inner if key in ("text", THUMBNAIL) else public(inner) for key, inner in value.items()}
     if isinstance(value, list) and not (value and isinstance(value[0], int | float)):
         return [public(inner) for inner in value]
     return value
@@ -172,7 +175,12 @@ def cut(text: str, longest: int = LONGEST) -> str:
 
 
 def text_and_id(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the beginning of the text of a record, its length, and the id if it has one."""
+    """Return the beginning of the text of a record, its length, and the id if it has one.
+
+    Of an image the text is the caption, and its facts and a thumbnail are there too.
+    """
+    if isinstance(image := record.get(IMAGE), bytes):
+        return _image(record, image)
     text = record.get("text")
     if not isinstance(text, str):
         texts = [value for value in record.values() if isinstance(value, str)]
@@ -180,3 +188,19 @@ def text_and_id(record: Mapping[str, Any]) -> dict[str, Any]:
     ident = record.get("id")
     made: dict[str, Any] = {"text": text[:LONGEST_EXAMPLE], "characters": len(text)}
     return made if ident is None else made | {"id": str(ident)[:300]}
+
+
+def _image(record: Mapping[str, Any], image: bytes) -> dict[str, Any]:
+    from gristmill.images.shown import facts, thumbnail
+
+    caption = record.get(CAPTION)
+    text = caption if isinstance(caption, str) else ""
+    ident = record.get(IMAGE_ID)
+    known = facts(image)
+    return {
+        "text": text[:LONGEST_EXAMPLE],
+        "characters": len(text),
+        **({} if ident is None else {"id": str(ident)[:300]}),
+        "image": known._asdict(),
+        THUMBNAIL: thumbnail(image),
+    }

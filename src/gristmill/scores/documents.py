@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import count
-from typing import Any
+from itertools import count, takewhile
+from tarfile import TarError
+from typing import IO, Any, cast
 
 from gristmill import fast_json
 from gristmill.errors import PlanError
+from gristmill.images.shards import records_in
 from gristmill.lazy import np
 from gristmill.ledger.commits import PHASES, CommitLog
+from gristmill.ledger.dropped import SHARD, rows_at_once
 from gristmill.ledger.excluded import EXCLUDED, is_sampled
-from gristmill.ledger.names import phase_name
+from gristmill.ledger.names import OutputNames, phase_name
 from gristmill.scores.stored import StoredScores
 from gristmill.scores.tables import ScoreFile, ScoreTable, StoredDocument
 from gristmill.storage import Folder
 
 LONGEST_LINE = 64 << 20
 """A longer line is not read: it would have to be held in memory."""
-ROWS = 256
-"""Rows of a Parquet file that are in memory at a time."""
 
 
 class StoredDocuments:
@@ -33,7 +34,8 @@ class StoredDocuments:
         """``in_source`` returns a document of the source by its id, or None."""
         self.scores = scores
         self._in_source = in_source
-        self.extension = str((scores.run.get("output") or {}).get("extension", ""))
+        run = scores.run
+        self.names = OutputNames.of_run(run) if run.get("output") else OutputNames("")
         self._table: ScoreTable | None = None
 
     def find(self, documents: Sequence[StoredDocument]) -> dict[StoredDocument, Mapping[str, Any] | None]:
@@ -68,13 +70,14 @@ class StoredDocuments:
     def _written(self, table: ScoreTable, rows: Sequence[int]) -> dict[int, Mapping[str, Any]]:
         """Return documents that the step wrote to the output, if it wrote just those that it did not drop."""
         file = table.file
-        name = f"{file.task.partition('.step')[0]}{self.extension}"
+        documents = self.rows_of(file.phase)
+        names = list(_files_of(file.task.partition(".step")[0], self.names.extension, documents))
         kept = np.flatnonzero(table.dropped_by[0] < 0)
         entry = self._changed_blocks
-        if file.phase or self.rows_of(file.phase).get(name) != len(kept) or entry[file.block]:
+        if file.phase or sum(documents[name] for name in names) != len(kept) or not names or entry[file.block]:
             return {}
         numbers = {int(np.searchsorted(kept, row)): row for row in rows}
-        records = records_at(self.scores.folder, [name], list(numbers))
+        records = records_at(self.scores.folder, names, list(numbers))
         return {numbers[number]: record for number, record in records.items()}
 
     @cached_property
@@ -105,13 +108,23 @@ class StoredDocuments:
         return True
 
 
+def _files_of(task: str, extension: str, documents: Mapping[str, int]) -> Iterator[str]:
+    """Yield the files that a task has written: one, or the shards of images."""
+    if f"{task}{extension}" in documents:
+        yield f"{task}{extension}"
+    elif extension == SHARD:
+        shards = (f"{task}.{number:05d}{extension}" for number in count())
+        yield from takewhile(documents.__contains__, shards)
+
+
 def excluded_names(documents: StoredDocuments, file: ScoreFile) -> tuple[Folder, list[str], int]:
     """Return the files of the documents that a task dropped, their folder, and how many documents they hold."""
     output = documents.scores.folder
     rows = documents.rows_of(file.phase)
     folder, names, total = output, [], 0
+    end = documents.names.excluded_extension or documents.names.extension
     for number in count():
-        base = f"{file.task}{f'.{number}' if number else ''}{documents.extension}"
+        base = f"{file.task}{f'.{number}' if number else ''}{end}"
         written = rows.get(f"{EXCLUDED}/{base}")
         if written is None:
             break
@@ -181,10 +194,14 @@ def _records(
             if name.endswith(".parquet"):
                 yield from _rows(file, start, wanted)
                 return
+            if name.endswith(SHARD):
+                images = enumerate(records_in(cast(IO[bytes], file), LONGEST_LINE), start)
+                yield from ((number, record if number in wanted else None) for number, record in images)
+                return
             for number, line in enumerate(_lines(decompressed(file)), start):
                 record = fast_json.loads(line) if number in wanted and line is not None else None
                 yield number, record if isinstance(record, dict) else None
-        except (Damaged, ValueError, OSError) as error:
+        except (Damaged, TarError, ValueError, OSError) as error:
             raise PlanError(f"{folder.full_path(name)} is damaged: {error}") from None
 
 
@@ -192,7 +209,8 @@ def _rows(file: Any, start: int, wanted: Collection[int]) -> Iterator[tuple[int,
     import pyarrow.parquet as pq
 
     number = start
-    for batch in pq.ParquetFile(file).iter_batches(batch_size=ROWS):
+    parquet = pq.ParquetFile(file)
+    for batch in parquet.iter_batches(batch_size=rows_at_once(parquet)):
         here = [n for n in range(number, number + batch.num_rows) if n in wanted]
         records = dict(zip(here, batch.take([n - number for n in here]).to_pylist(), strict=True)) if here else {}
         for n in range(number, number + batch.num_rows):

@@ -118,6 +118,11 @@ class Sink(ProcessingStage[In, Out]):
     def folder(self) -> Folder:
         """The folder of the output."""
 
+    @property
+    def excluded_writer(self) -> Sink[Any, Any]:
+        """The writer of dropped documents: another one if its own format has no place for stage, reason and score."""
+        return self
+
     @abstractmethod
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
         """Return the content of a file with these documents.

@@ -31,6 +31,7 @@ MODULES = tuple(
 PACKAGES_OF_MODELS = (
     "gristmill.stages.deduplication.semantic",
     "gristmill.stages.image.io.reader",
+    "gristmill.stages.image.io.writer",
     "gristmill.stages.text.classifiers",
     "gristmill.stages.text.embedders",
 )

@@ -68,6 +68,10 @@ class Spool(Sink[DocumentBatch, FileGroupTask], builtin=True):
     def folder(self) -> Folder:
         return self._folder
 
+    @property
+    def excluded_writer(self) -> Sink[Any, Any]:
+        return self.writer.excluded_writer
+
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
         return self.writer.render(table, extra)
 

@@ -150,7 +150,7 @@ class PhasedRun:
         self.whole = whole
         output = self.writer.folder
         check_apart(output, self.blocks, self.reader.file_paths)
-        log = CommitLog(output, OutputNames(self.writer.extension, len(self.blocks)))
+        log = CommitLog(output, OutputNames.of(self.writer, len(self.blocks)))
         with opened(log):
             log.lock()
             if self.how.fresh:

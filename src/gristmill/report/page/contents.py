@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from gristmill.images.shown import ImageFacts
 from gristmill.metrics.format import size
 from gristmill.report.page.charts import bar, histogram
 from gristmill.report.page.text import escaped, excerpt, number
@@ -11,6 +13,7 @@ from gristmill.report.place import Data
 
 LONGEST_TEXT = 500
 MOST_STAGES = 200
+_DATA = re.compile(r"data:image/jpeg;base64,[A-Za-z0-9+/]+={0,2}")
 
 
 def scores(data: Data, examples: int) -> Iterator[str]:
@@ -63,7 +66,19 @@ def _example(example: Data) -> str:
 def _document(document: Data, words: str, kind: str) -> str:
     ident = f'<span class="soft small"> <bdi>{escaped(document["id"])}</bdi></span>' if "id" in document else ""
     text = excerpt(str(document.get("text") or ""), LONGEST_TEXT, document.get("characters"))
-    return f'<div class="card {kind}"><span class="small">{escaped(words)}</span>{ident}{text}</div>'
+    head = f'<span class="small">{escaped(words)}</span>{ident}'
+    if "image" not in document:
+        return f'<div class="card {kind}">{head}{text}</div>'
+    return f'<div class="card {kind}">{head}<div class="image">{_picture(document)}<div>{text}</div></div></div>'
+
+
+def _picture(document: Data) -> str:
+    """Return a thumbnail with the facts of the image. What is no thumbnail of ours is not shown."""
+    known = ImageFacts(*(document["image"].get(name, 0) for name in ImageFacts._fields))
+    words = escaped(known.words(size(int(known.bytes))))
+    shown = str(document.get("thumbnail") or "")
+    picture = f'<img alt="" src="{shown}">' if _DATA.fullmatch(shown) else '<span class="no">no picture</span>'
+    return f'<figure>{picture}<figcaption class="soft small">{words}</figcaption></figure>'
 
 
 def kept(data: Data, examples: int) -> Iterator[str]:

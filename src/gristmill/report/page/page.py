@@ -12,7 +12,7 @@ from gristmill.report.page import account, contents, speed
 from gristmill.report.page.style import SCRIPT, STYLE
 from gristmill.report.page.text import escaped
 from gristmill.report.place import Data
-from gristmill.report.record import cut
+from gristmill.report.record import THUMBNAIL, cut
 
 MOST_BYTES = 1_900_000
 """A larger page is made again with fewer examples."""
@@ -48,11 +48,11 @@ def page_of(data: Data) -> bytes:
 
 
 def shortened(value: Any, longest: int) -> Any:
-    """Return plain values with shorter texts."""
+    """Return plain values with shorter texts, and without thumbnails."""
     if isinstance(value, str):
         return cut(value, longest)
     if isinstance(value, dict):
-        return {key: shortened(inner, longest) for key, inner in value.items()}
+        return {key: shortened(inner, longest) for key, inner in value.items() if key != THUMBNAIL}
     return [shortened(inner, longest) for inner in value] if isinstance(value, list) else value
 
 
@@ -71,8 +71,11 @@ def _parts(data: Data, examples: int) -> Iterator[str]:
 
 
 def document_head(title: str) -> Iterator[str]:
-    """Yield the beginning of a page. Its policy allows this style sheet and this script, and nothing from elsewhere."""
-    allowed = f"default-src 'none'; style-src {_hash(STYLE)}; script-src {_hash(SCRIPT)}"
+    """Yield the beginning of a page.
+
+    Its policy allows this style sheet, this script and pictures inside the page, and nothing from elsewhere.
+    """
+    allowed = f"default-src 'none'; style-src {_hash(STYLE)}; script-src {_hash(SCRIPT)}; img-src data:"
     policy = f"{allowed}; base-uri 'none'; form-action 'none'"
     yield (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

@@ -73,6 +73,9 @@ unicode-bidi:plaintext;max-width:100%}
 u{text-decoration:none;border:1px solid var(--bad);color:var(--bad);border-radius:3px;font-size:10.5px;padding:0 2px;
 unicode-bidi:isolate}
 .more{color:var(--soft);font-style:normal}bdi{unicode-bidi:isolate}
+.image{display:flex;gap:12px;align-items:flex-start;margin-top:6px}.image figure{margin:0;flex:none;width:112px}
+.image img{display:block;max-width:96px;max-height:96px;background:#fff;outline:1px solid var(--line)}
+.image figcaption{font-weight:400;margin:4px 0 0}.image .no{color:var(--soft);font-size:12.5px}
 details{margin:8px 0}summary{cursor:pointer;color:var(--link)}
 ul{margin:6px 0;padding-left:20px}
 @media (max-width:560px){body{padding:0 12px 32px;

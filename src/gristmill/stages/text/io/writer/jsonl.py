@@ -6,19 +6,25 @@ import bz2
 import os
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from gristmill.errors import PlanError
+from gristmill.stages.protocols import Stages
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.compression import EXTENSION
 from gristmill.stages.text.io.writer.base import FileWriter
 from gristmill.storage import local_path
+from gristmill.tasks import ImageBatch
 from gristmill.tasks.document import RAW
+from gristmill.tasks.image import IMAGE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from gristmill.tasks import DocumentBatch
 
+NO_IMAGES = """holds encoded images, which JSON cannot hold.
+    use ImageWriter (WebDataset shards) or ParquetWriter, or leave the column out: fields=['image_id', 'caption']."""
 LEVELS = {"gzip": 6, "zstd": 3, "bz2": 9}
 
 
@@ -54,6 +60,13 @@ class JsonlWriter(FileWriter):
         self.compression = compression
         self.level: int = options.get("compression_level", LEVELS.get(compression or "", 0))
         self.extension = ".jsonl" + EXTENSION.get(compression or "", "")
+
+    def linked(self, before: Stages, after: Stages) -> Self:
+        is_gone = any(IMAGE in stage.removes() or stage.only_outputs for stage in before)
+        has_images = bool(before) and before[0].output_type() == ImageBatch
+        if has_images and (not is_gone if self.fields is None else IMAGE in self.fields):
+            raise PlanError(f"{self.name!r}: the column {IMAGE!r} {NO_IMAGES}")
+        return super().linked(before, after)
 
     def preload(self) -> None:
         from gristmill.kernels import json_lines

@@ -37,8 +37,8 @@ class ParquetWriter(FileWriter):
 
     With ``fields`` only these are written, in this order; one that is not there is null.
     ``compression`` is "snappy", "zstd", "gzip", "brotli", "lz4" or None; ``write_kwargs`` may hold
-    "compression_level" and "row_group_size" (rows). ``excluded`` and ``scores`` are as for
-    `JsonlWriter`.
+    "compression_level" and "row_group_size" (rows; with images about 32 MB if it is not given). ``excluded`` and
+    ``scores`` are as for `JsonlWriter`.
     """
 
     loads = ("pyarrow.parquet",)
@@ -132,8 +132,11 @@ class ParquetWriter(FileWriter):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from gristmill.stages.text.io.writer.parquet_columns import row_groups_of
+
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression=self.compression or "none", **self.write_options)
+        options = {**row_groups_of(table), **self.write_options}
+        pq.write_table(table, sink, compression=self.compression or "none", **options)
         return memoryview(sink.getvalue())
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from gristmill.stages.text.io.json_columns import is_usable
 from gristmill.stages.text.io.json_values import holds_bytes
 from gristmill.tasks.arrow import is_json
+from gristmill.tasks.image import IMAGE
 from gristmill.tasks.json_text import canonical, plain_text, text_of, value_of
 
 NOTE = b"gristmill"
@@ -25,6 +26,17 @@ OTHERS = b"gristmill.others"
 """Of a column of several kinds that was written as text: which rows hold no strings."""
 TYPE = b"gristmill.type"
 """Of a column that was written as JSON text since Parquet cannot hold its type: the type."""
+
+
+ROW_GROUP_BYTES = 32 << 20
+"""Of tables with images."""
+
+
+def row_groups_of(table: pa.Table) -> dict[str, int]:
+    """The size of the row groups of a table with images: few in each, as files are read by row groups."""
+    if IMAGE not in table.column_names or table.nbytes <= ROW_GROUP_BYTES:
+        return {}
+    return {"row_group_size": max(1, table.num_rows * ROW_GROUP_BYTES // table.nbytes)}
 
 
 class DoesNotFit(ValueError):
