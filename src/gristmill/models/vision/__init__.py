@@ -1,0 +1,1 @@
+"""Models of images: vision transformers and a small convolutional network, from checkpoints to embeddings."""

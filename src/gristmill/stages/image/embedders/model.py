@@ -1,0 +1,73 @@
+"""Pixels to embeddings, by a model on a GPU or on CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gristmill.lazy import Array
+from gristmill.models.checkpoint import Checkpoint
+from gristmill.models.vision.loading import VisionSpec, load
+from gristmill.models.vision.rows import RowModel
+from gristmill.stages.image.embedders.input import PIXELS
+from gristmill.stages.image.embedders.made_by import EmbedsImages, MadeBy
+from gristmill.stages.image.embedders.rows_stage import BATCH, GPUS, RowModelStage
+from gristmill.stages.registry import builtin_internal
+from gristmill.stages.text.embedders.model import embedding_column, unit_length
+from gristmill.tasks import DocumentBatch
+from gristmill.tasks.image import IMAGE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@builtin_internal
+@dataclass(eq=False, repr=False, kw_only=True)
+class ImageEmbeddingModelStage(RowModelStage, EmbedsImages):
+    """The model of an `ImageEmbeddingStage`, which explains the arguments."""
+
+    model: str
+    model_inference_batch_size: int = BATCH
+    num_gpus_per_worker: float = GPUS
+    embedding_field: str = "embedding"
+    dtype: str = "float32"
+    normalize: bool = True
+    autocast: bool = True
+    torch_compile: bool = True
+    remove_image_data: bool = False
+    image_field: str = IMAGE
+    cache_dir: str | None = None
+    hf_token: str | bool | None = None
+    pixel_field: str = PIXELS
+
+    def __post_init__(self) -> None:
+        checkpoint = Checkpoint(self.model, self.cache_dir, self.hf_token)
+        self.spec = VisionSpec(checkpoint, "auto" if self.autocast else "float32", self.torch_compile)
+        self.begin(self.pixel_field, self.model_inference_batch_size, self.num_gpus_per_worker)
+
+    @property
+    def embedded_by(self) -> tuple[str, MadeBy]:
+        return self.embedding_field, MadeBy(self.model, self.spec.space)
+
+    def outputs(self) -> tuple[list[str], list[str]]:
+        return ["data"], [self.embedding_field]
+
+    def removes(self) -> list[str]:
+        return [self.pixel_field, *([self.image_field] if self.remove_image_data else [])]
+
+    def check_needs(self) -> None:
+        self.spec.check()
+
+    def fetch(self) -> None:
+        self.spec.fetch()
+
+    def load(self, device: str) -> RowModel:
+        return load(self.spec, device)
+
+    def item(self) -> tuple[tuple[int, ...], str]:
+        return (*self.spec.preprocessing.shape, 3), "uint8"
+
+    def results(self, rows: Array, task: DocumentBatch) -> Mapping[Any, pa.Array]:
+        column = embedding_column(unit_length(rows) if self.normalize else rows, self.dtype)
+        return {self.embedded_by[1].field(self.embedding_field, column.type): column}
