@@ -30,11 +30,12 @@ MODULES = tuple(
 """The modules that register gristmill's own classes. They are imported to look up a name that is not known yet."""
 PACKAGES_OF_MODELS = (
     "gristmill.stages.deduplication.semantic",
+    "gristmill.stages.image.filters",
     "gristmill.stages.text.classifiers",
     "gristmill.stages.text.embedders",
 )
-"""Packages whose ``MODULES`` name the module of each class. Few pipelines have models or their embeddings, so these are
-imported last."""
+"""Packages whose ``MODULES`` name the module of each class. Few pipelines have models, their embeddings or images,
+so these are imported last."""
 
 
 def register(cls: C) -> C:
