@@ -9,7 +9,8 @@ from gristmill.analysis.changes import Place
 from gristmill.analysis.journey import Journey
 from gristmill.lazy import Array, np
 from gristmill.scores.tables import StoredRule
-from gristmill.stages.text.filters.score_filter import ScoreFilter, mask_of, reasons_of
+from gristmill.stages.text.filters.remaining import reasons_of
+from gristmill.stages.text.filters.score_filter import ScoreFilter, mask_of
 
 PASSED = ("", "")
 """The outcome of a document that no stage of the phase drops."""

@@ -24,8 +24,8 @@ from gristmill.stages.deduplication.semantic.removal import REASON, RemoveSemant
 from gristmill.stages.deduplication.semantic.stage import SemanticDeduplication
 from gristmill.stages.protocols import Sink, own_tasks
 from gristmill.stages.spool import OF_DOCUMENTS
-from gristmill.stages.text.filters.columns import set_column, texts_of
-from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.text.filters.columns import set_column
+from gristmill.stages.text.filters.document_filter import Contents, DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter
 from gristmill.stages.text.io.json_columns import values_of
 from gristmill.stages.text.io.reader.base import FileReader
@@ -280,9 +280,13 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
         if isinstance(one, DocumentModifier):
             seen = Modify(one, text_field).process(seen)
             continue
-        texts = texts_of(seen, text_field)
-        report.findings.append(_finding(one, texts))
-        report.features.update(_features(texts))
+        seen = one.without_unreadable(seen, text_field)
+        contents = one.contents_of(seen, text_field)
+        if not seen.num_items or one.unreadable_in(contents):
+            break
+        report.findings.append(_finding(one, contents))
+        if isinstance(contents, Texts):
+            report.features.update(_features(contents))
     try:
         results = results_of(stage, DocumentBatch(before, task_id=batch.task_id))
     finally:
@@ -313,11 +317,11 @@ def _rules(stage: Stage) -> Iterator[tuple[Any, str]]:
     if isinstance(stage, ScoreFilter):
         yield from zip(stage.filters, stage.text_fields, strict=True)
     elif isinstance(stage, RecipeStage):
-        yield from ((rule, stage.text_field) for rule in stage.rules)
+        yield from zip(stage.rules, stage.fields, strict=True)
 
 
-def _finding(one: DocumentFilter, texts: Texts) -> Finding:
-    scores = one.score_batch(texts)
+def _finding(one: DocumentFilter, contents: Contents) -> Finding:
+    scores = one.score_contents(contents)
     keep = bool(one.keep_batch(scores)[0])
     reasons = "" if keep else one.reasons(scores)
     return Finding(one.name, scores[0], one.rule(), keep, reasons if isinstance(reasons, str) else reasons[0])

@@ -43,6 +43,20 @@ class Scored:
     dropped_by: Any = None
     """For each of ``ids`` the number of the rule that dropped it, or -1."""
 
+    def without(self, rows: Sequence[int]) -> Scored:
+        """Return the scores without those of some documents: bad records, which no rule keeps or drops."""
+        import numpy as np
+        import pyarrow as pa
+
+        stays = np.ones(len(self.dropped_by), dtype=bool)
+        stays[list(rows)] = False
+        places = np.cumsum(stays) - 1
+        made = Scored(None if self.ids is None else self.ids.filter(pa.array(stays)), [], self.dropped_by[stays])
+        for reached, scores in self.rules:
+            of = np.arange(len(stays)) if reached is None else reached
+            made.rules.append((places[of[stays[of]]], scores[stays[of]]))
+        return made
+
 
 @dataclass
 class BadRecord:

@@ -18,8 +18,9 @@ from gristmill.tasks import DocumentBatch
 
 HERE = Path(__file__).parent
 GOLDEN = json.loads((HERE / "golden.json").read_text())
-NAMES = [one.name if find_recipe(one.name) is one else f"{one.name}@{one.version}" for one in RECIPES]
-"""Each recipe: by its name alone, or with its version if there is a later one."""
+OF_TEXTS = [one for one in RECIPES if all(rule.field is None for rule in one.rules)]
+NAMES = [one.name if find_recipe(one.name) is one else f"{one.name}@{one.version}" for one in OF_TEXTS]
+"""Each recipe for texts: by its name alone, or with its version if there is a later one."""
 
 _spec = importlib.util.spec_from_file_location("recipe_documents", HERE / "documents.py")
 assert _spec is not None and _spec.loader is not None

@@ -48,6 +48,7 @@ from gristmill.stages.text.filters.shares import (
 )
 from gristmill.stages.text.filters.tokens import TokenCountFilter, TokenizerFertilityFilter
 from gristmill.stages.text.filters.words import (
+    CharacterCountFilter,
     CommonEnglishWordsFilter,
     LongWordFilter,
     MeanWordLengthFilter,
@@ -62,6 +63,7 @@ __all__ = [
     "BadWordsFilter",
     "BoilerPlateStringFilter",
     "BulletsFilter",
+    "CharacterCountFilter",
     "CommonEnglishWordsFilter",
     "DocumentFilter",
     "DuplicateLineCharsFilter",

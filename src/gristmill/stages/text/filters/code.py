@@ -15,7 +15,6 @@ from gristmill.kernels.texts import Texts
 from gristmill.kernels.unicode import alphabetic, count_in, newline, table_of
 from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.filters.code_comments import comment_length, natural_length, syntax_of
 from gristmill.stages.text.filters.document_filter import AtLeast, DocumentFilter, InRange
 from gristmill.stages.text.lines import lines_in
 
@@ -32,6 +31,9 @@ class _CommentRatio(InRange):
             raise ValueError(f"{type(self).__name__}: the least share, {least!r}, is above the greatest, {most!r}.")
         self.least = least
         self.most = most
+
+    def preload(self) -> None:
+        from gristmill.stages.text.filters import code_comments  # noqa: F401  # few pipelines need the module
 
     def comment_characters(self, source: str) -> int:
         raise NotImplementedError
@@ -55,6 +57,8 @@ class PythonCommentToCodeFilter(_CommentRatio):
         super().__init__(min_comment_to_code_ratio, max_comment_to_code_ratio)
 
     def comment_characters(self, source: str) -> int:
+        from gristmill.stages.text.filters.code_comments import natural_length
+
         return natural_length(source)
 
 
@@ -73,11 +77,15 @@ class GeneralCommentToCodeFilter(_CommentRatio):
     def __init__(
         self, language: str, min_comment_to_code_ratio: float = 0.01, max_comment_to_code_ratio: float = 0.85
     ) -> None:
+        from gristmill.stages.text.filters.code_comments import syntax_of
+
         super().__init__(min_comment_to_code_ratio, max_comment_to_code_ratio)
         self.language = language
         self.syntax = syntax_of(language)
 
     def comment_characters(self, source: str) -> int:
+        from gristmill.stages.text.filters.code_comments import comment_length
+
         return comment_length(source, self.syntax)
 
 

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.contracts import Component
+from gristmill.stages.text.filters.columns import texts_of
+
+if TYPE_CHECKING:
+    from gristmill.tasks import DocumentBatch
+
+
+class Contents(Protocol):
+    """Documents as a filter scores them, in their order: their texts, or their pictures."""
+
+    def __len__(self) -> int: ...
+
+    def select(self, mask: Array) -> Self: ...
 
 
 class DocumentFilter(Component):
@@ -27,6 +39,12 @@ class DocumentFilter(Component):
 
     name: str = ""
     """The name in ledgers. Default: the class's name in lower case with underscores, without "Filter"."""
+
+    default_field: str = "text"
+    """The column that it reads if its stage names none."""
+
+    reads_texts: bool = True
+    """Whether the column holds texts. Other filters say themselves what they read: see `contents_of`."""
 
     needs: tuple[str, ...] = ()
     """The groups of features that it uses (see `kernels.features.KERNELS`). They are loaded before workers start."""
@@ -84,6 +102,26 @@ class DocumentFilter(Component):
     def threshold_values(self) -> dict[str, tuple[str, Any]]:
         """Return the value of each of ``thresholds`` by its argument, with the attribute that holds it."""
         return {argument: (attribute, getattr(self, attribute)) for argument, attribute in self.thresholds.items()}
+
+    def without_unreadable(self, batch: DocumentBatch, field: str) -> DocumentBatch:
+        """Return the batch without the documents that cannot be scored, which are reported as bad records."""
+        return batch
+
+    def contents_of(self, batch: DocumentBatch, field: str) -> Contents:
+        """Return what it scores of a batch that `without_unreadable` returned: the texts of a column."""
+        return texts_of(batch, field)
+
+    def contents_key(self, field: str) -> str:
+        """Return the name of what it scores in the cache of a batch. Filters with one name are given the same."""
+        return field
+
+    def unreadable_in(self, contents: Any) -> Mapping[int, str]:
+        """Return the numbers of documents that turn out to be unreadable just before they are scored, with reasons."""
+        return {}
+
+    def score_contents(self, contents: Any) -> Array:
+        """Return a score for each document of what `contents_of` returned."""
+        return self.score_batch(contents)
 
     def setup(self) -> None:
         """Open in each worker, before the first document, what cannot be shared."""

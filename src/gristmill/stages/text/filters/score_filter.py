@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from gristmill.kernels import features
-from gristmill.kernels.texts import Texts
 from gristmill.lazy import Array, np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.protocols import Scoring
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.adapters import Filters, as_filters
-from gristmill.stages.text.filters.columns import column_scores, numbers, texts_of, with_column
-from gristmill.stages.text.filters.document_filter import DocumentFilter
-from gristmill.tasks import DocumentBatch, Scored
-from gristmill.tasks.document import ID
+from gristmill.stages.text.filters.columns import column_scores, numbers, with_column
+from gristmill.stages.text.filters.document_filter import Contents, DocumentFilter
+from gristmill.stages.text.filters.remaining import Remaining, reasons_of, scored_of
+from gristmill.tasks import DocumentBatch
 
 
 class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
@@ -37,6 +36,10 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def made_of(self) -> Sequence[object]:
         return [part for one in self.filters for part in (one, *one.made_of())]
+
+    def check_needs(self) -> None:
+        for one in self.filters:
+            one.check_needs()
 
     def preload(self) -> None:
         # All kernels first and together, so that only one message about compiling them is logged.
@@ -77,23 +80,24 @@ class ScoreFilter(_DroppingStage):
 
         ScoreFilter([WordCountFilter(50), MeanWordLengthFilter()], keep_scores=True)
 
-    Each filter gets the documents that earlier ones kept. ``text_field`` is one for all or one for each filter; it may
-    be a path into objects, such as ``meta.src.text``. ``score_field`` names the column for the scores (a list of names
-    for several filters, None for none); ``keep_scores`` stores all scores under ``<filter>_score``. Scores of filters
-    after the one that dropped a document are null. With ``invert=True`` exactly those documents stay that the filters
-    would drop; a list of True and False inverts single filters, one after the other.
+    Each filter gets the documents that earlier ones kept. ``text_field`` is one for all or one for each filter; by
+    default "text", and "image" for filters of images. It may be a path into objects, such as ``meta.src.text``.
+    ``score_field`` names the column for the scores (a list of names for several filters, None for none);
+    ``keep_scores`` stores all scores under ``<filter>_score``. Scores of filters after the one that dropped a document
+    are null. With ``invert=True`` exactly those documents stay that the filters would drop; a list of True and False
+    inverts single filters, one after the other. Images that cannot be read are bad records, neither kept nor dropped.
     """
 
     def __init__(
         self,
         filter_obj: Filters,
-        text_field: str | Sequence[str] = "text",
+        text_field: str | Sequence[str | None] | None = None,
         score_field: str | Sequence[str | None] | None = None,
         invert: bool | Sequence[bool] = False,
         keep_scores: bool = False,
     ) -> None:
         self.filters = as_filters(filter_obj)
-        self.text_fields = one_for_each(text_field, len(self.filters), "text_field")
+        self.text_fields = fields_of(self.filters, text_field)
         self.score_fields = score_names(self.filters, score_field, keep_scores, self.text_fields)
         # A single filter is inverted the same way as a list of one.
         self.invert_all = isinstance(invert, bool) and invert and len(self.filters) > 1
@@ -102,46 +106,36 @@ class ScoreFilter(_DroppingStage):
     def process(self, task: DocumentBatch) -> DocumentBatch:
         if self.invert_all:
             return self._process_inverted(task)
+        task = self._readable(task)
         # Rows leave the table once, at the end: copying the table for each filter would cost more than scoring.
-        left = np.arange(task.num_items)
-        texts = {field: texts_of(task, field) for field in self.text_fields}
-        verdicts: dict[int, tuple[str, float | None]] = {}
-        scored = _scored(task)
+        left = Remaining(task, self.filters, self.text_fields)
         columns: list[tuple[str, Array, Array]] = []
         for one, text, field, invert in zip(
             self.filters, self.text_fields, self.score_fields, self.invert, strict=True
         ):
-            scores = scores_of(one, texts[text])
+            scores = scores_of(one, left.contents_of(one, text))
             if field:
-                columns.append((field, left, scores))
-            mask = mask_of(one, scores) ^ invert
-            scored.rules.append((left, scores))
-            if mask.all():
-                continue
-            scored.dropped_by[left[~mask]] = len(scored.rules) - 1
-            gone = scores[~mask]
-            verdicts.update(
-                zip(left[~mask].tolist(), zip(reasons_of(one, gone, invert), numbers(gone), strict=True), strict=True)
-            )
-            left = left[mask]
-            texts = {field: those.select(mask) for field, those in texts.items()}
+                columns.append((field, left.rows, scores))
+            left.decide(one, scores, mask_of(one, scores) ^ invert, invert)
         for field, rows, scores in columns:
             task = with_column(task, field, scores, rows)
-        for field in texts:
-            task.cache.pop(field, None)
-        dropped = sorted(verdicts)
-        mask = np.ones(task.num_items, dtype=bool)
-        mask[dropped] = False
-        kept = task.keep(mask, [verdicts[row][0] for row in dropped], [verdicts[row][1] for row in dropped])
-        kept.account.scored.append(scored)
-        kept.cache.update(texts)
-        return kept
+        return left.kept_of(task)
+
+    def _readable(self, task: DocumentBatch) -> DocumentBatch:
+        """Return the batch without documents that the first filter of each field cannot score."""
+        seen: set[str] = set()
+        for one, field in zip(self.filters, self.text_fields, strict=True):
+            if self.invert_all or one.contents_key(field) not in seen:  # inverted, all filters score all documents
+                task = one.without_unreadable(task, field)
+                seen.add(one.contents_key(field))
+        return task
 
     def _process_inverted(self, task: DocumentBatch) -> DocumentBatch:
+        task = self._readable(task)
         keep_all = np.ones(task.num_items, dtype=bool)
-        scored = _scored(task)
+        scored = scored_of(task)
         for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
-            scores = scores_of(one, texts_of(task, text))
+            scores = scores_of(one, one.contents_of(task, text))
             if field:
                 task = with_column(task, field, scores)
             keep_all &= mask_of(one, scores)
@@ -165,16 +159,17 @@ class Score(_FilterStage):
         self,
         score_fn: Filters | Callable[[str], Any] | Sequence[DocumentFilter | Callable[[str], Any]],
         score_field: str | Sequence[str | None] | None = None,
-        text_field: str | Sequence[str] = "text",
+        text_field: str | Sequence[str | None] | None = None,
     ) -> None:
         self.filters = as_filters(score_fn, function="score")
-        self.text_fields = one_for_each(text_field, len(self.filters), "text_field")
+        self.text_fields = fields_of(self.filters, text_field)
         self.score_fields = score_names(self.filters, score_field, True, self.text_fields)
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         for one, text, field in zip(self.filters, self.text_fields, self.score_fields, strict=True):
             if field:
-                task = with_column(task, field, scores_of(one, texts_of(task, text)))
+                task = one.without_unreadable(task, text)
+                task = with_column(task, field, scores_of(one, one.contents_of(task, text)))
         return task
 
 
@@ -198,11 +193,14 @@ class Filter(_DroppingStage):
         self.text_fields = one_for_each(filter_field, len(self.filters), "filter_field")
         self.invert = one_for_each(invert, len(self.filters), "invert")
 
+    def check_needs(self) -> None:
+        """Need nothing: no document is scored."""
+
     def preload(self) -> None:
         """Load nothing: no document is scored."""
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
-        scored = _scored(task)
+        scored = scored_of(task)
         left = np.arange(task.num_items)
         for one, field, invert in zip(self.filters, self.text_fields, self.invert, strict=True):
             scores = column_scores(task, field)
@@ -216,18 +214,12 @@ class Filter(_DroppingStage):
         return task
 
 
-def _scored(task: DocumentBatch) -> Scored:
-    """Return the record of the scores of a stage, without scores."""
-    ids = task.data.column(ID) if task.has_ids else None
-    return Scored(ids, dropped_by=np.full(task.num_items, -1, dtype=np.int16))
-
-
-def scores_of(one: DocumentFilter, texts: Texts) -> Array:
+def scores_of(one: DocumentFilter, documents: Contents) -> Array:
     """Return a score for each document."""
-    scores = np.asarray(one.score_batch(texts))
-    if scores.ndim < 1 or len(scores) != len(texts):
+    scores = np.asarray(one.score_contents(documents))
+    if scores.ndim < 1 or len(scores) != len(documents):
         raise ValueError(
-            f"score_batch of filter {one.name!r} gave scores of shape {scores.shape} for {len(texts)} documents: "
+            f"score_batch of filter {one.name!r} gave scores of shape {scores.shape} for {len(documents)} documents: "
             "it must give one score for each."
         )
     if scores.ndim > 1:  # a list of numbers for each document
@@ -249,10 +241,10 @@ def mask_of(one: DocumentFilter, scores: Array) -> Array:
     return mask
 
 
-def reasons_of(one: DocumentFilter, gone: Array, invert: bool) -> list[str]:
-    """Return why documents with these scores are dropped, one reason for each."""
-    reasons = f"not {one.name}" if invert else one.reasons(gone)
-    return [reasons] * len(gone) if isinstance(reasons, str) else list(reasons)
+def fields_of(filters: Sequence[DocumentFilter], given: str | Sequence[str | None] | None) -> list[str]:
+    """Return the column that each filter reads: its own default where none is given."""
+    fields = [None] * len(filters) if given is None else one_for_each(given, len(filters), "text_field")
+    return [one.default_field if field is None else field for one, field in zip(filters, fields, strict=True)]
 
 
 def one_for_each(given: Any, count: int, argument: str) -> list[Any]:

@@ -6,6 +6,7 @@ With ``lang`` "zh" or "ja" a segmenter finds the words (see `words_in`).
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
@@ -38,6 +39,24 @@ class WordCountFilter(InRange):
 
     def score_batch(self, texts: Texts) -> Array:
         return words_in(texts, self.lang).words.count
+
+
+@builtin
+class CharacterCountFilter(InRange):
+    """Keeps documents of ``min_characters`` to ``max_characters`` characters: captions, for example."""
+
+    needs = ("length",)
+    below = "too few characters"
+    above = "too many characters"
+    rule_text = "{0.least:,} to {0.most:,} characters"
+    thresholds = {"min_characters": "least", "max_characters": "most"}
+
+    def __init__(self, min_characters: int = 1, max_characters: float = math.inf) -> None:
+        self.least = min_characters
+        self.most = max_characters
+
+    def score_batch(self, texts: Texts) -> Array:
+        return texts.length.count
 
 
 @builtin

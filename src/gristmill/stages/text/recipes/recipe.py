@@ -24,6 +24,8 @@ class Rule:
     """The published rule, in our words."""
     note: str = ""
     """Where it is published, if not with the recipe, and how it differs here."""
+    field: str | None = None
+    """The column that it reads unless the user names another; None: the filter's own default."""
 
     def make(self, changes: Mapping[str, Any]) -> Any:
         """Return the filter or modifier, with the arguments of ``changes`` in place of its own."""
@@ -35,6 +37,8 @@ class Rule:
                 raise ValueError(f"rule {self.key!r} has no {argument!r}.{hint}")
         made = cls(**{**self.arguments, **changes})
         made.name = self.key
+        if self.field is not None:
+            made.default_field = self.field
         return made
 
 

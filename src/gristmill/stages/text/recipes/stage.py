@@ -1,4 +1,4 @@
-"""All recipes, how to find one by name, and the stage that runs one."""
+"""The stage that runs a recipe, and how to find one by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 from gristmill.stages.text.modifiers.modify import Modify
-from gristmill.stages.text.recipes import c4, curator, fineweb, gopher
 from gristmill.stages.text.recipes.recipe import Recipe
 from gristmill.tasks import DocumentBatch
 
@@ -32,7 +31,7 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], Scoring, builti
     def __init__(
         self,
         made_from: Recipe,
-        text_field: str = "text",
+        text_field: str | None = None,
         changes: Mapping[str, Any] | None = None,
         keep_scores: bool = False,
     ) -> None:
@@ -42,18 +41,22 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], Scoring, builti
         self.changes = dict(changes or {})
         self.keep_scores = keep_scores
         self.rules = made_from.make(self.changes)
+        self.fields = [_field(rule, text_field) for rule in self.rules]
+        """The column that each rule reads."""
         self.inner: list[Modify | ScoreFilter] = []
-        for modifies, rules in groupby(self.rules, lambda rule: isinstance(rule, DocumentModifier)):
+        pairs = zip(self.rules, self.fields, strict=True)
+        for modifies, group in groupby(pairs, lambda pair: isinstance(pair[0], DocumentModifier)):
+            rules, fields = zip(*group, strict=True)
             if modifies:
-                self.inner.append(Modify(list(rules), text_field))
+                self.inner.append(Modify(rules, fields))
             else:
-                self.inner.append(ScoreFilter(list(rules), text_field, keep_scores=keep_scores))
+                self.inner.append(ScoreFilter(rules, fields, keep_scores=keep_scores))
         self.takes_paths = all(part.takes_paths for part in self.inner)
 
     def described(self) -> str | dict[str, Any]:
         """Return the value of ``recipe:`` in YAML, always with the version, so that it means the same later."""
         described: dict[str, Any] = {"name": f"{self.recipe.name}@{self.recipe.version}"}
-        if self.text_field != "text":
+        if self.text_field is not None:
             described["text_field"] = self.text_field
         if self.changes:
             described["set"] = self.changes
@@ -62,13 +65,17 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], Scoring, builti
         return described if len(described) > 1 else str(described["name"])
 
     def inputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], [self.text_field]
+        return ["data"], list(dict.fromkeys(self.fields))
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [name for part in self.inner for name in part.outputs()[1]]
 
     def made_of(self) -> Sequence[object]:
         return [part for stage in self.inner for part in (stage, *stage.made_of())]
+
+    def check_needs(self) -> None:
+        for part in self.inner:
+            part.check_needs()
 
     def preload(self) -> None:
         for part in self.inner:
@@ -107,27 +114,30 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], Scoring, builti
         return task
 
 
-RECIPES: tuple[Recipe, ...] = (
-    *(gopher.QUALITY, gopher.REPETITION, c4.C4),
-    *(fineweb.LATER, fineweb.FINEWEB, curator.ENGLISH),
-)
-"""A name may have several versions. The name alone means the last one."""
+def _field(rule: Any, text_field: str | None) -> str:
+    """Return the column that a rule reads. ``text_field`` is for all rules that read texts."""
+    if isinstance(rule, DocumentFilter) and (text_field is None or not rule.reads_texts):
+        return rule.default_field
+    return text_field or "text"
 
 
 def recipe(
-    name: str, text_field: str = "text", set: Mapping[str, Any] | None = None, keep_scores: bool = False
+    name: str, text_field: str | None = None, set: Mapping[str, Any] | None = None, keep_scores: bool = False
 ) -> RecipeStage:
     """Return a stage with all rules of a recipe, ``name`` or ``name@version``.
 
         recipe("gopher-quality", set={"word_count.min_words": 100, "stop_words": False})
 
-    ``set`` changes arguments of rules; False skips a rule. ``keep_scores`` stores the scores of all rules.
+    ``text_field`` is the column of the texts, by default "text", and "caption" in recipes for images. ``set`` changes
+    arguments of rules; False skips a rule. ``keep_scores`` stores the scores of all rules.
     """
     return RecipeStage(find_recipe(name), text_field, set, keep_scores)
 
 
 def find_recipe(name: str) -> Recipe:
     """Return the recipe of a name. Raise ValueError, with the most similar name, if there is none."""
+    from gristmill.stages.text.recipes.published import RECIPES  # few pipelines have a recipe
+
     plain, at, version = name.partition("@")
     found = [one for one in RECIPES if one.name == plain]
     if not found:
