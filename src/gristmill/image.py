@@ -1,41 +1,26 @@
 """Everything for images: batches, readers, writers, embedders, filters and deduplication.
 
 ```python
-from gristmill.image import ImageWriter
+from gristmill.image import ImageReader, ImageWriter
 ```
 """
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gristmill.lazy import names_in
+from gristmill.stages.image import embedders, filters
+from gristmill.stages.image.io import reader, writer
 
 if TYPE_CHECKING:
-    from gristmill.stages.image.io.image_writer import ImageWriterStage as ImageWriterStage
-    from gristmill.stages.image.io.writer.webdataset import ImageWriter as ImageWriter
-    from gristmill.tasks.image import ImageBatch as ImageBatch
+    from gristmill.stages.image.embedders import *  # noqa: F403
+    from gristmill.stages.image.filters import *  # noqa: F403
+    from gristmill.stages.image.io.reader import *  # noqa: F403
+    from gristmill.stages.image.io.writer import *  # noqa: F403
+    from gristmill.tasks.image import ImageBatch
 
-PACKAGES = (
-    "gristmill.stages.image.io.reader",
-    "gristmill.stages.image.io.writer",
-    "gristmill.stages.image.embedders",
-    "gristmill.stages.image.filters",
-    "gristmill.stages.image.deduplication",
+_PACKAGES = (embedders, filters, reader, writer)
+__getattr__ = names_in(
+    {"ImageBatch": "gristmill.tasks.image"} | {name: one.__name__ for one in _PACKAGES for name in one.__all__}
 )
-"""Packages that list their names in ``MODULES``, each with its module, or in ``__all__``."""
 
-
-def _modules() -> dict[str, str]:
-    found = {"ImageBatch": "gristmill.tasks.image"}
-    for name in PACKAGES:
-        if find_spec(name) is not None:
-            listed = vars(import_module(name))
-            found |= listed.get("MODULES") or dict.fromkeys(listed["__all__"], name)
-    return found
-
-
-_MODULES = _modules()
-__getattr__ = names_in(_MODULES)
-
-__all__ = [*_MODULES]
+__all__ = ["ImageBatch", *embedders.__all__, *filters.__all__, *reader.__all__, *writer.__all__]

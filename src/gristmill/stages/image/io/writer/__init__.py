@@ -1,7 +1,18 @@
 """Writing images to files."""
 
+from typing import TYPE_CHECKING
+
 from gristmill.lazy import names_in
 
-_FILES = {"ImageWriter": "writer.webdataset", "ImageWriterStage": "image_writer"}
-MODULES = {name: f"gristmill.stages.image.io.{file}" for name, file in _FILES.items()}
+if TYPE_CHECKING:
+    from gristmill.stages.image.io.image_writer import ImageWriterStage as ImageWriterStage
+    from gristmill.stages.image.io.writer.webdataset import ImageWriter as ImageWriter
+
+MODULES = {
+    "ImageWriter": "gristmill.stages.image.io.writer.webdataset",
+    "ImageWriterStage": "gristmill.stages.image.io.image_writer",
+}
+"""The module of each class. Pipelines of texts start without these modules."""
 __getattr__ = names_in(MODULES)
+
+__all__ = ["ImageWriter", "ImageWriterStage"]
