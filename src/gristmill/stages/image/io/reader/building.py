@@ -11,7 +11,7 @@ import pyarrow as pa
 from gristmill import fast_json
 from gristmill.images.decode import Header, read_header
 from gristmill.images.errors import BadImage
-from gristmill.images.pictures import Pictures
+from gristmill.images.pictures import Pictures, cache_key, encoded
 from gristmill.stages.image.io.reader.options import MOST_IMAGES, ImageOptions
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, keys_of, scan_valid
@@ -149,7 +149,7 @@ class ImageBuilder(BatchBuilder):
         made += self._text_columns({column.name for column, _ in made})
         made.append((pa.field(ID, text), pa.array(self._ids, text)))
         table = pa.Table.from_arrays([array for _, array in made], schema=pa.schema([column for column, _ in made]))
-        batch = as_images(self.batch_of(table), self._headers)
+        batch = as_images(self.batch_of(table), self._headers, self.options.max_pixels)
         self._start()
         return batch
 
@@ -201,9 +201,10 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return name
 
 
-def as_images(batch: Any, headers: Sequence[Header]) -> ImageBatch:
+def as_images(batch: Any, headers: Sequence[Header], max_pixels: int) -> ImageBatch:
     """The batch as one of images, whose headers are known."""
     images = ImageBatch(data=batch.data)
     images.account = batch.take_account()
-    images.cache["pictures", IMAGE] = Pictures(headers)
+    data = [view for view in encoded(images) if view is not None]
+    images.cache[cache_key(IMAGE)] = Pictures(headers, data, max_pixels)
     return images

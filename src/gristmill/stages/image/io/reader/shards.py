@@ -37,7 +37,7 @@ class ShardParts:
 
 
 @dataclass(slots=True)
-class ShardSample:
+class SampleMembers:
     """The members of a key that were read."""
 
     offset: int
@@ -98,8 +98,8 @@ class ShardReader:
         self.counts: dict[str, int] = {}
         """Members that are no part of an image, by kind."""
 
-    def __iter__(self) -> Iterator[ShardSample | TarDamage]:
-        sample: ShardSample | None = None
+    def __iter__(self) -> Iterator[SampleMembers | TarDamage]:
+        sample: SampleMembers | None = None
         for found in self._tar:
             if isinstance(found, TarDamage):
                 cut = split_name(found.name)
@@ -124,7 +124,7 @@ class ShardReader:
                     yield sample
                 if 0 <= self._stop <= found.offset:
                     return
-                sample = ShardSample(found.offset, key)
+                sample = SampleMembers(found.offset, key)
                 self._taken = self._take(found.offset)
                 if self._taken and is_unsafe(key):
                     sample.problem = UNSAFE
@@ -134,7 +134,7 @@ class ShardReader:
         if sample is not None and self._taken:
             yield sample
 
-    def _read(self, parts: ShardParts, sample: ShardSample, end: str, member: TarMember) -> None:
+    def _read(self, parts: ShardParts, sample: SampleMembers, end: str, member: TarMember) -> None:
         is_image = parts.is_image(end)
         if is_image and sample.image is not None:
             self._count(SECOND)

@@ -26,7 +26,7 @@ from gristmill.tasks import DocumentBatch, FileBlock, FileRange, ImageBatch
 if TYPE_CHECKING:
     from gristmill.stages.image.io.reader.building import FoundImage, ImageBuilder
     from gristmill.stages.image.io.reader.folders import ImageFolder
-    from gristmill.stages.image.io.reader.shards import ShardParts, ShardSample
+    from gristmill.stages.image.io.reader.shards import SampleMembers, ShardParts
     from gristmill.stages.image.io.reader.tables import TableColumns
     from gristmill.stages.image.io.reader.tar import TarStream
     from gristmill.stages.text.io.reader.base import FileReader
@@ -258,7 +258,7 @@ class ShardSource(ImageSource):
         texts = (METADATA_ENDING, *CAPTION_ENDINGS, *TEXT_ENDINGS, *caption)
         return ShardParts(() if images is None else tuple(images.lower().split(";")), texts)
 
-    def _image(self, path: str, sample: ShardSample) -> FoundImage:
+    def _image(self, path: str, sample: SampleMembers) -> FoundImage:
         """A sample as an image."""
         from gristmill.stages.image.io.reader.building import FoundImage
 

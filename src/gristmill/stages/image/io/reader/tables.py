@@ -241,7 +241,7 @@ class TableImages:
         if not keep.all():
             part = part.filter(mask_array(keep))
             images = [image for image, there in zip(images, keep.tolist(), strict=True) if there]
-        batch = as_images(DocumentBatch(data=self._table(part, images)), headers)
+        batch = as_images(DocumentBatch(data=self._table(part, images)), headers, self.options.max_pixels)
         batch.account.bad += bad
         return batch
 
