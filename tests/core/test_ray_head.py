@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,3 +50,17 @@ def test_a_process_that_left_the_session_of_a_task_ends_with_the_cluster(ray_hom
         assert runaway.exists()
     assert not runaway.exists()
     assert list(ray_home.glob("gm-ray-*")) == []
+
+
+@pytest.mark.parametrize("killed", ["ray_head.py", "raylet/raylet"])
+def test_nothing_is_left_of_a_node_when_one_of_its_processes_is_killed(
+    ray_home: Path, processes: Callable[[Path], list[str]], leftovers: Callable[[], list[str]], killed: str
+) -> None:
+    with RayClient(num_cpus=1, address="local", object_store_memory="100MB"):
+        (line,) = [line for line in processes(ray_home) if killed in line]
+        os.kill(int(line.split()[0]), signal.SIGKILL)
+        until = time.monotonic() + 300
+        while processes(ray_home) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert processes(ray_home) == []
+    assert leftovers() == []

@@ -36,14 +36,15 @@ class HeadNode:
         self._variables = variables
         self._parent = parent
         self._timeout_s = timeout_s
+        self._folder = ""
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> str:
         """Start the node and return its address when it is up. Call `end` whether this raises or not."""
         until = time.monotonic() + self._timeout_s
         while True:
-            folder = make_folder(self._parent)
-            arguments = [str(os.getpid()), folder, json.dumps(self._options), str(self._timeout_s)]
+            self._folder = make_folder(self._parent)
+            arguments = [str(os.getpid()), self._folder, json.dumps(self._options), str(self._timeout_s)]
             self._process = subprocess.Popen(
                 [sys.executable, "-P", ray_head.__file__, *arguments],
                 stdin=subprocess.PIPE,
@@ -76,6 +77,7 @@ class HeadNode:
                 self._process.communicate(timeout=_END_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
+            ray_head.remove(self._folder)  # still there if the process was killed
             self._process = None
 
 
