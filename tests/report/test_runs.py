@@ -213,11 +213,13 @@ def test_a_killed_run_leaves_a_page_of_itself_and_not_of_the_run_before(tmp_path
     run = waiting_run(tmp_path, "--fresh")
     page = page_of(tmp_path / "output")
     give_up = time.monotonic() + 200
-    while "killed, or still running" not in page.read_text():
-        assert time.monotonic() < give_up, "the page of the run before is still there"
-        time.sleep(0.05)
-    os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
+    try:
+        while "killed, or still running" not in page.read_text():
+            assert time.monotonic() < give_up, "the page of the run before is still there"
+            time.sleep(0.05)
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.communicate()
     opened = open_page(page)
     assert "killed, or still running" in opened.text("h1")
     assert "gristmill report" in opened.text("#scores")
