@@ -79,11 +79,12 @@ def test_a_worker_gets_only_its_part_of_a_folder(tmp_path):
     for n in range(300):
         put(tmp_path, f"{n:03d}.png", picture(n))
         put(tmp_path, f"{n:03d}.txt", b"c")
-    blocks = ImageReader(str(tmp_path), files_per_partition=10).source()
+    reader = ImageReader(str(tmp_path), files_per_partition=10)
+    blocks = reader.source()
+    assert len(pickle.dumps(reader.linked([], []))) < 2000
     sizes = [len(pickle.dumps(block)) for block in blocks]
     assert len(sizes) == 30 and max(sizes) < 3000
     one = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(blocks[7]))))
-    [reader] = [ImageReader(str(tmp_path))]
     assert [row["image_id"] for row in rows([reader.process(one)])] == [f"{n:03d}.png" for n in range(70, 80)]
 
 

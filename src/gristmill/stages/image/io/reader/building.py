@@ -100,8 +100,8 @@ class ImageBuilder(BatchBuilder):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was collected, not even the name of a file that was opened."""
-        return not self._ids and not self.account.read
+        """Whether nothing was collected and nothing counted."""
+        return not (self._ids or self.account.read or self.account.counters)
 
     def bad(self, source: str, path: str, position: int, reason: str, name: str = "") -> None:
         """Count an image, or a part of a file, that cannot be read. ``name`` is kept with it."""

@@ -22,6 +22,7 @@ TEXT_TOO_LARGE = "too many bytes of caption or metadata"
 ODD = "members that are no files"
 UNREAD = "members that are not read"
 SECOND = "second images of a key"
+NO_END = "shards without an end mark"
 
 
 @dataclass(frozen=True)

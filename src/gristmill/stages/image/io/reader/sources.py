@@ -228,7 +228,7 @@ class ShardSource(ImageSource):
         """Add the samples of a shard. Stops after each."""
         import numpy as np
 
-        from gristmill.stages.image.io.reader.shards import ShardReader
+        from gristmill.stages.image.io.reader.shards import NO_END, ShardReader
         from gristmill.stages.image.io.reader.tar import TarDamage, TarReader
 
         choice = self.reader._choice(part)
@@ -236,7 +236,8 @@ class ShardSource(ImageSource):
         def take(offset: int) -> bool:
             return choice.takes_all or bool(builder.take(choice, np.array([offset]))[0])
 
-        shard = ShardReader(TarReader(stream), part.stop, self._parts(), take)
+        tar = TarReader(stream)
+        shard = ShardReader(tar, part.stop, self._parts(), take)
         for found in shard:
             if isinstance(found, TarDamage):
                 choice.count_one()
@@ -249,6 +250,8 @@ class ShardSource(ImageSource):
             if choice.is_full:
                 break
         builder.account.counters.update(shard.counts)
+        if tar.lacks_end:
+            builder.account.counters[NO_END] += 1
 
     def _parts(self) -> ShardParts:
         from gristmill.stages.image.io.reader.shards import ShardParts

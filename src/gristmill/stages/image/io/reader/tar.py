@@ -139,6 +139,9 @@ class TarReader:
         self._stream = stream
         self._last: TarMember | None = None
         self._ended = False
+        self.lacks_end = False
+        """Whether the file ended, undamaged, without the zeros that show that it is complete."""
+        self._has_zeros = False
 
     def __iter__(self) -> Iterator[TarMember | TarDamage]:
         while (found := self._next()) is not None:
@@ -165,12 +168,14 @@ class TarReader:
             if header is None:
                 if begin is None and (not block or block == _ZEROS[: len(block)]):
                     if not block and not self._stream.damage:
+                        self.lacks_end = not self._has_zeros
                         return None
                     if block:
                         self._skip_zeros()
                         continue
                 return self._no_header(at if begin is None else begin, block)
             begin = at if begin is None else begin
+            self._has_zeros = False
             self._stream.skip(BLOCK)
             if header.kind not in (b"L", b"K", b"x", b"X", b"g"):
                 return self._member(begin, header, name, pax)
@@ -223,6 +228,7 @@ class TarReader:
         return TarDamage(begin, GARBAGE)
 
     def _skip_zeros(self) -> None:
+        self._has_zeros = True
         while window := self._stream.peek(_WINDOW):
             zeros = len(window) - len(window.lstrip(b"\0"))
             self._stream.skip(zeros // BLOCK * BLOCK if zeros < len(window) else zeros)
