@@ -23,7 +23,7 @@ PACKAGES = (
     "gristmill.stages.image.filters",
     "gristmill.stages.image.deduplication",
 )
-"""Packages that list their names in ``MODULES``, each with its module, or in ``__all__``."""
+"""Packages that list their names in ``__all__``, or in ``MODULES``."""
 
 
 def _modules() -> dict[str, str]:
@@ -31,7 +31,7 @@ def _modules() -> dict[str, str]:
     for name in PACKAGES:
         if find_spec(name) is not None:
             listed = vars(import_module(name))
-            found |= listed.get("MODULES") or dict.fromkeys(listed["__all__"], name)
+            found |= dict.fromkeys(listed.get("__all__") or listed["MODULES"], name)
     return found
 
 
