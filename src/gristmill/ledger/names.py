@@ -51,13 +51,12 @@ class OutputNames:
     @classmethod
     def of_run(cls, run: Mapping[str, Any], blocks: int | None = None, phase: int = 0) -> OutputNames:
         """Return the names that `plain` wrote into run.json. Raise as a lookup does if it did not."""
-        output = {"excluded_extension": "", **run["output"]}
-        return cls(str(output["extension"]), blocks, phase, str(output["excluded_extension"]))
+        return cls(str(run["output"]["extension"]), blocks, phase, str(run["output"].get("excluded_extension", "")))
 
     def plain(self) -> dict[str, Any]:
         """Return what run.json holds of them."""
-        more = {"excluded_extension": self.excluded_extension} if self.excluded_extension else {}
-        return {"extension": self.extension, "blocks": self.blocks, **more}
+        made = {"extension": self.extension, "blocks": self.blocks}
+        return made | ({"excluded_extension": self.excluded_extension} if self.excluded_extension else {})
 
     def block_of(self, place: str, name: str) -> int | None:
         """The block of a file directly in one of `PLACES`; None for a file that is not the run's."""

@@ -145,9 +145,6 @@ def _of_barrier(
     other = find(stages[0], survivor, ID).data
     if field in batch.data.column_names and field in other.column_names:
         text, kept = (data.column(field)[0].as_py() or "" for data in (batch.data, other))
-        if not isinstance(text, str) or not isinstance(kept, str):  # images: their records hold what was compared
-            report.notes += ["the bytes are equal"] * (text == kept)
-            return report, batch
         normalize = isinstance(stage, FuzzyDeduplication) and stage.normalize
         report.notes += in_common(text, kept, normalize)
     return report, batch

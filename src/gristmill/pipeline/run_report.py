@@ -151,13 +151,13 @@ def _rule(stage: str, one: DocumentFilter, inverted: bool) -> Data:
     if not type(one).__module__.startswith("gristmill."):
         return made  # what a filter of a user says of itself would be code of the pipeline
     made["text"] = cut(one.rule(), 300)
-    limits: dict[str, float] = {}
-    if isinstance(one, AtLeast | InRange):
-        limits["least"] = float(one.least)
-    if isinstance(one, AtMost | InRange):
-        limits["most"] = float(one.most)
-    made |= {name: limit for name, limit in limits.items() if math.isfinite(limit)}  # JSON has no infinity
-    return made | ({"below": one.below, "above": one.above} if isinstance(one, InRange) else {})
+    if isinstance(one, InRange):
+        made |= {"below": one.below, "above": one.above}
+    if isinstance(one, InRange | AtLeast) and math.isfinite(one.least):
+        made["least"] = float(one.least)
+    if isinstance(one, InRange | AtMost) and math.isfinite(one.most):
+        made["most"] = float(one.most)
+    return made
 
 
 def ended(outcome: Outcome) -> Data:

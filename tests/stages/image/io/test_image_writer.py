@@ -206,7 +206,7 @@ def test_the_name_of_nemo_curator_is_the_same_writer(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [*FORMATS, "JPEG2000", "PPM", "AVIF"])
-def test_the_format_follows_from_the_first_bytes(kind):
+def test_the_first_bytes_show_the_format(kind):
     if kind not in Image.SAVE and (Image.init() or kind not in Image.SAVE):
         pytest.skip(f"this Pillow writes no {kind}")
     found = format_of(encoded(1, kind))
