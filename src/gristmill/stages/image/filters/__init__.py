@@ -14,18 +14,12 @@ if TYPE_CHECKING:
 
 _FILES = {
     "ConSESimilarityFilterStage": "conse",
-    "EmbeddingNSFWStage": "nsfw",
     "ImageAestheticFilterStage": "aesthetic",
     "ImageNSFWFilterStage": "nsfw",
     "ImageTextSimilarityFilterStage": "similarity",
-    "OpenNSFWStage": "nsfw",
-    "SimilarityStage": "similarity",
 }
 MODULES = {name: f"{__name__}.{file}" for name, file in _FILES.items()}
 """The module of each class. Few pipelines have a model: the others start without these modules."""
 __getattr__ = names_in(MODULES)
 
-__all__ = [
-    *("ConSESimilarityFilterStage", "ImageAestheticFilterStage"),
-    *("ImageNSFWFilterStage", "ImageTextSimilarityFilterStage"),
-]
+__all__ = [*MODULES]
