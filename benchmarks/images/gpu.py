@@ -61,13 +61,13 @@ def prepare(options: argparse.Namespace) -> None:
     transformers.CLIPVisionModelWithProjection(config).half().save_pretrained(options.work / "clip")
     cores = os.cpu_count() or 1
     with multiprocessing.get_context("spawn").Pool(cores) as pool:
-        jpegs = pool.map(_jpeg, range(DISTINCT))
+        jpegs = pool.map(jpeg, range(DISTINCT))
         shards = range(max(1, options.images // PER_SHARD))
         pool.starmap(_shard, [(options.work / "shards", number, jpegs) for number in shards])
     print(f"{len(shards) * PER_SHARD:,} images of {np.mean([len(one) for one in jpegs]) / 1e3:.0f} kB on average")
 
 
-def _jpeg(seed: int) -> bytes:
+def jpeg(seed: int) -> bytes:
     """A JPEG of 500 x 375 pixels of about the size of a photograph's."""
     from PIL import Image
 

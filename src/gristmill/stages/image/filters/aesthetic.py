@@ -7,7 +7,7 @@ from typing import Any
 
 from gristmill.errors import ModelError
 from gristmill.lazy import Array
-from gristmill.models.vision.heads import ScoreHead, Network
+from gristmill.models.vision.heads import Network, ScoreHead
 from gristmill.stages.core import NodeInfo, WorkerMetadata
 from gristmill.stages.image.filters.scored import EmbeddingScoredStage, ScoreAtLeast
 from gristmill.stages.registry import builtin
