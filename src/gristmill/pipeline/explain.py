@@ -22,23 +22,26 @@ from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.removal import REASON, RemoveSemanticDuplicates
 from gristmill.stages.deduplication.semantic.stage import SemanticDeduplication
-from gristmill.stages.protocols import Sink, own_tasks
+from gristmill.stages.protocols import Scoring, Sink, own_tasks
 from gristmill.stages.spool import OF_DOCUMENTS
 from gristmill.stages.text.filters.columns import set_column
 from gristmill.stages.text.filters.document_filter import Contents, DocumentFilter
-from gristmill.stages.text.filters.score_filter import ScoreFilter
+from gristmill.stages.text.filters.score_filter import ScoreFilter, reasons_of
 from gristmill.stages.text.io.json_columns import values_of
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.modifiers import DocumentModifier, Modify
 from gristmill.stages.text.recipes.stage import RecipeStage
 from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch, FileBlock, Task
+from gristmill.tasks.account import Account
 from gristmill.tasks.arrow import string_array, to_rows
 from gristmill.tasks.document import HIDDEN, ID
 from gristmill.tasks.image import IMAGE_ID
 from gristmill.tasks.json_text import plain_text
 
 Stage = ProcessingStage[Any, Any]
+INTERNAL = "_gristmill_"
+"""Begins the names of columns between stages, such as the input of a model."""
 
 
 @dataclass
@@ -291,6 +294,8 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
     accounts = [account for task in results if (account := task.take_account()) is not None]
     for account in accounts:
         report.counted.update(account.counters)
+        if not report.findings and isinstance(stage, Scoring):
+            report.findings += _findings(stage, account)
     dropped = [reason for account in accounts for part in account.dropped for reason in part.reasons]
     after = [task for task in results if isinstance(task, DocumentBatch)]
     rows = sum(task.num_items for task in after)
@@ -302,7 +307,9 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
     now = next(task for task in after if task.num_items)
     was, is_now = to_rows(before)[0], now.to_pylist()[0]
     report.changes = _changes(was, is_now)
-    report.removed = [name for name in was if was[name] is not None and name not in is_now and name not in HIDDEN]
+    report.removed = [
+        name for name in was if was[name] is not None and name not in is_now and not name.startswith(INTERNAL)
+    ]
     if rows == 1:
         parts = (("changed", report.changes), ("removed", report.removed))
         report.verdict = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names) or report.verdict
@@ -324,6 +331,17 @@ def _finding(one: DocumentFilter, contents: Contents) -> Finding:
     return Finding(one.name, scores[0], one.rule(), keep, reasons if isinstance(reasons, str) else reasons[0])
 
 
+def _findings(stage: Scoring, account: Account) -> Iterator[Finding]:
+    """Yield the decisions of a stage that computes scores by itself, as it has reported them."""
+    for scored in account.scored:
+        for (one, inverted), (_, scores) in zip(stage.scored_rules(), scored.rules, strict=False):
+            if len(scores):
+                keep = bool(one.keep_batch(scores)[0]) ^ inverted
+                yield Finding(
+                    one.name, scores[0], one.rule(), keep, "" if keep else reasons_of(one, scores, inverted)[0]
+                )
+
+
 def _features(texts: Texts) -> Iterator[tuple[str, float]]:
     """Yield the computed features of the one text."""
     for key, value in texts._computed.items():
@@ -339,5 +357,5 @@ def _features(texts: Texts) -> Iterator[tuple[str, float]]:
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    names = [name for name in after if name not in HIDDEN]
+    names = [name for name in after if not name.startswith(INTERNAL)]
     return {name: (before.get(name), after[name]) for name in names if before.get(name) != after[name]}

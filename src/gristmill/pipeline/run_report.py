@@ -21,7 +21,7 @@ from gristmill.report.record import LONGEST_DETAIL, MOST_FAILURES, cut, most_com
 from gristmill.report.recorder import Recorder
 from gristmill.secrets import without_secrets
 from gristmill.stages.core import ProcessingStage
-from gristmill.stages.protocols import Sink
+from gristmill.stages.protocols import Scoring, Sink
 
 if TYPE_CHECKING:
     from gristmill.ledger.run import RunLedger
@@ -136,6 +136,8 @@ def _rules(stages: Sequence[Stage]) -> Iterator[Data]:
             yield from (_rule(stage.name, one, bool(no)) for one, no in zip(stage.filters, inverts, strict=True))
         elif recipes is not None and isinstance(stage, recipes.RecipeStage):
             yield from (_rule(stage.name, one, False) for one in stage.rules if _is_filter(one))
+        elif isinstance(stage, Scoring):
+            yield from (_rule(stage.name, one, inverted) for one, inverted in stage.scored_rules())
 
 
 def _is_filter(rule: object) -> bool:

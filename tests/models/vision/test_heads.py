@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from gristmill.errors import ModelError
-from gristmill.models.vision.heads import ImageHead
+from gristmill.models.vision.heads import ScoreHead
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def unit(rows: Any) -> Any:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def head(folder: Path, tensors: dict[str, Any]) -> ImageHead:
+def head(folder: Path, tensors: dict[str, Any]) -> ScoreHead:
     save_file(tensors, folder / "head.safetensors")
-    return ImageHead(str(folder / "head.safetensors"))
+    return ScoreHead(str(folder / "head.safetensors"))
 
 
 def test_a_linear_head(tmp_path: Path, draw: np.random.Generator) -> None:
@@ -102,9 +102,9 @@ def test_heads_that_cannot_be_used_are_errors(tensors: dict[str, Any], reason: s
 
 def test_files_that_are_missing_or_damaged_are_errors(tmp_path: Path, draw: np.random.Generator) -> None:
     with pytest.raises(ModelError, match="there is no file"):
-        ImageHead(str(tmp_path / "none.safetensors")).check()
+        ScoreHead(str(tmp_path / "none.safetensors")).check()
     with pytest.raises(ModelError, match=r"there is no model\.safetensors"):
-        ImageHead(str(tmp_path)).check()
+        ScoreHead(str(tmp_path)).check()
     one = head(tmp_path, dense(draw, "layers", 8, 4, 1))
     path = tmp_path / "head.safetensors"
     path.write_bytes(path.read_bytes()[:-9])

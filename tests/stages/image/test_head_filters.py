@@ -1,4 +1,4 @@
-"""Aesthetic and NSFW heads on embeddings: real heads against golden scores, made heads, and embeddings of another model."""
+"""Aesthetic and NSFW heads: real ones against golden scores, made ones, and embeddings of another model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from tests.models.vision.test_heads import dense
 from tests.stages.image.made import batch, numbers, staged
 
 from gristmill import LocalExecutor, Pipeline
+from gristmill.analysis.what_if import what_if
 from gristmill.errors import ModelError
+from gristmill.models.vision.heads import ScoreHead
+from gristmill.pipeline.explain import explain
+from gristmill.pipeline.planner import flatten
+from gristmill.pipeline.run_report import facts_of
+from gristmill.scores.stored import StoredScores
 from gristmill.stages.image.embedders import ImageEmbeddingStage
 from gristmill.stages.image.embedders.made_by import MadeBy
 from gristmill.stages.image.filters import ImageAestheticFilterStage, ImageNSFWFilterStage
@@ -128,22 +134,27 @@ def aesthetic_head(tmp_path: Path, seed: int) -> str:
 
 def test_scores_are_stored_and_reported(aesthetic_head: str, nsfw_head: str, seed: int) -> None:
     rows = np.random.default_rng(seed).normal(size=(40, 20)).astype(np.float32)
-    model = {"embedding_model": "any", "score_threshold": 0.5}
     with_nulls = embeddings(rows)
     column = with_nulls.data.column("embedding").combine_chunks()
     with_nulls.data = with_nulls.data.set_column(0, "embedding", column.take(pa.array([0, None, *range(2, 40)])))
+    beauty = ScoreHead(aesthetic_head).network().scores(np.delete(rows, 1, axis=0))
+    safety = ScoreHead(nsfw_head).network().scores(rows)
+    limit, most = float(np.sort(beauty)[15]), float(np.sort(safety)[25])
 
-    kept = staged(ImageAestheticFilterStage(model=aesthetic_head, **model), with_nulls)
-    safe = staged(ImageNSFWFilterStage(model=nsfw_head, **model), embeddings(rows))
+    stage = ImageAestheticFilterStage(model=aesthetic_head, embedding_model="any", score_threshold=limit)
+    kept = staged(stage, with_nulls)
+    nsfw = ImageNSFWFilterStage(model=nsfw_head, embedding_model="any", score_threshold=most)
+    safe = staged(nsfw, embeddings(rows))
 
     [scored] = kept.account.scored
     scores = scored.rules[0][1]
     assert np.isnan(scores[1])
-    assert numbers(kept, "aesthetic_score").tolist() == scores[scores >= 0.5].tolist()
-    assert scored.dropped_by.tolist() == np.where(scores >= 0.5, -1, 0).tolist()
-    assert len(kept.account.dropped[0].rows) == 40 - kept.num_items
-    assert (numbers(safe, "nsfw_score") < 0.5).all()
-    assert 0 < safe.num_items < 40
+    assert numbers(kept, "aesthetic_score").tolist() == beauty[beauty >= limit].tolist()
+    assert scored.dropped_by.tolist() == np.where(scores >= limit, -1, 0).tolist()
+    assert kept.num_items == 24
+    assert len(kept.account.dropped[0].rows) == 16
+    assert numbers(safe, "nsfw_score").tolist() == safety[safety < most].tolist()
+    assert safe.num_items == 25
 
 
 def test_rules_have_thresholds_that_can_be_changed(aesthetic_head: str) -> None:
@@ -252,6 +263,30 @@ def test_a_run_drops_by_scores_and_accounts_for_all(aesthetic_head: str, tmp_pat
     assert total.dropped == {("ImageAestheticFilterStage", "aesthetic"): 20 - kept}
     [path] = (tmp_path / "out").glob("*.parquet")
     assert pq.read_table(path)["aesthetic_score"].to_pylist() == scores[scores >= np.float32(middle)].tolist()
+
+    # other thresholds from stored scores, and one image explained
+    stored = StoredScores(str(tmp_path / "out"))
+    lower = float(np.sort(scores)[3])
+    question = f"ImageAestheticFilterStage.aesthetic.score_threshold={lower!r}"
+    assert what_if(stored, flatten(stages), [question]).after.kept == 17
+    worst = int(scores.argmin())
+    found = explain(flatten(stages), f"{tmp_path}/in.parquet#{worst}")
+    assert not found.kept
+    report = found.stages[-1]
+    assert report.verdict == "dropped: aesthetic"
+    [finding] = report.findings
+    assert (finding.score, finding.keep, finding.reason) == (scores[worst], False, "aesthetic")
+    assert not any(name.startswith("_gristmill") for one in found.stages for name in one.changes)
+    facts = facts_of(Pipeline("p", stages=stages), LocalExecutor())["rules"]
+    assert facts == [
+        {
+            "stage": "ImageAestheticFilterStage",
+            "rule": "aesthetic",
+            "inverted": False,
+            "text": f"a score of at least {middle:g}",
+            "least": middle,
+        }
+    ]
 
 
 def test_arguments_of_nemo_curator_are_accepted(aesthetic_head: str) -> None:

@@ -27,7 +27,7 @@ HeadKind = Literal["linear", "layers", "dense"]
 
 
 @dataclass(frozen=True)
-class ImageHead:
+class ScoreHead:
     """A network from an embedding of length one to a score.
 
     ``name`` is a file (.safetensors), a folder with model.safetensors, ``package:module/folder``, or a repository on
@@ -145,7 +145,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 @lru_cache(maxsize=8)
-def _network(head: ImageHead, path: str) -> Network:
+def _network(head: ScoreHead, path: str) -> Network:
     from safetensors import safe_open
 
     shapes = safe_shapes(Path(path), head.title)

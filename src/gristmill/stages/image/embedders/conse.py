@@ -82,11 +82,11 @@ class ConseModelStage(RowModelStage):
         embedder = EmbeddingCreatorStage(
             model_identifier=self.text_model, cache_dir=self.cache_dir, hf_token=self.hf_token, autocast=False
         )
-        task = DocumentBatch(data=pa.table({"text": names}))
+        task: Any = DocumentBatch(data=pa.table({"text": names}))
         for stage in embedder.flatten():
             stage = stage.with_(resources=self.resources_without_gpu or self.resources)
             stage.setup()
-            task = stage.process(task)  # type: ignore[assignment]  # on a CPU, each makes one task of one
+            task = stage.process(task)  # on a CPU, each makes one task of one
             stage.teardown()
         return unit_length(embeddings_of(task, embedder.embedding_field)[0])
 

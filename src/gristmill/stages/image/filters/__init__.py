@@ -32,9 +32,8 @@ _FILES = {
     "ShortSideFilter": "size",
     "TextOverlayFilter": "text_overlay",
 }
-_INTERNAL = {"EmbeddingNSFWStage": "nsfw", "OpenNSFWStage": "nsfw", "SimilarityStage": "similarity"}
-MODULES = {name: f"{__name__}.{file}" for name, file in {**_FILES, **_INTERNAL}.items()}
+MODULES = {name: f"{__name__}.{file}" for name, file in _FILES.items()}
 """The module of each class. Pipelines of texts start without these modules."""
 __getattr__ = names_in({**MODULES, "ImageFilter": f"{__name__}.base"})
 
-__all__ = [*_FILES, "ImageFilter"]
+__all__ = [*MODULES, "ImageFilter"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from gristmill.errors import ModelError
 from gristmill.lazy import Array
-from gristmill.models.vision.heads import ImageHead, Network
+from gristmill.models.vision.heads import Network, ScoreHead
 from gristmill.stages.core import NodeInfo, WorkerMetadata
 from gristmill.stages.image.filters.scored import EmbeddingScoredStage, ScoreAtLeast
 from gristmill.stages.registry import builtin
@@ -19,12 +19,12 @@ PUBLISHED = "ttj/sac-logos-ava1-l14-linearMSE"
 class HeadStage(EmbeddingScoredStage):
     """Scores embeddings by a head."""
 
-    head: ImageHead
+    head: ScoreHead
     embedding_model: str | None
 
     def load_head(self, model: str, cache_dir: str | None) -> None:
         """Name the head. It is read by `setup`."""
-        self.head = ImageHead(model, cache_dir)
+        self.head = ScoreHead(model, cache_dir)
         self._network: Network | None = None
 
     def check_needs(self) -> None:
