@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -152,10 +153,12 @@ def _rule(stage: str, one: DocumentFilter, inverted: bool) -> Data:
         return made  # what a filter of a user says of itself would be code of the pipeline
     made["text"] = cut(one.rule(), 300)
     if isinstance(one, InRange):
-        return made | {"least": float(one.least), "most": float(one.most), "below": one.below, "above": one.above}
-    if isinstance(one, AtMost):
-        return made | {"most": float(one.most)}
-    return made | ({"least": float(one.least)} if isinstance(one, AtLeast) else {})
+        made |= {"below": one.below, "above": one.above}
+    if isinstance(one, InRange | AtLeast) and math.isfinite(one.least):
+        made["least"] = float(one.least)
+    if isinstance(one, InRange | AtMost) and math.isfinite(one.most):
+        made["most"] = float(one.most)
+    return made
 
 
 def ended(outcome: Outcome) -> Data:
