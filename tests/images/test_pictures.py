@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from gristmill.images import pictures as module
+from gristmill.images.decode import read_header
 from gristmill.images.pictures import Pictures, encoded
 from gristmill.stages.text.filters.columns import set_column
 from gristmill.tasks import ImageBatch
@@ -81,6 +82,18 @@ def test_each_image_is_opened_once_for_all_stages_of_a_step(calls):
     assert [one.format for one in fewer.headers] == ["PNG", "JPEG"]
     assert fewer.sizes.tolist() == [len(GOOD), len(to_bytes(busy(), "JPEG"))]
     assert calls() == {"read": 3}
+
+
+def test_headers_of_a_reader_are_not_read_again(calls):
+    given = batch(GOOD, samples()["jpeg"][:2000])
+    Pictures.remember(given, [read_header(one) for one in given.data.column("image").to_pylist()])
+    kept, pictures = Pictures.of(given, pixels=False)
+    assert [one.format for one in pictures.headers] == ["PNG", "JPEG"] and not calls()
+    kept, pictures = Pictures.of(kept)
+    assert (len(pictures), bad(kept)) == (1, [("shard.tar", 512, "truncated")])
+    assert calls() == {"decode": 2}
+    with pytest.raises(ValueError, match="1 headers for 2 images"):
+        Pictures.remember(batch(GOOD, GOOD), pictures.headers)
 
 
 def test_pixels_beyond_the_memory_that_is_kept_are_decoded_again(calls, monkeypatch):
