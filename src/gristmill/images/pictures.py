@@ -54,6 +54,16 @@ class Pictures:
         return batch, found
 
     @classmethod
+    def remember(
+        cls, batch: DocumentBatch, headers: Sequence[Header], field: str = IMAGE, max_pixels: int = MAX_PIXELS
+    ) -> None:
+        """Keep headers that a reader has read, one for each image of the batch, for the stages of its step."""
+        data = [one for one in encoded(batch, field) if one is not None]
+        if len(data) != len(headers):
+            raise ValueError(f"{len(headers)} headers for {len(data)} images: each image has one.")
+        batch.cache[cache_key(field)] = cls(headers, data, max_pixels)
+
+    @classmethod
     def _read(cls, batch: DocumentBatch, field: str, pixels: bool, max_pixels: int) -> tuple[DocumentBatch, Pictures]:
         made = cls([], [], max_pixels)
         reasons: dict[int, str] = {}

@@ -297,6 +297,7 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
         if not report.findings and isinstance(stage, Scoring):
             report.findings += _findings(stage, account)
     dropped = [reason for account in accounts for part in account.dropped for reason in part.reasons]
+    dropped += [f"in quarantine, {record.reason}" for account in accounts for record in account.bad]
     after = [task for task in results if isinstance(task, DocumentBatch)]
     rows = sum(task.num_items for task in after)
     if not rows:

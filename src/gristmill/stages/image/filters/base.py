@@ -36,7 +36,11 @@ class ImageFilter(DocumentFilter):
 
     def score_pictures(self, pictures: Pictures) -> Array:
         """Return a score for each picture."""
-        raise NotImplementedError(f"{type(self).__name__} does not define score_pictures: a filter of images needs it.")
+        raise NotImplementedError
+
+    def _check_scores(self) -> None:
+        if type(self).score_pictures is ImageFilter.score_pictures:
+            raise TypeError(f"{type(self).__name__} does not define score_pictures: a filter of images needs it.")
 
     def score_document(self, text: str) -> Any:
         raise TypeError(f"{self.name!r} scores images, not texts: name the column of the images.")
