@@ -24,6 +24,7 @@ MODULES = tuple(
         "text.tools": "add_id segments",
         "decontamination": "fuzzy ngrams",
         "deduplication": "exact.pieces exact.stage fuzzy.stage identified",
+        "image.deduplication": "exact ids perceptual",
     }.items()
     for module in modules.split()
 )
