@@ -45,7 +45,7 @@ def bytes_hash(data: bytes | memoryview) -> bytes:
 def pixels_hash(pixels: Array) -> bytes:
     """Return 16 bytes that are the same for pictures of one size with equal pixels."""
     digest = blake2b(np.array(pixels.shape, "<i8").tobytes(), digest_size=16)
-    digest.update(np.ascontiguousarray(pixels))
+    digest.update(np.ascontiguousarray(pixels).data)
     return digest.digest()
 
 

@@ -20,7 +20,9 @@ FAR = 600_000
 PALE = 2
 """Planes of colour that differ from grey by less than this on average have no colour."""
 OTHER_COLOUR = 8
-"""Planes of colour that differ by more than this on average, of 255, are different."""
+"""Planes of colour that differ by more than this on average, of 255, may be different ..."""
+OTHER_SHARE = 3
+"""... and are if the difference is more than a third of both: less may come from the coarse grid."""
 _NO_HASH = np.uint64(1 << 63)
 _LOW = np.uint64((1 << BAND_BITS) - 1)
 _MILLION = 1_000_000
@@ -55,7 +57,7 @@ def sample(thumbnails, at, size, edges, samples, out, to):
 
 @helper
 def correlation(values, count):
-    """Return Pearson's correlation of ``values[:count]`` with the ``count`` that follow, in millionths; 0 if constant."""
+    """Return Pearson's correlation of ``count`` values with the ``count`` that follow, in millionths; 0 if constant."""
     a_sum = b_sum = np.int64(0)
     for k in range(count):
         a_sum += values[k]
@@ -91,14 +93,15 @@ def colours_differ(thumbnails, part, whole, edges, inside, scratch):
             theirs += abs(b)
             apart += abs(a - b)
     pale = PALE * 4096 * 2 * count
-    return mine >= pale and theirs >= pale and apart > OTHER_COLOUR * 4096 * 2 * count
+    is_far = apart > OTHER_COLOUR * 4096 * 2 * count and apart * OTHER_SHARE > mine + theirs
+    return mine >= pale and theirs >= pale and is_far
 
 
 @helper
 def similarity(thumbnails, part, whole, window, windows, scratch, edges):
     """Return the similarity of picture ``part`` with a window of picture ``whole``, in millionths; 0 if colours differ.
 
-    The edges of the window are moved as long as the similarity grows. ``edges`` has room for two windows.
+    The edges of the window are moved as long as the similarity grows. ``edges`` holds two windows.
     """
     count = SAMPLES * SAMPLES
     mine, inside = edges[:4], edges[4:]
@@ -149,65 +152,75 @@ def insert(value, entry, entries, heads, nexts):
 
 
 @helper
-def is_first_band(value, band, ends):
-    """Whether no band before this one finds a pair whose hashes differ in the bits of ``value``."""
+def bands_before_find(apart, band, ends):
+    """Whether a band before this one finds a pair whose hashes differ in the bits of ``apart``."""
+    found = False
     for before in range(band):
-        if ends[BANDS + before] >= bits_set(np.uint64(band_of(value, before))):
-            return False
-    return True
+        found = found or ends[BANDS + before] >= bits_set(np.uint64(band_of(apart, before)))
+    return found
 
 
-@kernel("hashes bytes ints (int64 int64 int64) (ints ints) (int64 int64) out_int32s out_int32s out_ints out_ints")
-def find_near(hashes, thumbnails, windows, counts, flips, limits, heads, nexts, out, scratch):
+@helper
+def look_up(pictures, shape, search, index, scratch, picture, window, best):
+    """Return the first picture before ``best`` that a window of a picture is nearly equal to; ``best`` if none is.
+
+    The whole picture is compared with the windows of others, another window with whole pictures.
+    """
+    hashes, thumbnails, windows = pictures
+    count, width = shape
+    changes, ends, most, least = search
+    heads, nexts = index
+    edges = scratch[2 * SAMPLES * SAMPLES :]
+    wanted = hashes[picture * width + window]
+    if wanted == _NO_HASH:
+        return best
+    # lists of windows come first, then those of whole pictures
+    stride = width if window == 0 else 1
+    entries = count * stride
+    first_list = 0 if window == 0 else BANDS << BAND_BITS
+    first_next = 0 if window == 0 else BANDS * count * width
+    for band in range(BANDS):
+        own = band_of(wanted, band)
+        for k in range(ends[band]):
+            entry = np.int64(heads[first_list + (band << BAND_BITS) + (own ^ changes[k])])
+            while entry >= 0:
+                other = entry // stride
+                there = entry % stride
+                apart = wanted ^ hashes[other * width + there]
+                if other < best and bits_set(apart) <= most and not bands_before_find(apart, band, ends):
+                    part, whole = (picture, other) if window == 0 else (other, picture)
+                    if similarity(thumbnails, part, whole, max(window, there), windows, scratch, edges) >= least:
+                        best = other
+                entry = np.int64(nexts[first_next + band * entries + entry])
+    return best
+
+
+@kernel("(hashes bytes ints) (int64 int64 int64) (ints ints int64 int64) (out_int32s out_int32s) out_ints out_ints")
+def find_near(pictures, counts, search, index, out, scratch):
     """Write the first picture that each picture is nearly equal to, -1 for none, to ``out``.
 
-    ``counts`` are the pictures, the hashes of each, and the leading pictures that are not looked for but only found.
-    If there are none of these, each picture that is nearly equal to none before it is found by those after it.
-    ``out`` holds -1. ``flips`` are the changes of a band, those of fewer bits first, and for
-    each band their number and then the number of bits. ``limits`` are the largest distance and the least similarity.
+    ``pictures`` are their hashes and thumbnails, and the windows. ``counts`` are the pictures, the hashes of each, and
+    the leading pictures that are not looked for but only found. If there are none of these, each picture that is nearly
+    equal to none before it is found by those after it. ``search`` are the changes of a band, those of fewer bits first;
+    for each band their number and then the number of bits; the largest distance and the least similarity. ``index`` are
+    the first entry of each list, and the entry after each.
     """
+    hashes = pictures[0]
+    heads, nexts = index
     count, width, known = counts
-    changes, ends = flips
-    most, least = limits
-    entries = count * width
-    grows = known == 0
-    edges = scratch[2 * SAMPLES * SAMPLES :]
+    shape = (count, width)
     for picture in range(count):
         best = np.int64(count)
         if picture >= known:
             for window in range(width):
-                wanted = hashes[picture * width + window]
-                if wanted == _NO_HASH:
-                    continue
-                for band in range(BANDS):
-                    own = band_of(wanted, band)
-                    for k in range(ends[band]):
-                        # lists of windows come first, then those of whole pictures
-                        list_ = ((1 if window else 0) * BANDS + band << BAND_BITS) + (own ^ changes[k])
-                        entry = heads[list_]
-                        while entry >= 0:
-                            if window:
-                                other, there = np.int64(entry), np.int64(0)
-                            else:
-                                other, there = np.int64(entry // width), np.int64(entry % width)
-                            if other < best:
-                                apart = wanted ^ hashes[other * width + there]
-                                if bits_set(apart) <= most and is_first_band(apart, band, ends):
-                                    if window:
-                                        like = similarity(thumbnails, other, picture, window, windows, scratch, edges)
-                                    else:
-                                        like = similarity(thumbnails, picture, other, there, windows, scratch, edges)
-                                    if like >= least:
-                                        best = other
-                            entry = nexts[(BANDS * entries + band * count if window else band * entries) + entry]
-            out[picture] = best if best < count else -1
-        if picture < known or (grows and best == count):
+                best = look_up(pictures, shape, search, index, scratch, picture, window, best)
+        out[picture] = best if best < count else -1
+        if picture < known or (known == 0 and best == count):
             for window in range(width):
-                insert(hashes[picture * width + window], picture * width + window, entries, heads, nexts)
+                insert(hashes[picture * width + window], picture * width + window, count * width, heads, nexts)
             if width > 1:
-                insert(
-                    hashes[picture * width], picture, count, heads[BANDS << BAND_BITS :], nexts[BANDS * entries :]
-                )
+                of_whole = heads[BANDS << BAND_BITS :], nexts[BANDS * count * width :]
+                insert(hashes[picture * width], picture, count, of_whole[0], of_whole[1])
 
 
 @kernel("hashes bytes ints int64 int64 out_ints out_ints out_ints")

@@ -1,4 +1,4 @@
-"""Find pictures that are nearly equal, by hashes of 63 bits and thumbnails. Results depend on the order of pictures only.
+"""Find pictures that are nearly equal, by hashes of 63 bits and thumbnails. Results depend on the order of pictures.
 
 Each hash is in four bands of 16 bits. Of two hashes that differ in few bits at least one band differs in fewer: with a
 largest distance of 12, in at most 3 bits of the first band or 2 of another. So all pairs within the distance are found
@@ -54,14 +54,10 @@ def first_near(
     nexts = np.empty(BANDS * count * (width + (1 if width > 1 else 0)), np.int32)
     out = np.full(count, -1, np.int64)
     FIND_NEAR(
-        np.ascontiguousarray(hashes).ravel(),
-        np.ascontiguousarray(thumbnails).ravel(),
-        _units(windows),
+        (np.ascontiguousarray(hashes).ravel(), np.ascontiguousarray(thumbnails).ravel(), _units(windows)),
         (count, width, known),
-        (changes(), _ends(most)),
-        (most, round(least * MILLION)),
-        heads,
-        nexts,
+        (changes(), _ends(most), most, round(least * MILLION)),
+        (heads, nexts),
         out,
         np.empty(_SCRATCH, np.int64),
     )

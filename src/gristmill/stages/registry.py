@@ -24,18 +24,18 @@ MODULES = tuple(
         "text.tools": "add_id segments",
         "decontamination": "fuzzy ngrams",
         "deduplication": "exact.pieces exact.stage fuzzy.stage identified",
-        "image.deduplication": "exact ids perceptual",
     }.items()
     for module in modules.split()
 )
 """The modules that register gristmill's own classes. They are imported to look up a name that is not known yet."""
 PACKAGES_OF_MODELS = (
     "gristmill.stages.deduplication.semantic",
+    "gristmill.stages.image.deduplication",
     "gristmill.stages.text.classifiers",
     "gristmill.stages.text.embedders",
 )
-"""Packages whose ``MODULES`` name the module of each class. Few pipelines have models or their embeddings, so these are
-imported last."""
+"""Packages whose ``MODULES`` name the module of each class. Few pipelines have images, models or their embeddings, so
+these are imported last."""
 
 
 def register(cls: C) -> C:

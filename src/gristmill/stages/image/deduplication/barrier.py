@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gristmill import fast_json
 from gristmill.lazy import Array, np
 from gristmill.sizes import parse_size
-from gristmill.stages.barrier import BarrierContext, BarrierStage
+from gristmill.stages.barrier import BarrierContext, BarrierStage, Forecast
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.deduplication.remove import REMOVED, RemoveDuplicates
 from gristmill.stages.deduplication.survivors import BEST
@@ -21,8 +22,13 @@ from gristmill.tasks.document import ID
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from gristmill.stages.deduplication.cost import Cost
     from gristmill.stages.deduplication.parts import Parts
 
+MOST_PIXELS = 400 << 10
+"""Of a reduced image, about."""
+MOST_DECODED = 256 << 20
+"""Bytes of the decoded images of a batch."""
 BAD = "unreadable"
 """The column of keys with the reason why an image cannot be read; null if it can."""
 
@@ -67,6 +73,15 @@ class ImageBarrier(BarrierStage):
         reasons = pa.array([bad.get(row) for row in range(batch.num_items)], pa.large_string())
         return pa.table({**columns, BAD: reasons, **keys})
 
+    def forecast_of(self, cost: Cost, words: str) -> Forecast:
+        """Return the forecast of images. The decoded images of a block are added to the memory of workers."""
+        estimate = cost.estimate
+        each = max(1, estimate.stored_bytes // max(1, estimate.documents))
+        pixels = min(estimate.text_bytes // max(1, estimate.documents), MOST_PIXELS)
+        decoded = min(estimate.block_bytes // each * pixels * 3, MOST_DECODED)
+        made = cost.forecast()
+        return replace(made, text_bytes=0, memory_bytes=made.memory_bytes + cost.workers * decoded, words=words)
+
     def decide(self, context: BarrierContext) -> None:
         from gristmill.stages.deduplication import decisions
         from gristmill.stages.deduplication.parts import Parts
@@ -90,22 +105,13 @@ class ImageBarrier(BarrierStage):
         return made
 
 
-def own_hashes(batch: DocumentBatch, rows: Sequence[int]) -> Array:
-    """Return a hash of the id of each row: it is a duplicate of no other."""
-    idents = batch.data.column(ID).to_pylist()
-    return hashes_of([_digest(f"no image {idents[row]}".encode()) for row in rows])
-
-
-def hashes_of(digests: Sequence[bytes]) -> Array:
-    """Return hashes of 128 bits as two numbers each."""
-    found: Array = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
-    return found
-
-
-def _digest(data: bytes) -> bytes:
+def own_hashes(batch: DocumentBatch) -> Array:
+    """Return a hash of 128 bits of the id of each row, as two numbers: it is equal to no other."""
     from gristmill.images.hashes import bytes_hash
 
-    return bytes_hash(data)
+    digests = [bytes_hash(f"no image {ident}".encode()) for ident in batch.data.column(ID).to_pylist()]
+    hashes: Array = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2).copy()
+    return hashes
 
 
 def _unreadable(parts: Parts) -> dict[str, dict[str, list[int]]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gristmill.lazy import np
 from gristmill.stages.barrier import BarrierContext, Forecast, InputEstimate
 from gristmill.stages.deduplication.survivors import BEST, FIRST
-from gristmill.stages.image.deduplication.barrier import ImageBarrier, hashes_of, own_hashes
+from gristmill.stages.image.deduplication.barrier import ImageBarrier, own_hashes
 from gristmill.stages.registry import builtin
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.image import IMAGE
@@ -57,19 +57,20 @@ class ImageExactDeduplication(ImageBarrier):
         from gristmill.images.pictures import encoded
         from gristmill.tasks.arrow import number_array
 
-        hashes = own_hashes(batch, range(batch.num_items)).copy()
+        hashes = own_hashes(batch)
         sizes = np.zeros(batch.num_items, np.int64)
         bad: dict[int, str] = {}
         for row, data in enumerate(encoded(batch, self.image_field)):
-            if data is not None:
-                sizes[row] = len(data)
             try:
-                if self.level == BYTES:
-                    hashes[row] = hashes[row] if data is None else hashes_of([bytes_hash(data)])
-                elif data is None:
-                    raise BadImage("no image")
-                else:
-                    hashes[row] = hashes_of([pixels_hash(decode(data))])
+                if self.level == BYTES and data is not None:
+                    hashes[row] = np.frombuffer(bytes_hash(data), np.uint64)
+                    sizes[row] = len(data)
+                elif self.level == PIXELS:
+                    if data is None:
+                        raise BadImage("no image")
+                    pixels = decode(data)
+                    hashes[row] = np.frombuffer(pixels_hash(pixels), np.uint64)
+                    sizes[row] = pixels.shape[0] * pixels.shape[1]
             except BadImage as error:
                 bad[row] = str(error)
         return self.table(batch, sizes, bad, {name: number_array(hashes[:, n]) for n, name in enumerate(("h0", "h1"))})
@@ -86,4 +87,7 @@ class ImageExactDeduplication(ImageBarrier):
     def forecast(self, estimate: InputEstimate, memory: int, workers: int, stored: bool) -> Forecast:
         from gristmill.stages.deduplication.cost import Cost
 
-        return Cost(estimate, memory, workers, stored, key_bytes=32).forecast()
+        cost = Cost(estimate, memory, workers, stored, key_bytes=32)
+        if self.level == BYTES:
+            return replace(cost.forecast(), text_bytes=0)
+        return self.forecast_of(cost, "")

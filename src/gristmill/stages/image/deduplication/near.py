@@ -74,7 +74,7 @@ def decide(stage: ImagePerceptualDeduplication, context: BarrierContext, parts: 
     context.notes.append(decisions.outcome(stage.name, parts, ClusterSizes.of(labels), removed))
     if len(blank):
         context.notes.append(
-            f"{stage.name}: {len(blank):,} images have too little contrast for a hash, and were compared by their pixels"
+            f"{stage.name}: {len(blank):,} images with too little contrast for a hash were compared by their pixels"
         )
 
 

@@ -64,7 +64,9 @@ class ImagePerceptualDeduplication(ImageBarrier):
     def __post_init__(self) -> None:
         self.check(self.survivor, (LARGEST, FIRST, BEST))
         if type(self.max_distance) is not int or not 0 <= self.max_distance <= MOST_DISTANCE:
-            raise ValueError(f"max_distance must be a whole number from 0 to {MOST_DISTANCE}, not {self.max_distance!r}.")
+            raise ValueError(
+                f"max_distance must be a whole number from 0 to {MOST_DISTANCE}, not {self.max_distance!r}."
+            )
         if isinstance(self.min_similarity, bool) or not 0 < self.min_similarity <= 1:
             raise ValueError(f"min_similarity must be above 0 and at most 1, not {self.min_similarity!r}.")
 
@@ -115,7 +117,8 @@ class ImagePerceptualDeduplication(ImageBarrier):
         from gristmill.stages.image.deduplication.near import BYTES_EACH
 
         key_bytes = 8 * len(self.windows) + THUMBNAIL_BYTES + 16
-        return Cost(estimate, memory, workers, stored, key_bytes=key_bytes, match_bytes=BYTES_EACH).forecast()
+        cost = Cost(estimate, memory, workers, stored, key_bytes=key_bytes, match_bytes=BYTES_EACH)
+        return self.forecast_of(cost, f", {estimate.text_bytes / 1e6:,.0f} million pixels")
 
 
 def _pictures(batch: DocumentBatch, field: str) -> tuple[Pictures, list[int], dict[int, str]]:
