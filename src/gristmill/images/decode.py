@@ -190,9 +190,8 @@ def _as_rgb(image: Image) -> Image:
         wide = np.asarray(image).astype(np.int64)
         image = pil.fromarray(np.clip(wide >> 8, 0, 255).astype(np.uint8))
     elif image.mode == "F":
-        wide = np.nan_to_num(np.asarray(image), posinf=255, neginf=0)
-        wide = wide * 255 if wide.max() <= 1 else wide
-        image = pil.fromarray(np.clip(wide, 0, 255).astype(np.uint8))
+        wide = np.clip(np.nan_to_num(np.asarray(image), posinf=255, neginf=0), 0, 255)
+        image = pil.fromarray((wide * 255 if wide.max() <= 1 else wide).astype(np.uint8))
     if image.mode in _TRANSPARENT_MODES or "transparency" in image.info:
         image = image.convert("RGBA")
         white = pil.new("RGBA", image.size, (255, 255, 255, 255))

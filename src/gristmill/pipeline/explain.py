@@ -11,7 +11,7 @@ from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
 from gristmill.ledger.commits import DECIDED
-from gristmill.pipeline.explain_duplicates import DuplicateRecord, in_common, look_up
+from gristmill.pipeline.explain_duplicates import DuplicateRecord, images_in_common, in_common, look_up
 from gristmill.pipeline.phases.split import phase_folder, records_folder
 from gristmill.secrets import without_query
 from gristmill.stages.asynchronous import results_of
@@ -22,6 +22,7 @@ from gristmill.stages.deduplication.fuzzy.stage import FuzzyDeduplication
 from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.removal import REASON, RemoveSemanticDuplicates
 from gristmill.stages.deduplication.semantic.stage import SemanticDeduplication
+from gristmill.stages.image.deduplication.barrier import BAD, ImageBarrier
 from gristmill.stages.protocols import Scoring, Sink, own_tasks
 from gristmill.stages.spool import OF_DOCUMENTS
 from gristmill.stages.text.filters.columns import set_column
@@ -36,7 +37,7 @@ from gristmill.tasks import DocumentBatch, FileBlock, Task
 from gristmill.tasks.account import Account
 from gristmill.tasks.arrow import string_array, to_rows
 from gristmill.tasks.document import HIDDEN, ID
-from gristmill.tasks.image import IMAGE_ID
+from gristmill.tasks.image import IMAGE, IMAGE_ID
 from gristmill.tasks.json_text import plain_text
 
 Stage = ProcessingStage[Any, Any]
@@ -141,26 +142,37 @@ def _of_barrier(
     else:
         report.notes.append(f"cluster of {found.record['cluster']}")
     report.notes += _later(stages, number, writer.folder, survivor)
-    for name in ("jaccard_estimated", "jaccard_verified", "similarity"):
+    for name in ("distance", "jaccard_estimated", "jaccard_verified", "similarity"):
         if (value := found.record.get(name)) is not None:
             report.findings.append(Finding(name, value, "", False))
-    field = stage.text_field if isinstance(stage, SemanticDeduplication) else stage.key_columns[0]
-    other = find(stages[0], survivor, ID).data
-    if field in batch.data.column_names and field in other.column_names:
-        text, kept = (data.column(field)[0].as_py() or "" for data in (batch.data, other))
-        normalize = isinstance(stage, FuzzyDeduplication) and stage.normalize
-        report.notes += in_common(text, kept, normalize)
+    report.notes += _in_common(stage, batch.data, find(stages[0], survivor, ID).data)
     return report, batch
+
+
+def _in_common(stage: BarrierStage, data: Any, other: Any) -> Iterator[str]:
+    """Yield lines on what a removed document and its survivor have in common, if the reader gives what was compared."""
+    shared = set(data.column_names).intersection(other.column_names)
+    field = stage.text_field if isinstance(stage, SemanticDeduplication) else stage.key_columns[0]
+    if isinstance(stage, SemanticDeduplication) and field not in shared:
+        field = IMAGE
+    if field not in shared:
+        return
+    mine, theirs = (table.column(field)[0].as_py() for table in (data, other))
+    if isinstance(stage, ImageBarrier) or field == IMAGE:
+        yield from images_in_common(mine or b"", theirs or b"")
+    else:
+        yield from in_common(mine or "", theirs or "", isinstance(stage, FuzzyDeduplication) and stage.normalize)
 
 
 def _without_keys(stage: BarrierStage, batch: DocumentBatch) -> str | None:
     """Return the verdict for a document whose keys cannot be made."""
     try:
         stage.preload()
-        stage.keys(batch)
+        keys = stage.keys(batch)
     except OF_DOCUMENTS as error:
         return f"dropped: in quarantine, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    return None
+    reason = keys.column(BAD)[0].as_py() if isinstance(stage, ImageBarrier) else None
+    return f"dropped: in quarantine, {reason}" if reason else None
 
 
 def _later(stages: Sequence[Stage], number: int, output: Folder, survivor: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gristmill.metrics.format import size
 from gristmill.storage import Folder
 
 MOST_WORDS = 4000
@@ -78,6 +79,27 @@ def in_common(text: str, other: str, normalize: bool = False) -> Iterator[str]:
         yield f"differs: {_shown(mine[i:j])} / survivor: {_shown(theirs[k:m])}"
     if len(changes) > _SHOWN:
         yield f"and {len(changes) - _SHOWN} more differences"
+
+
+def images_in_common(data: bytes, other: bytes) -> Iterator[str]:
+    """Yield lines on the formats and sizes of two images."""
+    if data == other:
+        yield f"the encoded bytes are equal: {_image(data)}"
+        return
+    yield f"this image: {_image(data)}"
+    yield f"survivor: {_image(other)}"
+
+
+def _image(data: bytes) -> str:
+    from gristmill.images import BadImage
+    from gristmill.images.decode import read_header
+
+    try:
+        header = read_header(data)
+    except BadImage as error:
+        return f"cannot be read: {error}"
+    turned = f", turned by EXIF orientation {header.orientation}" * (header.orientation != 1)
+    return f"{header.format}, {header.width} x {header.height} pixels, {size(len(data))}{turned}"
 
 
 def _shown(words: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ LARGEST, SMALLEST = 3, 2
 MEMBERS = 3
 """Documents that are shown of a cluster, beside the one that stays."""
 ROWS = 65_536
-_COLUMNS = ("id", "survivor", "cluster", "jaccard_estimated", "jaccard_verified")
+_COLUMNS = ("id", "survivor", "cluster", "jaccard_estimated", "jaccard_verified", "similarity")
 
 
 def duplicates(folder: Folder, limits: ReportLimits) -> list[Data]:
@@ -111,6 +111,6 @@ def _examples(records: Folder, files: list[str], shown: dict[int, int]) -> list[
 
 
 def _similarity(row: Data) -> float | None:
-    verified = row.get("jaccard_verified")
-    value = row.get("jaccard_estimated") if verified is None else verified
+    names = ("jaccard_verified", "jaccard_estimated", "similarity")
+    value = next((row[name] for name in names if row.get(name) is not None), None)
     return float(value) if isinstance(value, int | float) else None

@@ -43,6 +43,7 @@ class Forecast:
 
     documents: int
     text_bytes: int
+    """0 if it is not text."""
     memory_bytes: int
     disk_bytes: int
     seconds: float

@@ -30,6 +30,7 @@ MODULES = tuple(
 """The modules that register gristmill's own classes. They are imported to look up a name that is not known yet."""
 PACKAGES_OF_MODELS = (
     "gristmill.stages.deduplication.semantic",
+    "gristmill.stages.image.deduplication",
     "gristmill.stages.image.embedders",
     "gristmill.stages.image.filters",
     "gristmill.stages.image.io.reader",

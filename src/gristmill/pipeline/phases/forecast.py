@@ -66,8 +66,9 @@ def limits_of(executor: Executor, memory_limit: int | str | None) -> tuple[int, 
 
 
 def _lines(name: str, expected: Forecast, memory: int) -> list[str]:
+    of_text = f", {size(expected.text_bytes)} of text" if expected.text_bytes else ""
     lines = [
-        f"{name}: about {expected.documents:,} documents, {size(expected.text_bytes)} of text{expected.words}",
+        f"{name}: about {expected.documents:,} documents{of_text}{expected.words}",
         f"{name}: estimated memory {size(expected.memory_bytes)} of {size(memory)}, "
         f"{size(expected.disk_bytes)} of disk while it runs, {_time(expected.seconds)}",
     ]

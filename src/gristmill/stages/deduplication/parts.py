@@ -77,7 +77,7 @@ class Parts:
         part, row = self.place(documents[order])
         tables = []
         edges = np.flatnonzero(np.diff(part, prepend=-1)).tolist()
-        for begin, end in zip(edges, [*edges[1:], len(part)], strict=True):
+        for begin, end in zip(edges, [*edges[1:], len(part)][: len(edges)], strict=True):
             tables.append(_decoded(self.table(int(part[begin]), columns).take(int_array(row[begin:end]))))
         if not tables:
             return self.table(0, columns).slice(0, 0)
