@@ -92,12 +92,11 @@ class ConseModelStage(RowModelStage):
 
 
 def conse(probabilities: Array, names: Array) -> Array:
-    """The embedding of each image (ConSE): of its ten most probable classes, weighted by their probabilities."""
+    """The embedding of each image (ConSE), of length one: of its ten most probable classes, weighted by probability."""
     rows = probabilities.astype(np.float64)
     # of equal ones, the first
     best = np.argsort(-rows, axis=1, kind="stable")[:, :MOST_PROBABLE]
     weights = np.take_along_axis(rows, best, axis=1)
-    weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
     mixed = (weights[:, :, None] * names[best].astype(np.float64)).sum(axis=1)
     return unit_length(mixed).astype(np.float32)
 
