@@ -42,8 +42,8 @@ def test_the_records_of_a_deduplication_are_such_a_list(tmp_path):
 
 
 def test_a_file_alone_and_whole_numbers_as_ids(tmp_path):
-    source = write_images(tmp_path / "in", copies(4), number=range(7))
-    pq.write_table(pa.table({"n": [2, 5]}), tmp_path / "list.parquet")
+    source = write_images(tmp_path / "in", copies(4), number=[0, 1, 2, None, 4, 5, 6])
+    pq.write_table(pa.table({"n": [2, 5, None]}), tmp_path / "list.parquet")
     stage = ImageDuplicatesRemovalStage(str(tmp_path / "list.parquet"), "n", image_id_field="number")
     run(source, tmp_path / "out", stage)
     assert len(ids_in(tmp_path / "out")) == 5
