@@ -80,6 +80,13 @@ def test_a_picture_without_contrast_has_no_hash(image):
     assert found.blank.all() and (found.hashes == NO_HASH).all()
 
 
+def test_no_window_of_a_blank_picture_has_a_hash():
+    faint = np.full((400, 400, 3), 255, np.uint8)
+    faint[180:220, 180:220] -= 18  # the deviation of the whole is 1.8, of its middle 2.2
+    assert (perceptual_hashes([faint]).hashes == NO_HASH).all()
+    assert not (perceptual_hashes([faint[40:360, 40:360]]).hashes[:, 0] == NO_HASH).any()
+
+
 def test_no_hash_of_a_picture_is_the_one_that_stands_for_none():
     found = perceptual_hashes([pixels(picture(seed)) for seed in range(20)])
     assert not (found.hashes >> np.uint64(63)).any() and not found.blank.any()

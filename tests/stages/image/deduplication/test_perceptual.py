@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'gristmill[image]'")
 
+from PIL import Image
 from tests.backends.slow_starts import allow_slow_starts
 from tests.images.pictures_made import blank, encoded, picture, scaled
 from tests.stages.deduplication.corpora import written
@@ -54,8 +55,14 @@ def test_copies_are_removed_and_the_largest_stays(source, tmp_path):
         stays = (family - set(survivors)).pop()
         assert stays.split()[1] in ("original", "webp", "turned", "jpeg", "grey")
         assert {survivors[name] for name in family - {stays}} == {stays}
-    odd = {name: survivor for name, survivor in survivors.items() if not name[0].isdigit()}
     order = [name for name, _ in mixed()]
+    for seed in range(6):  # the cluster is its first image in the source
+        rows = [row for name, row in removed.items() if name.startswith(f"{seed} ")]
+        members = {row["id"] for row in rows} | {row["survivor"] for row in rows}
+        assert {row["cluster"] for row in rows} == {
+            min(members, key=lambda one: (one[: one.index("#")], int(one.partition("#")[2])))
+        }
+    odd = {name: survivor for name, survivor in survivors.items() if not name[0].isdigit()}
     pairs = [("blank", "blank, equal pixels"), ("animated", "its first frame")]
     assert odd == {later: first for first, later in (sorted(pair, key=order.index) for pair in pairs)}
     assert not result.ledger.total().imbalance()
@@ -111,13 +118,27 @@ def test_survivors_are_those_of_a_plain_model(tmp_path, survivor):
     assert len(found) >= 20
 
 
-def test_the_result_does_not_depend_on_blocks_and_memory(source, tmp_path, monkeypatch):
-    run(source, tmp_path / "whole", ImagePerceptualDeduplication())
+def rings(count: int) -> list[tuple[str, bytes | None]]:
+    """Pictures like each other, so that many are near to several of those that stay."""
+    y, x = np.mgrid[-1:1:60j, -1:1:80j]
+    made = []
+    for n in range(count):
+        rng = np.random.default_rng(n)
+        wide, high, power = rng.uniform(0.5, 2, 3)
+        grey = 250 * np.exp(-((wide * x + 0.4 * rng.normal()) ** 2 + (high * y) ** 2) * 3 * power)
+        made.append((f"ring {n}", encoded(Image.fromarray(grey.astype(np.uint8)))))
+    return made
+
+
+@pytest.mark.parametrize("arguments", [{}, {"verify": False, "survivor": "first"}])
+def test_the_result_does_not_depend_on_blocks_and_memory(tmp_path, monkeypatch, arguments):
+    source = write_images(tmp_path / "in", [*mixed(), *rings(60)])
+    run(source, tmp_path / "whole", ImagePerceptualDeduplication(**arguments))
     monkeypatch.setattr(near, "LEAST_BLOCK", 3)
     monkeypatch.setattr(near, "_MEMORY_LEAST", 5)
-    run(source, tmp_path / "blocks", ImagePerceptualDeduplication(memory_limit=100_000))
+    run(source, tmp_path / "blocks", ImagePerceptualDeduplication(memory_limit=100_000, **arguments))
     assert written(tmp_path / "blocks") == written(tmp_path / "whole")
-    run(source, tmp_path / "small", ImagePerceptualDeduplication(), blocksize=1000)
+    run(source, tmp_path / "small", ImagePerceptualDeduplication(**arguments), blocksize=1000)
     assert sorted(ids_in(tmp_path / "small")) == sorted(ids_in(tmp_path / "whole"))
 
 
@@ -228,8 +249,6 @@ def test_verification_keeps_pictures_whose_hashes_alone_are_near(tmp_path):
     seen = [decode(encoded(image)), other.astype(np.uint8)]
     found = perceptual_hashes(seen)
     distance = compared(found.hashes, found.thumbnails, windows(), 15)[0][0]
-    from PIL import Image
-
     source = write_images(tmp_path / "in", [("a", encoded(image)), ("b", encoded(Image.fromarray(seen[1])))])
     limits = {"max_distance": 15, "min_similarity": 0.97}
     assert distance <= 15

@@ -47,8 +47,19 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
         return [self.removal_parquets_dir]
 
     def check_needs(self) -> None:
-        if not self._files():
+        import pyarrow.parquet as pq
+
+        files = self._files()
+        if not files:
             raise PlanError(f"{self.name!r}: {os.fspath(self.removal_parquets_dir)} holds no Parquet files.")
+        folder, name = files[0]
+        with folder.open(name) as file:
+            columns = pq.ParquetFile(file).schema_arrow.names
+        if self.duplicate_id_field not in columns:
+            raise PlanError(
+                f"{self.name!r}: {folder.full_path(name)} has no column {self.duplicate_id_field!r}, which "
+                f"duplicate_id_field names. Columns: {', '.join(columns)}."
+            )
 
     def setup(self, worker_metadata: Any = None) -> None:
         import pyarrow as pa
@@ -57,13 +68,8 @@ class ImageDuplicatesRemovalStage(ProcessingStage[DocumentBatch, DocumentBatch])
         columns = []
         for folder, name in self._files():
             with folder.open(name) as file:
-                table = pq.ParquetFile(file)
-                if self.duplicate_id_field not in table.schema_arrow.names:
-                    raise ValueError(
-                        f"{self.name!r}: {folder.full_path(name)} has no column {self.duplicate_id_field!r}. Columns: "
-                        f"{', '.join(table.schema_arrow.names)}."
-                    )
-                columns.append(table.read([self.duplicate_id_field]).column(0).cast(pa.large_string()))
+                column = pq.ParquetFile(file).read([self.duplicate_id_field]).column(0)
+                columns.append(column.cast(pa.large_string()))
         chunks = [chunk for column in columns for chunk in column.chunks]
         self._ids = pa.chunked_array(chunks, pa.large_string()).unique()
 
