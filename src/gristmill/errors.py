@@ -20,6 +20,14 @@ class PlanError(PipelineError):
     """The pipeline cannot run as it is written. Nothing was started."""
 
 
+class TextFieldError(PlanError):
+    """The first records have no text in the given field. ``found`` describes the records."""
+
+    def __init__(self, message: str, found: str) -> None:
+        super().__init__(message)
+        self.found = found
+
+
 class ModelError(PlanError):
     """A model cannot be used: it is missing, damaged, gated, or not of the kind that a stage needs."""
 

@@ -8,18 +8,19 @@ import os
 import select
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from gristmill import __version__
 from gristmill.cli import metrics
+from gristmill.cli.parser import USAGE, Parser, parse
 from gristmill.cli.plan_options import add_plan_options, is_capacity_plan
 from gristmill.cli.target import UsageError
 from gristmill.secrets import without_secrets
 from gristmill.sizes import WANTED as SIZE_WANTED
 from gristmill.sizes import parse_size
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, INTERRUPTED = 0, 1, 130
 _NAME = "gristmill: "
 
 TARGET = """\
@@ -35,7 +36,7 @@ of that name; without a name all are simulated in turn."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 1 if the pipeline failed, 2 for wrong usage, 130 after Ctrl-C."""
-    args = _parser().parse_args(argv)
+    args = parse(*_parser(), argv)
     try:
         status = _execute(args)
         sys.stdout.flush()
@@ -168,17 +169,11 @@ _PORT = _value(int, lambda n: 0 <= n <= 65535, "a port; write a whole number fro
 _SIZE = _value(parse_size, bool, SIZE_WANTED)
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that reports wrong usage in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"gristmill: {message}; see '{self.prog} --help'\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="gristmill", description="Run data-curation pipelines, on this machine or on a cluster.")
+def _parser() -> tuple[Parser, Mapping[str, Parser]]:
+    """Return the parser, and those of the commands by name."""
+    parser = Parser(prog="gristmill", description="Run data-curation pipelines, on this machine or on a cluster.")
     parser.add_argument("--version", action="version", version=f"gristmill {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
 
     run = commands.add_parser("run", help="run a pipeline", description="Run a pipeline.", epilog=TARGET)
     run.add_argument("target", metavar="TARGET")
@@ -262,7 +257,7 @@ def _parser() -> argparse.ArgumentParser:
     dropped.add_argument("-n", dest="number", type=_COUNT, default=5, metavar="N", help="how many (default: 5)")
     dropped.add_argument("--id-field", default="id", metavar="FIELD", help="the field with the id (default: id)")
     dropped.add_argument(
-        "--text-field", default="text", metavar="FIELD", help="the field with the text (default: text)"
+        "--text-field", metavar="FIELD", help="the field with the text (default: the one that the run has read)"
     )
 
     report = commands.add_parser(
@@ -322,7 +317,11 @@ def _parser() -> argparse.ArgumentParser:
     stats.add_argument("--field", action="append", default=[], metavar="FIELD", help="also this field; may be repeated")
     stats.add_argument("--by", metavar="FIELD", help="group the documents by a field, or by 'file'")
     stats.add_argument("--language", action="store_true", help="find the language of each document (extra 'text')")
-    stats.add_argument("--text-field", default="text", metavar="FIELD", help="the field with the text (default: text)")
+    stats.add_argument(
+        "--text-field",
+        metavar="FIELD",
+        help="the field with the text (default: text, or for an output the one that the run has read)",
+    )
     stats.add_argument("--url-field", default="url", metavar="FIELD", help="the field with the address (default: url)")
     stats.add_argument("--limit", type=_COUNT, metavar="N", help="read only the first N documents")
     stats.add_argument("--sample", type=_FRACTION, metavar="F", help="read only this fraction of the documents")
@@ -391,7 +390,7 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument("--profile", metavar="PROFILE.json", help="measurements of the stages from an earlier run")
     simulate.add_argument("--json", action="store_true", help="print everything as JSON")
     simulate.add_argument("--width", type=_WIDTH, metavar="N", help="columns (default: the terminal's, or 80)")
-    return parser
+    return parser, commands.choices
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:

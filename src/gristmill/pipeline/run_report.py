@@ -221,6 +221,7 @@ def _of_ledger(ledger: RunLedger) -> Data:
     return {
         "documents": {
             "read": whole.documents,
+            "resumed": ledger.documents_resumed,
             "made": whole.made,
             "kept": whole.kept,
             "merged": whole.merged,
