@@ -21,11 +21,7 @@ class PlanError(PipelineError):
 
 
 class TextFieldError(PlanError):
-    """The first records have no text in the given field. ``found`` describes the records."""
-
-    def __init__(self, message: str, found: str) -> None:
-        super().__init__(message)
-        self.found = found
+    """The first records have no text in the given field. The first line of the message describes the records."""
 
 
 class ModelError(PlanError):

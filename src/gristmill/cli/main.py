@@ -9,18 +9,17 @@ import select
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from gristmill import __version__
 from gristmill.cli import metrics
-from gristmill.cli.parser import USAGE, Parser, parse
 from gristmill.cli.plan_options import add_plan_options, is_capacity_plan
 from gristmill.cli.target import UsageError
 from gristmill.secrets import without_secrets
 from gristmill.sizes import WANTED as SIZE_WANTED
 from gristmill.sizes import parse_size
 
-OK, FAILED, INTERRUPTED = 0, 1, 130
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 _NAME = "gristmill: "
 
 TARGET = """\
@@ -36,7 +35,7 @@ of that name; without a name all are simulated in turn."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 1 if the pipeline failed, 2 for wrong usage, 130 after Ctrl-C."""
-    args = parse(*_parser(), argv)
+    args = _parse(sys.argv[1:] if argv is None else argv)
     try:
         status = _execute(args)
         sys.stdout.flush()
@@ -169,11 +168,34 @@ _PORT = _value(int, lambda n: 0 <= n <= 65535, "a port; write a whole number fro
 _SIZE = _value(parse_size, bool, SIZE_WANTED)
 
 
-def _parser() -> tuple[Parser, Mapping[str, Parser]]:
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports wrong usage in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"gristmill: {message}; see '{self.prog} --help'\n")
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line. End the process if it is wrong."""
+    parser, commands = _parser()
+    if argv and not argv[0].startswith("-") and argv[0] not in commands:
+        from gristmill.cli.hints import unknown_command
+
+        parser.error(unknown_command(argv[0], commands))
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        from gristmill.cli.hints import unknown_arguments
+
+        command = commands[args.command]
+        command.error(unknown_arguments(unknown, command.format_help()))
+    return args
+
+
+def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
     """Return the parser, and those of the commands by name."""
-    parser = Parser(prog="gristmill", description="Run data-curation pipelines, on this machine or on a cluster.")
+    parser = _Parser(prog="gristmill", description="Run data-curation pipelines, on this machine or on a cluster.")
     parser.add_argument("--version", action="version", version=f"gristmill {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
     run = commands.add_parser("run", help="run a pipeline", description="Run a pipeline.", epilog=TARGET)
     run.add_argument("target", metavar="TARGET")

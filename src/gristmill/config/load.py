@@ -184,23 +184,11 @@ def _stage(item: StageItem, builder: Builder) -> Stage | None:
     if cls is None or arguments is None:
         return None
     if not issubclass(cls, ProcessingStage):
-        problems.add(where, f"{cls.__name__!r} is not a stage: it goes into one, as an argument{_example_of(cls)}")
+        from gristmill.config.examples import stage_with  # only an error needs it
+
+        problems.add(where, f"{cls.__name__!r} is not a stage: it goes into one, as an argument{stage_with(cls)}")
         return None
     return _with(builder, builder.make(cls, arguments, where), item.settings)
-
-
-def _example_of(cls: type) -> str:
-    """Return an example of a stage that takes an object of this class, if there is one."""
-    from gristmill.stages.text.filters import DocumentFilter
-    from gristmill.stages.text.modifiers import DocumentModifier
-
-    for base, example in (
-        (DocumentFilter, "ScoreFilter: {{filter_obj: {}}}"),
-        (DocumentModifier, "Modify: {{modifier_fn: {}}}"),
-    ):
-        if issubclass(cls, base):
-            return f", as in {example.format(cls.__name__)}"
-    return ""
 
 
 def _recipe(builder: Builder, body: Node) -> Stage | None:

@@ -1,19 +1,18 @@
-"""Describe how the fingerprints of two runs differ."""
+"""Describe how the fingerprints of two runs differ. Only a run that finds the output of an earlier one needs this."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gristmill import fast_json
+from gristmill.ledger.fingerprints import CODE, CODE_PARTS
 
 _LONGEST = 120
 _MOST_PLACES = 3
 _CHANGED = "has changed"
 _LIMIT = re.compile(r"stage 1 '[^']*', arguments\.limit ")
-CODE, CODE_PARTS = "code", "code_parts"
-"""Keys of a described stage: a hash of its code, and one of each of its functions and constants by name."""
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -43,12 +42,6 @@ def new_inputs(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     segments = now.get("segments", [])[: len(before.get("segments", []))]
     same = not differences(before, {**now, "inputs": known, "segments": segments})
     return new if same else []
-
-
-def listed(changes: Sequence[str], most: int = 10) -> str:
-    """Return the first lines, indented, and the number of the others."""
-    more = f"\n    and {len(changes) - most:,} more" if len(changes) > most else ""
-    return "".join(f"\n    {change}" for change in changes[:most]) + more
 
 
 def _inputs(fingerprint: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from gristmill.backends.base import Plan
 from gristmill.errors import OutputChanged, PlanError, not_writable
 from gristmill.ledger.closing import check_output, remove_temporaries
 from gristmill.ledger.commits import PHASES, RUN, START_OVER, CommitLog
-from gristmill.ledger.differences import listed
+from gristmill.ledger.fingerprints import listed
 from gristmill.ledger.names import OutputNames
 from gristmill.ledger.opening import OutputState, begin, clear, inspect_log
 from gristmill.ledger.resume import ResumeOptions

@@ -97,9 +97,10 @@ def check_fields(
         return
     there = ", ".join(sorted(found)[:20])
     if text_field is not None and text_field not in found:
-        words = f"the first records of {path} have no field {text_field!r}; they have: {there}."
-        advice = "Set text_field=... if the text is in another field, or text_field=None if there is none."
-        raise TextFieldError(f"{reader!r}: {words}\n    {advice}", words)
+        raise TextFieldError(
+            f"{reader!r}: the first records of {path} have no field {text_field!r}; they have: {there}.\n"
+            "    Set text_field=... if the text is in another field, or text_field=None if there is none."
+        )
     made: set[str] = set()
     for stage in stages:
         for name in stage.inputs()[1] if stage.declares_inputs() else ():
