@@ -45,8 +45,8 @@ def show_stats(args: Namespace) -> Iterator[str]:
         if args.html is not None:
             Path(args.html).write_text(page(", ".join(args.path), found, scores), encoding="utf-8")
     except TextFieldError as error:
-        found = str(error).partition("\n")[0].partition(": ")[2]
-        raise UsageError(f"{found}\n    Name the field with the text: --text-field FIELD.") from None
+        described = str(error).partition("\n")[0].partition(": ")[2]
+        raise UsageError(f"{described}\n    Name the field with the text: --text-field FIELD.") from None
     except (PipelineError, ImportError, OSError) as error:
         raise UsageError(str(error)) from None
     if args.json:
