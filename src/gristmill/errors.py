@@ -20,6 +20,10 @@ class PlanError(PipelineError):
     """The pipeline cannot run as it is written. Nothing was started."""
 
 
+class TextFieldError(PlanError):
+    """The first records have no text in the given field. The first line of the message describes the records."""
+
+
 class ModelError(PlanError):
     """A model cannot be used: it is missing, damaged, gated, or not of the kind that a stage needs."""
 

@@ -97,7 +97,7 @@ class TestUsage:
         ("args", "says"),
         [
             ([], "required: COMMAND"),
-            (["rnu", "job.py"], "invalid choice: 'rnu'"),
+            (["rnu", "job.py"], "there is no command 'rnu'. Did you mean 'run'"),
             (["run"], "required: TARGET"),
             (["run", "job.py", "--cpus", "0"], "'0' is not a number above 0"),
             (["run", "job.py", "--cpus", "nan"], "'nan' is not a number above 0"),

@@ -14,7 +14,7 @@ import pytest
 
 from gristmill import Pipeline
 from gristmill.errors import OutputChanged
-from gristmill.ledger.commits import differences
+from gristmill.ledger.differences import differences
 from gristmill.pipeline import data_files
 from gristmill.pipeline.fingerprint import describe_stage
 from gristmill.stages.core import ProcessingStage

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.ledger.commits import differences
+from gristmill.ledger.differences import differences
 from gristmill.pipeline.code import code_hash
 from gristmill.pipeline.fingerprint import describe_stage
 from gristmill.stages.core import ProcessingStage

@@ -84,7 +84,7 @@ def test_the_command_writes_a_report_that_agrees_with_its_summary(tmp_path, open
     assert data["format"] == 1
     assert data["state"] == "finished"
     assert data["documents"] | {"counters": 0} == {
-        **{"read": 60, "made": 0, "kept": 40, "merged": 0, "failed": 0, "problems": 0, "files": 2},
+        **{"read": 60, "resumed": 0, "made": 0, "kept": 40, "merged": 0, "failed": 0, "problems": 0, "files": 2},
         **{"dropped": [["ScoreFilter", "too few words", 20]], "errored": [], "counters": 0, "notes": []},
     }
     assert data["command"][1:] == ["run", "p.yaml"]

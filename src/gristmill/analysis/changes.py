@@ -93,9 +93,11 @@ def _full_name(name: str, known: Mapping[str, Any], scores: StoredScores) -> str
     if found:
         raise PlanError(f"{name!r} may be {' or '.join(found[:10])}: give the whole name.")
     _check_argument(name, scores)
+    begun = [one for one in known if f".{name}." in f".{one}"]  # a stage or a rule is named, without an argument
     endings = {".".join(one.split(".")[-n:]): one for one in known for n in (1, 2, 3)}
     meant = near(name, [*known, *endings])
-    hint = f" Did you mean {endings.get(meant, meant)}?" if meant else ""
+    best = begun[:3] or ([endings.get(meant, meant)] if meant else [])
+    hint = f" Did you mean {' or '.join(best)}?" if best else ""
     listed = "".join(f"\n  {one}  (now {known[one][1].value:g})" for one in list(known)[:MOST_LISTED])
     more = f"\n  and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
     raise PlanError(f"the run has no threshold {name!r}.{hint} There are:{listed or ' none'}{more}")

@@ -38,7 +38,7 @@ def in_source(stages: Sequence[Any]) -> Callable[[str], Mapping[str, Any] | None
     """Return a function that finds a document of the input by its id; its result is None if it is not there."""
 
     def found(ident: str) -> Mapping[str, Any] | None:
-        from gristmill.pipeline.explain import find  # it imports all of deduplication
+        from gristmill.pipeline.find_document import find  # few commands need it
 
         if not stages or not isinstance(stages[0], Source):
             return None

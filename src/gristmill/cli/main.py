@@ -8,7 +8,7 @@ import os
 import select
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from gristmill import __version__
@@ -35,7 +35,7 @@ of that name; without a name all are simulated in turn."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 1 if the pipeline failed, 2 for wrong usage, 130 after Ctrl-C."""
-    args = _parser().parse_args(argv)
+    args = _parse(sys.argv[1:] if argv is None else argv)
     try:
         status = _execute(args)
         sys.stdout.flush()
@@ -174,7 +174,24 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"gristmill: {message}; see '{self.prog} --help'\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line. End the process if it is wrong."""
+    parser, commands = _parser()
+    if argv and not argv[0].startswith("-") and argv[0] not in commands:
+        from gristmill.cli.hints import unknown_command
+
+        parser.error(unknown_command(argv[0], commands))
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        from gristmill.cli.hints import unknown_arguments
+
+        command = commands[args.command]
+        command.error(unknown_arguments(unknown, command.format_help()))
+    return args
+
+
+def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
+    """Return the parser, and those of the commands by name."""
     parser = _Parser(prog="gristmill", description="Run data-curation pipelines, on this machine or on a cluster.")
     parser.add_argument("--version", action="version", version=f"gristmill {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
@@ -261,7 +278,7 @@ def _parser() -> argparse.ArgumentParser:
     dropped.add_argument("-n", dest="number", type=_COUNT, default=5, metavar="N", help="how many (default: 5)")
     dropped.add_argument("--id-field", default="id", metavar="FIELD", help="the field with the id (default: id)")
     dropped.add_argument(
-        "--text-field", default="text", metavar="FIELD", help="the field with the text (default: text)"
+        "--text-field", metavar="FIELD", help="the field with the text (default: the one that the run has read)"
     )
 
     report = commands.add_parser(
@@ -321,7 +338,11 @@ def _parser() -> argparse.ArgumentParser:
     stats.add_argument("--field", action="append", default=[], metavar="FIELD", help="also this field; may be repeated")
     stats.add_argument("--by", metavar="FIELD", help="group the documents by a field, or by 'file'")
     stats.add_argument("--language", action="store_true", help="find the language of each document (extra 'text')")
-    stats.add_argument("--text-field", default="text", metavar="FIELD", help="the field with the text (default: text)")
+    stats.add_argument(
+        "--text-field",
+        metavar="FIELD",
+        help="the field with the text (default: text, or for an output the one that the run has read)",
+    )
     stats.add_argument("--url-field", default="url", metavar="FIELD", help="the field with the address (default: url)")
     stats.add_argument("--limit", type=_COUNT, metavar="N", help="read only the first N documents")
     stats.add_argument("--sample", type=_FRACTION, metavar="F", help="read only this fraction of the documents")
@@ -391,7 +412,7 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument("--profile", metavar="PROFILE.json", help="measurements of the stages from an earlier run")
     simulate.add_argument("--json", action="store_true", help="print everything as JSON")
     simulate.add_argument("--width", type=_WIDTH, metavar="N", help="columns (default: the terminal's, or 80)")
-    return parser
+    return parser, commands.choices
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:

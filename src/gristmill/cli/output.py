@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,14 @@ from gristmill.errors import PipelineError
 from gristmill.images.formats import format_of
 from gristmill.images.shown import facts, image_of
 from gristmill.lazy import np
-from gristmill.ledger.dropped import DroppedDocument, Reasons, dropped_documents, dropped_reasons, output_of_run
+from gristmill.ledger.dropped import (
+    DroppedDocument,
+    Reasons,
+    dropped_documents,
+    dropped_reasons,
+    output_of_run,
+    text_field_of,
+)
 from gristmill.metrics.format import cut, escaped, size
 from gristmill.tasks.image import CAPTION, IMAGE_ID
 
@@ -33,9 +40,12 @@ SHOWN = 100
 
 
 def show_dropped(
-    output: str, stage: str | None, reason: str | None, number: int, id_field: str, text_field: str
+    output: str, stage: str | None, reason: str | None, number: int, id_field: str, text_field: str | None
 ) -> Iterator[str]:
-    """Yield the lines to print: counts if neither stage nor reason is given, else documents."""
+    """Yield the lines to print: counts if neither stage nor reason is given, else documents.
+
+    Without ``text_field`` the texts are in the field that the run has read.
+    """
     width = max(40, min(120, shutil.get_terminal_size((80, 24)).columns))
     try:
         folder = output_of_run(output)
@@ -47,6 +57,7 @@ def show_dropped(
         of_stages = sorted({why for where, why in counts if stages is None or where in stages})
         reasons = None if reason is None else _matching("reason", reason, of_stages)
         found = list(islice(dropped_documents(folder, stages, reasons), number))
+        text_field = text_field or text_field_of(folder)
     except PipelineError as error:
         raise UsageError(str(error)) from None
     total = sum(
@@ -56,6 +67,7 @@ def show_dropped(
     for document in found:
         yield ""
         yield from _document(document, id_field, text_field, width)
+    yield from _missing_fields(found, {"--id-field": id_field, "--text-field": text_field}, width)
     if not found:
         yield f"None of them is in {output}/excluded: the option 'excluded' of the writer keeps all, a share or none."
 
@@ -89,17 +101,29 @@ def _counts(counts: Reasons, output: str, width: int) -> Iterator[str]:
     yield f"gristmill dropped {output} --reason REASON -n 5 shows examples."
 
 
+def _missing_fields(found: Sequence[DroppedDocument], options: Mapping[str, str], width: int) -> Iterator[str]:
+    """Yield a hint for each option whose field none of the documents has."""
+    of_text = [document.record for document in found if image_of(document.record) is None]
+    there = list(dict.fromkeys(name for record in of_text for name in record))
+    for option, name in options.items():
+        if there and name not in there:
+            names = escaped(", ".join(there[:20]))
+            yield ""
+            yield from textwrap.wrap(f"No field {name!r}. Name another one with {option}: {names}", width)
+
+
 def _document(document: DroppedDocument, id_field: str, text_field: str, width: int) -> Iterator[str]:
     score = "" if document.score is None else f" (score {document.score:.4g})"
     record = document.record
     image = image_of(record)
     ident = record.get(id_field, None if image is None else record.get(IMAGE_ID))
-    name = "no id" if ident is None else escaped(str(ident)[:EXCERPT])
+    name = f"no {id_field!r}" if ident is None else escaped(str(ident)[:EXCERPT])
     why = f"dropped by {escaped(document.stage)}: {escaped(document.reason)}{score}"
     yield from textwrap.wrap(f"{name}: {why}", width, subsequent_indent="  ")
     if image is not None:
         yield f"  {described(image)}"
-    text = _excerpt(record.get(text_field, None if image is None else record.get(CAPTION)), image is not None)
+        text_field = text_field if text_field in record else CAPTION
+    text = _excerpt(record.get(text_field), text_field)
     yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ")
 
 
@@ -113,9 +137,9 @@ def described(image: bytes) -> str:
     return known.words(size(known.bytes))
 
 
-def _excerpt(text: Any, is_caption: bool = False) -> str:
+def _excerpt(text: Any, text_field: str) -> str:
     if not isinstance(text, str):
-        return f"it has no {'caption' if is_caption else 'text'}"
+        return f"no text in {text_field!r}"
     more = f" ... ({len(text):,} characters)" if len(text) > EXCERPT else ""
     return f'"{escaped(text[:EXCERPT])}"{more}'
 
@@ -162,10 +186,12 @@ def lines(explanation: Explanation, width: int) -> Iterator[str]:
     yield explanation.document
     for name, value in explanation.fields.items():
         yield from textwrap.wrap(f"  {name}: {_shown(value)}", width, subsequent_indent="    ")
+    is_dropped = False
     for number, stage in enumerate(explanation.stages, 1):
         yield ""
-        yield f"{number}. {stage.name}: {stage.verdict}"
+        yield f"{number}. {stage.name}{' (not reached)' if is_dropped else ''}: {stage.verdict}"
         yield from _stage(stage, width)
+        is_dropped = is_dropped or stage.drops
     yield ""
     yield "kept" if explanation.kept else "dropped"
 

@@ -43,6 +43,8 @@ def show_stages(name: str | None, imports: Sequence[str] = ()) -> list[str]:
             return list(_recipe(find_recipe(name)))
         except ValueError as error:
             raise UsageError(str(error)) from error
+    if name == "recipe":  # as in YAML
+        return _listed({}, RECIPES)
     return _beginning_with(name, classes)
 
 
@@ -141,6 +143,7 @@ def _recipe(recipe: Recipe) -> Iterator[str]:
     argument = next(iter(first.arguments), "argument")
     yield ""
     yield f"YAML:   recipe: {recipe.name}"
+    yield f"        recipe: {{name: {recipe.name}, text_field: body}}"
     changes = f"{first.key}.{argument}: ..., {recipe.rules[-1].key}: false"
     yield f"        recipe: {{name: {recipe.name}, set: {{{changes}}}}}"
 

@@ -14,7 +14,8 @@ from typing import Any
 from gristmill.analysis.stats import Statistics, statistics_of
 from gristmill.analysis.stats_page import page, place_of, summary, value
 from gristmill.cli.target import UsageError
-from gristmill.errors import PipelineError, PlanError
+from gristmill.errors import PipelineError, PlanError, TextFieldError
+from gristmill.ledger.dropped import DEFAULT_TEXT_FIELD, output_of_run, text_field_of
 from gristmill.metrics.format import cut, escaped
 from gristmill.scores.sketch import Distribution
 from gristmill.scores.stored import StoredScores
@@ -32,7 +33,7 @@ def show_stats(args: Namespace) -> Iterator[str]:
     try:
         found = statistics_of(
             args.path if len(args.path) > 1 else args.path[0],
-            args.text_field,
+            args.text_field or _text_field(args.path),
             args.url_field,
             args.field,
             args.by,
@@ -43,6 +44,9 @@ def show_stats(args: Namespace) -> Iterator[str]:
         scores = _scores(args.path)
         if args.html is not None:
             Path(args.html).write_text(page(", ".join(args.path), found, scores), encoding="utf-8")
+    except TextFieldError as error:
+        described = str(error).partition("\n")[0].partition(": ")[2]
+        raise UsageError(f"{described}\n    Name the field with the text: --text-field FIELD.") from None
     except (PipelineError, ImportError, OSError) as error:
         raise UsageError(str(error)) from None
     if args.json:
@@ -51,6 +55,14 @@ def show_stats(args: Namespace) -> Iterator[str]:
     yield from lines(found, scores, max(60, min(120, shutil.get_terminal_size((80, 24)).columns)))
     if args.html is not None:
         yield f"wrote {escaped(args.html)}"
+
+
+def _text_field(paths: Sequence[str]) -> str:
+    """Return the field that the run has read, if the path is its output."""
+    if len(paths) == 1:
+        with suppress(PlanError):
+            return text_field_of(output_of_run(paths[0]))
+    return DEFAULT_TEXT_FIELD
 
 
 def _scores(paths: Sequence[str]) -> list[tuple[StoredRule, Distribution]]:

@@ -184,7 +184,9 @@ def _stage(item: StageItem, builder: Builder) -> Stage | None:
     if cls is None or arguments is None:
         return None
     if not issubclass(cls, ProcessingStage):
-        problems.add(where, f"{cls.__name__!r} is not a stage: it goes into one, as an argument")
+        from gristmill.config.examples import stage_with  # only an error needs it
+
+        problems.add(where, f"{cls.__name__!r} is not a stage: it goes into one, as an argument{stage_with(cls)}")
         return None
     return _with(builder, builder.make(cls, arguments, where), item.settings)
 

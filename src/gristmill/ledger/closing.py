@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from gristmill.errors import OutputDamaged
 from gristmill.ledger.commits import LEDGER, CommitLog
-from gristmill.ledger.differences import listed
 from gristmill.ledger.files import FileSizes, difference
+from gristmill.ledger.fingerprints import listed
 from gristmill.ledger.names import PLACES, is_temporary
 from gristmill.storage import TEMPORARY, Folder
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from gristmill import fast_json
 from gristmill.errors import OutputChanged, OutputDamaged, not_writable
-from gristmill.ledger.differences import differences, listed, new_inputs
 from gristmill.ledger.entry import Entry
+from gristmill.ledger.fingerprints import listed
 from gristmill.ledger.lines import DamagedLine, commits_in, line_of, whole
 from gristmill.ledger.lock import FolderLock
 from gristmill.ledger.names import OutputNames
@@ -105,11 +105,15 @@ class CommitLog:
     def check_same(self, before: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> None:
         """Raise `OutputChanged` if a result of `run_json` has another fingerprint."""
         self.check_format(before)
+        from gristmill.ledger.differences import differences  # a first run does not need it
+
         if changes := self._compared(differences, before, fingerprint):
             raise self.changed(changes)
 
     def new_inputs(self, before: Mapping[str, Any], fingerprint: Mapping[str, Any]) -> list[str]:
         """Return the files that are new in the input, if nothing else differs."""
+        from gristmill.ledger.differences import new_inputs
+
         return self._compared(new_inputs, before, fingerprint)
 
     def _compared(

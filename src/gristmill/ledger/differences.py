@@ -1,16 +1,18 @@
-"""Describe how the fingerprints of two runs differ."""
+"""Describe how the fingerprints of two runs differ. Only a run that finds the output of an earlier one needs this."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gristmill import fast_json
+from gristmill.ledger.fingerprints import CODE, CODE_PARTS
 
 _LONGEST = 120
 _MOST_PLACES = 3
-CODE, CODE_PARTS = "code", "code_parts"
-"""Keys of a described stage: a hash of its code, and one of each of its functions and constants by name."""
+_CHANGED = "has changed"
+_LIMIT = re.compile(r"stage 1 '[^']*', arguments\.limit ")
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -23,8 +25,10 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         found += [f"stage {number}{change}" for change in _leaves(a, b)]
     if len(old) != len(new):
         found.append(f"it had {len(old)} stages, now there are {len(new)}")
-    inputs = _inputs(before), _inputs(now)
-    found += [f"input {name} {change}" for name, change in _files(*inputs)]
+    inputs = list(_files(_inputs(before), _inputs(now)))
+    if any(_LIMIT.match(change) for change in found):
+        inputs = [(name, change) for name, change in inputs if change == _CHANGED]  # others are read for that reason
+    found += [f"input {name} {change}" for name, change in inputs]
     if not found and before.get("segments") != now.get("segments"):
         found.append("the input is cut into other blocks")
     return found
@@ -40,12 +44,6 @@ def new_inputs(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return new if same else []
 
 
-def listed(changes: Sequence[str], most: int = 10) -> str:
-    """Return the first lines, indented, and the number of the others."""
-    more = f"\n    and {len(changes) - most:,} more" if len(changes) > most else ""
-    return "".join(f"\n    {change}" for change in changes[:most]) + more
-
-
 def _inputs(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     return {pair[0]: pair[1:] for pair in fingerprint.get("inputs", [])}
 
@@ -54,7 +52,7 @@ def _files(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[st
     """Yield changed files by name, each with its change."""
     for name in dict.fromkeys([*then, *now]):
         if then.get(name) != now.get(name):
-            yield name, "is gone" if name not in now else "is new" if name not in then else "has changed"
+            yield name, "is gone" if name not in now else "is new" if name not in then else _CHANGED
 
 
 def _by_name(stamps: list[list[Any]]) -> dict[str, list[Any]]:
@@ -86,6 +84,8 @@ def _leaves(a: Any, b: Any, place: str = "") -> Iterator[str]:
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             yield from _leaves(x, y, f"{place}.{i}")
+    elif not place and name is not None and isinstance(b, dict) and b.get("name") not in (None, name):
+        yield f" was {name!r}, now it is {b['name']!r}"
     else:
         yield f"{place} was {_short(a)}, now it is {_short(b)}"
 
@@ -95,7 +95,7 @@ def _changed_code(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     if CODE in a and str(a.get("class")).startswith("gristmill."):
         return "gristmill's own code of it has changed: the version that began the run can finish it"
     old, new = a.get(CODE_PARTS) or {}, b.get(CODE_PARTS) or {}
-    places = [name for name, change in _files(old, new) if change == "has changed"]
+    places = [name for name, change in _files(old, new) if change == _CHANGED]
     places = places or [f"{name} ({change})" for name, change in _files(old, new)]
     if not places:
         return "its code, or data that its code holds, has changed"

@@ -19,6 +19,7 @@ from gristmill.storage import Folder, plain_errors
 LONGEST_LINE = 64 << 20
 """A longer line of an excluded file is skipped: it would have to be held in memory."""
 MOST_REASONS = 10_000
+DEFAULT_TEXT_FIELD = "text"
 ROWS = 256
 """Rows of a Parquet file that are in memory at a time, if they are small."""
 AT_ONCE_BYTES = 16 << 20
@@ -47,6 +48,14 @@ def output_of_run(path: str, options: Mapping[str, Any] | None = None) -> Folder
     if not has_run:
         raise PlanError(f"{path} is not the output of a run: there is no {RUN} in it")
     return folder
+
+
+def text_field_of(folder: Folder) -> str:
+    """Return the field in which the run's reader found texts; "text" if it is not known."""
+    own, *phases = _logs(folder)
+    reader = ((next(iter(phases), own).run_json() or {}).get("stages") or [{}])[0]  # the first phase reads the input
+    found = (reader.get("arguments") or {}).get("text_field") if isinstance(reader, dict) else None
+    return found if isinstance(found, str) else DEFAULT_TEXT_FIELD
 
 
 def dropped_reasons(folder: Folder) -> Reasons:

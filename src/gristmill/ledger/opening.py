@@ -13,10 +13,10 @@ from gristmill import fast_json
 from gristmill.errors import OutputChanged, OutputDamaged
 from gristmill.ledger.closing import remove_temporaries
 from gristmill.ledger.commits import COMMITS, DECIDED, LEDGER, PHASES, RUN, START_OVER, CommitLog
-from gristmill.ledger.differences import listed
 from gristmill.ledger.entry import Entry
 from gristmill.ledger.excluded import records_name
 from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads
+from gristmill.ledger.fingerprints import listed
 from gristmill.ledger.names import PLACES, OutputNames, is_record
 from gristmill.ledger.resume import ResumeOptions
 

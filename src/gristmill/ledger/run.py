@@ -33,6 +33,8 @@ class RunLedger:
         """Done blocks."""
         self.resumed = 0
         """Blocks that earlier runs have done."""
+        self.documents_resumed = 0
+        """Documents of the input that earlier runs have read."""
         self.sizes: Sequence[int] = ()
         """The bytes of each block of the input, by its number; empty if they are not known."""
         self.bytes_total = 0
@@ -55,6 +57,7 @@ class RunLedger:
     def resume(self, block: int, entry: Entry) -> None:
         """Count a block that an earlier run has committed."""
         self.resumed += block not in self.blocks
+        self.documents_resumed += entry.documents
         self._count(block, entry)
         self.bytes_resumed = self.bytes_done
 
@@ -147,6 +150,7 @@ class RunLedger:
         both._whole.kept = 0
         both._whole.add(replace(self._whole, read=Counter()))
         both.blocks, both.resumed, both.blocks_total = self.blocks, self.resumed, self.blocks_total
+        both.documents_resumed = first.documents_resumed
         both.problems = [*first.problems, *self.problems]
         both._spoilt, both._live = self._spoilt, self._live
         both.changed_inputs = [*first.changed_inputs, *self.changed_inputs]
@@ -163,6 +167,7 @@ class RunLedger:
         ledger.blocks = set(range(plain["blocks"]))
         ledger._whole = Entry.of_plain({**plain["total"], "files": []})
         ledger.files = {name: FileAccount(**account) for name, account in plain["files"].items()}
+        ledger.documents_resumed = ledger.total().documents
         return ledger
 
     def total(self) -> Entry:

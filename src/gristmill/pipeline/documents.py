@@ -12,10 +12,10 @@ from typing import Any
 
 from gristmill import __version__
 from gristmill.backends.base import Plan
-from gristmill.errors import PlanError, not_writable
+from gristmill.errors import OutputChanged, PlanError, not_writable
 from gristmill.ledger.closing import check_output, remove_temporaries
-from gristmill.ledger.commits import RUN, CommitLog
-from gristmill.ledger.differences import listed
+from gristmill.ledger.commits import PHASES, RUN, START_OVER, CommitLog
+from gristmill.ledger.fingerprints import listed
 from gristmill.ledger.names import OutputNames
 from gristmill.ledger.opening import OutputState, begin, clear, inspect_log
 from gristmill.ledger.resume import ResumeOptions
@@ -88,6 +88,11 @@ def inspect_output(
     part: PhaseOptions,
 ) -> OutputInspection:
     """Return the state of the output folder, and change nothing. Raise as `gristmill.ledger.opening.inspect_log`."""
+    if not part.is_of_several and log.folder.exists(f"{PHASES}/1"):
+        raise OutputChanged(
+            f"{log.title} holds the output of another run, which had a stage that needs all documents, such as "
+            f"deduplication.\n{START_OVER}"
+        )
     segments = [Segment(blocks)] if part.is_of_several else segments_of(reader, blocks, log)
     every = [block for segment in segments for block in segment.blocks]
     log.names = replace(log.names, blocks=len(every))

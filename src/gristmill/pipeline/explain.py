@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from gristmill.errors import PipelineError, PlanError
+from gristmill.errors import PipelineError
 from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
 from gristmill.ledger.commits import DECIDED
 from gristmill.pipeline.explain_duplicates import DuplicateRecord, images_in_common, in_common, look_up
+from gristmill.pipeline.find_document import DocumentNotFound, bad_record, find
 from gristmill.pipeline.phases.split import phase_folder, records_folder
-from gristmill.secrets import without_query
 from gristmill.stages.asynchronous import results_of
 from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import ProcessingStage
@@ -23,22 +23,19 @@ from gristmill.stages.deduplication.semantic.embeddings import SOURCE
 from gristmill.stages.deduplication.semantic.removal import REASON, RemoveSemanticDuplicates
 from gristmill.stages.deduplication.semantic.stage import SemanticDeduplication
 from gristmill.stages.image.deduplication.barrier import BAD, ImageBarrier
-from gristmill.stages.protocols import Scoring, Sink, own_tasks
+from gristmill.stages.protocols import Scoring, Sink
 from gristmill.stages.spool import OF_DOCUMENTS
 from gristmill.stages.text.filters.columns import set_column
 from gristmill.stages.text.filters.document_filter import Contents, DocumentFilter
 from gristmill.stages.text.filters.score_filter import ScoreFilter, reasons_of
-from gristmill.stages.text.io.json_columns import values_of
-from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.modifiers import DocumentModifier, Modify
 from gristmill.stages.text.recipes.stage import RecipeStage
 from gristmill.storage import Folder
-from gristmill.tasks import DocumentBatch, FileBlock, Task
+from gristmill.tasks import DocumentBatch
 from gristmill.tasks.account import Account
 from gristmill.tasks.arrow import string_array, to_rows
 from gristmill.tasks.document import HIDDEN, ID
-from gristmill.tasks.image import IMAGE, IMAGE_ID
-from gristmill.tasks.json_text import plain_text
+from gristmill.tasks.image import IMAGE
 
 Stage = ProcessingStage[Any, Any]
 INTERNAL = "_gristmill_"
@@ -62,7 +59,8 @@ class StageReport:
 
     name: str
     verdict: str
-    """"kept", "dropped: <reason>", "changed: <columns>; removed: <columns>" or one of both, "became <n> documents"."""
+    """"kept", "dropped: <reason>", "not compared: <reason>", "changed: <columns>; removed: <columns>" or one of both,
+    "became <n> documents"."""
     findings: list[Finding] = field(default_factory=list)
     features: dict[str, float] = field(default_factory=dict)
     """Features of the text that no earlier stage showed."""
@@ -72,6 +70,10 @@ class StageReport:
     """Columns that the document had and that the stage did not return."""
     counted: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def drops(self) -> bool:
+        return self.verdict.startswith("dropped")
 
 
 @dataclass
@@ -84,7 +86,7 @@ class Explanation:
 
     @property
     def kept(self) -> bool:
-        return not any(stage.verdict.startswith("dropped") for stage in self.stages)
+        return not any(stage.drops for stage in self.stages)
 
 
 def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explanation:
@@ -93,7 +95,7 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
     ``ident`` is ``<source file>#<position>``, or the value of ``id_field``; of images without that field the image id.
     Stages after one that drops the document process it nevertheless, so that all reasons are shown.
     """
-    batch = find(stages[0], ident, id_field)
+    batch = _document(stages, ident, id_field)
     shown = {name: value for name, value in batch.to_pylist()[0].items() if name not in HIDDEN}
     explanation = Explanation(str(batch.data.column(ID)[0]), shown, [])
     known: dict[str, float] = {}
@@ -103,7 +105,7 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
             break
         if isinstance(stage, BarrierStage):
             barriers += 1
-            report, batch = _of_barrier(stage, barriers, stages, explanation.document, batch)
+            report, batch = _of_barrier(stage, barriers, stages, explanation, batch)
             explanation.stages.append(report)
             continue
         if isinstance(stage, RemoveSemanticDuplicates):
@@ -119,14 +121,28 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
     return explanation
 
 
+def _document(stages: Sequence[Stage], ident: str, id_field: str) -> DocumentBatch:
+    """Return the document. Raise `PipelineError` with the reason if it is a bad record."""
+    try:
+        return find(stages[0], ident, id_field)
+    except DocumentNotFound:
+        writer = next((stage for stage in stages if isinstance(stage, Sink)), None)
+        reason = None if writer is None else bad_record(writer.folder, ident)
+        if reason is None:
+            raise
+        raise PipelineError(f"the record {ident} is in quarantine, and no stage processed it: {reason}") from None
+
+
 def _of_barrier(
-    stage: BarrierStage, number: int, stages: Sequence[Stage], ident: str, batch: DocumentBatch
+    stage: BarrierStage, number: int, stages: Sequence[Stage], before: Explanation, batch: DocumentBatch
 ) -> tuple[StageReport, DocumentBatch]:
     """Report the decision of a barrier on the document, and return the rest of it."""
     writer = next((stage for stage in stages if isinstance(stage, Sink)), None)
     if writer is None or not phase_folder(writer.folder, number).exists(DECIDED):
         raise PipelineError(f"{stage.name!r} has not decided yet: run the pipeline first.")
-    found = look_up(records_folder(writer.folder, number), ident)
+    found = look_up(records_folder(writer.folder, number), before.document)
+    if found.record is None and not before.kept:
+        return StageReport(stage.name, "not compared: it was dropped before"), batch
     if found.record is None:
         report = StageReport(stage.name, _without_keys(stage, batch) or "kept")
         if found.stood_for:
@@ -220,66 +236,6 @@ def _of_records(stage: RemoveSemanticDuplicates, ident: str) -> StageReport:
         report.findings.append(Finding("similarity", found.record["similarity"], "", False))
         report.notes.append(f"most similar to {found.record['similar_id']!r}, in cluster {found.record['cluster']}")
     return report
-
-
-def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:
-    """Return the document with this id from the reader. Raise `PipelineError` if there is none."""
-    blocks = own_tasks(reader)
-    if not blocks:
-        raise PlanError(f"{reader.name!r} reads nothing, so no document can be looked up in it")
-    reader.preload()
-    place, _, position = ident.rpartition("#")
-    paths = {part.path for block in blocks if isinstance(block, FileBlock) for part in block.data}
-    if place in paths and position.isdecimal():
-        found = _at(reader, blocks, place, ident, int(position))
-    elif near := _holding(reader, blocks, place):
-        found = _search(reader, near, ident, ID)
-    else:
-        found = _search(reader, blocks, ident, id_field)
-    if found is None:
-        raise PipelineError(
-            f"no document {ident!r}: give what it has in {id_field!r}, or its file and position, as in "
-            f"{next(iter(sorted(paths)), 'file.jsonl')}#0"
-        )
-    return found
-
-
-def _holding(reader: Stage, blocks: Sequence[Task[Any]], path: str) -> list[Task[Any]]:
-    """The blocks that may hold documents with this path in their ids."""
-    if not isinstance(reader, FileReader):
-        return []
-    return [b for b in blocks if isinstance(b, FileBlock) and any(reader.holds(part, path) for part in b.data)]
-
-
-def _at(reader: Stage, blocks: Sequence[Task[Any]], path: str, ident: str, position: int) -> DocumentBatch | None:
-    for block in blocks:
-        for part in block.data:
-            plain = part.path == path and part.start <= position < part.stop
-            if plain and not without_query(path).endswith(".parquet"):
-                near = FileBlock([replace(part, start=position, stop=position + 1, limit=-1)], task_id=block.task_id)
-                if (found := _among(reader, near, ID, ident)) is not None:
-                    return found
-    return _search(reader, [b for b in blocks if any(part.path == path for part in b.data)], ident, ID)
-
-
-def _search(reader: Stage, blocks: Sequence[Task[Any]], ident: str, column: str) -> DocumentBatch | None:
-    for block in blocks:
-        if (found := _among(reader, block, column, ident)) is not None:
-            return found
-    return None
-
-
-def _among(reader: Stage, block: Task[Any], column: str, ident: str) -> DocumentBatch | None:
-    result: Any = reader.process(block)
-    for batch in [result] if isinstance(result, Task) else result or ():  # a stream only as far as needed
-        if column not in batch.data.column_names and column != ID:
-            column = IMAGE_ID
-        if column in batch.data.column_names:
-            # the type of the column depends on the block: 7 may be a number, a float or one of several kinds
-            for row, value in enumerate(values_of(batch.data, column)):
-                if ident in (str(value), plain_text(value)):
-                    return DocumentBatch(batch.data.slice(row, 1), task_id=block.task_id)
-    return None
 
 
 def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBatch]:

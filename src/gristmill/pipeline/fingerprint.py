@@ -17,7 +17,7 @@ from pathlib import PurePath
 from typing import Any
 
 from gristmill.config.paths import absolute
-from gristmill.ledger.differences import CODE, CODE_PARTS
+from gristmill.ledger.fingerprints import CODE, CODE_PARTS
 from gristmill.pipeline.code import NOT_FOLLOWED, attributes_of, code_hash, code_hashes, has_own_state, name_of
 from gristmill.pipeline.data_files import data_files
 from gristmill.secrets import public_options, public_value

@@ -42,6 +42,9 @@ def funnel(ledger: RunLedger, stages: Sequence[str], columns: int | None = None)
     if ledger.resumed:
         blocks = max(ledger.blocks_total, len(ledger.blocks))
         yield from wrapped(f"{ledger.resumed:,} of {blocks:,} blocks by earlier runs", columns, 2)
+    elif ledger.documents_resumed:  # the blocks of the last phase are others than those of the input
+        words = f"{ledger.documents_resumed:,} of {whole.documents:,} documents were read by earlier runs"
+        yield from wrapped(words, columns, 2)
     for (stage, name), n in sorted(whole.counters.items()):
         yield from wrapped(f"{stage}: {name} {n:,}", columns, 2)
     for (stage, name), values in sorted(whole.notes.items()):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gristmill.backends.base import Executor, Plan
 from gristmill.errors import not_writable
 from gristmill.ledger.commits import PHASES, RUN, CommitLog
-from gristmill.ledger.differences import listed
+from gristmill.ledger.fingerprints import listed
 from gristmill.ledger.lock import is_locked, locked_by_another
 from gristmill.ledger.names import OutputNames
 from gristmill.ledger.opening import check_clear

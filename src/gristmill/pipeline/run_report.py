@@ -225,6 +225,7 @@ def _of_ledger(ledger: RunLedger) -> Data:
     return {
         "documents": {
             "read": whole.documents,
+            "resumed": ledger.documents_resumed,
             "made": whole.made,
             "kept": whole.kept,
             "merged": whole.merged,

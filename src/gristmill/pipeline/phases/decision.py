@@ -9,9 +9,9 @@ from typing import Any
 from gristmill import fast_json
 from gristmill.errors import OutputChanged, OutputDamaged
 from gristmill.ledger.commits import DECIDED, PHASES, START_OVER, CommitLog
-from gristmill.ledger.differences import listed
 from gristmill.ledger.excluded import EXCLUDED
 from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads, stamped
+from gristmill.ledger.fingerprints import listed
 from gristmill.ledger.names import PLACES, phase_name
 from gristmill.pipeline.phases.split import Split
 from gristmill.pipeline.planner import Stage

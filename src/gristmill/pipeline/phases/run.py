@@ -19,8 +19,8 @@ from gristmill.backends.base import Executor, Plan, RunRecord, StepStats
 from gristmill.errors import OutputChanged, OutputDamaged, PipelineFailed, PlanError
 from gristmill.ledger.closing import remove_temporaries
 from gristmill.ledger.commits import DECIDED, PHASES, RUN, START_OVER, CommitLog
-from gristmill.ledger.differences import listed
 from gristmill.ledger.excluded import RECORDS
+from gristmill.ledger.fingerprints import listed
 from gristmill.ledger.names import OutputNames, is_record
 from gristmill.ledger.opening import check_unused, clear
 from gristmill.ledger.resume import ResumeOptions

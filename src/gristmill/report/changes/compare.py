@@ -170,8 +170,9 @@ def _figures(data: Data) -> Iterator[tuple[str, float]]:
     wall = wall_of(data)
     if wall:
         yield "wall time, s", wall
-        read = int((data.get("documents") or {}).get("read") or 0)
-        if read and not (data.get("blocks") or {}).get("resumed"):
+        documents = data.get("documents") or {}
+        read = int(documents.get("read") or 0)
+        if read and not documents.get("resumed"):
             yield "documents per second", read / wall
     if data.get("cpu_s"):
         yield "CPU time, s", float(data["cpu_s"])

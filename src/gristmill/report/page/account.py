@@ -53,7 +53,7 @@ def _tiles(data: Data) -> Iterator[str]:
         yield _tile(number(kept), f"kept{f', {kept / read:.1%}' if read else ''}".replace("%", " %"))
     if wall:
         yield _tile(duration(wall), "wall time")
-        here = (read or 0) - _resumed(data)
+        here = (read or 0) - int(documents.get("resumed") or 0)
         if here > 0:
             yield _tile(number(round(here / wall)), "documents per second")
     if data.get("cpu_s"):
@@ -78,13 +78,6 @@ def wall_of(data: Data) -> float:
     return sum(float(plan.get("wall_s") or 0) for plan in data.get("plans") or ())
 
 
-def _resumed(data: Data) -> int:
-    """Estimate the documents that earlier runs have read: by their share of the blocks."""
-    blocks = data.get("blocks") or {}
-    total, resumed = int(blocks.get("total") or 0), int(blocks.get("resumed") or 0)
-    return round(int(data["documents"]["read"]) * resumed / total) if total else 0
-
-
 def _balance(data: Data) -> Iterator[str]:
     documents = data.get("documents")
     if documents is None:
@@ -105,6 +98,11 @@ def _balance(data: Data) -> Iterator[str]:
         yield (
             f"<p>{number(blocks['resumed'])} of {number(blocks['total'])} blocks were done by earlier runs: documents "
             "count all of them, times and workers are those of the last run.</p>"
+        )
+    elif documents.get("resumed"):
+        yield (
+            f"<p>{number(documents['resumed'])} of {number(documents['read'])} documents were read by earlier runs: "
+            "documents count all of them, times and workers are those of the last run.</p>"
         )
     if blocks.get("undone"):
         yield f"<p>{number(blocks['undone'])} blocks are not done; the next run repeats them.</p>"

@@ -15,6 +15,7 @@ from typing import Any
 
 from gristmill.errors import PlanError
 from gristmill.secrets import public_url
+from gristmill.stages.text.io.compression import BY_NAME
 from gristmill.stages.text.io.formats import FORMATS
 from gristmill.stages.text.io.stamps import of_entry, of_stat
 from gristmill.storage import local_path, plain_errors, storage_of
@@ -103,8 +104,9 @@ class Listing:
 
     def nothing_in(self, folder: str) -> str:
         """Describe a folder in which no file is wanted."""
+        plain = [end for end in self.extensions if not end.endswith(tuple(BY_NAME))]
         words = f"the folder {folder!r} holds no file to read: no regular file in it has a name that ends in "
-        words += f"{', '.join(self.extensions)}."
+        words += f"{', '.join(plain)}{'' if len(plain) == len(self.extensions) else ', plain or compressed'}."
         for skipped, kind in self._skipped():
             words += f" It holds {kind}: {skipped.count:,}; the first is {skipped.first}."
         if self.others:

@@ -129,7 +129,8 @@ class ImageBuilder(BatchBuilder):
         self.account.read[found.source] += 1
         self._images.append(found.image)
         self._headers.append(header)
-        self._names.append(found.name)
+        own_name = value.get(IMAGE_ID)  # of a shard that `ImageWriter` wrote, whose keys are not the names
+        self._names.append(own_name if isinstance(own_name, str) and own_name else found.name)
         self._captions.append(caption)
         self._lines.append(line)
         self._texts.append(texts)
@@ -167,6 +168,8 @@ class ImageBuilder(BatchBuilder):
             column, array = json_columns.column(scanned, number)
             if name == (self.options.caption_field or CAPTION) and self._is_caption(array):
                 continue
+            if name == IMAGE_ID and pa.types.is_large_string(array.type) and "" not in array.to_pylist():
+                continue  # each is the name of its image
             made.append((column.with_name(free_name(name, names)), array))
         return made
 

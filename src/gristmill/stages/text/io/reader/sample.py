@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from gristmill import fast_json
-from gristmill.errors import PlanError
+from gristmill.errors import PlanError, TextFieldError
 from gristmill.logs import logger
 from gristmill.near_names import near
 from gristmill.stages.core import ProcessingStage
@@ -97,7 +97,7 @@ def check_fields(
         return
     there = ", ".join(sorted(found)[:20])
     if text_field is not None and text_field not in found:
-        raise PlanError(
+        raise TextFieldError(
             f"{reader!r}: the first records of {path} have no field {text_field!r}; they have: {there}.\n"
             "    Set text_field=... if the text is in another field, or text_field=None if there is none."
         )
