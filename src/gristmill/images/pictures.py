@@ -14,7 +14,7 @@ from gristmill.tasks.image import IMAGE
 
 SHORT_SIDE = 256
 """What filters and hashes look at: an image reduced by a whole number, its short side at least this if it has that."""
-KEPT_BYTES = 256 << 20
+KEPT_BYTES = 128 << 20
 """Decoded pixels of one batch that are kept. Those of further images are decoded again each time they are used."""
 
 
