@@ -39,7 +39,8 @@ class ImagePerceptualDeduplication(ImageBarrier):
     by the hash alone.
 
     With ``crops`` a picture is also compared with 38 windows of the other one, with sides of 95, 90 and 80 %, whose
-    edges are then moved to where the pictures agree best. Without it deciding takes less than a fiftieth of the time.
+    edges are then moved to where the pictures agree best. Above some hundred thousand images this takes long; without
+    it deciding takes less than a fiftieth of the time.
 
     A picture with too little contrast for a hash, such as a blank page, is a duplicate only of a picture of the same
     size with equal pixels. An image that cannot be read is in quarantine.
