@@ -4,8 +4,8 @@ python decode.py [--sizes 500x500 4000x3000] [--repeats 5] [--seconds 8] [--work
 
 All decode the same JPEG files of one folder and throw the pixels away: to a short side of at least 256, with the scaled
 decoding of JPEG (`Image.draft`), and at full size with ``--full``. gristmill reads them with `ImageReader`; its second
-stage decodes. Rounds alternate between the programs. Wall time is that of the whole program, from its start. CPU time is
-that of the program with its children. The peak of memory is the largest sum of the proportional set sizes of all its
+stage decodes. Rounds alternate between the programs. Wall time is that of the whole program, from its start. CPU time
+is that of the program with its children. The peak of memory is the largest sum of the proportional set sizes of all its
 processes, sampled every 50 ms. With ``--memory``, files are also run ten times in number, to see whether it grows.
 """
 

@@ -171,7 +171,7 @@ def test_a_truncated_jpeg_is_refused_and_never_half_grey(name, short_side):
         assert refused(data[: int(len(data) * share)], short_side=short_side) == "truncated"
 
 
-def test_truncated_images_are_refused_even_if_pillow_is_told_to_load_them(monkeypatch):
+def test_truncated_images_are_refused_even_if_pillow_is_set_to_load_them(monkeypatch):
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     data = samples()["jpeg cmyk"]
     assert refused(data[: len(data) // 2]) == "truncated"
