@@ -164,7 +164,7 @@ def test_a_filter_of_the_users_own():
     assert (names(kept), dropped(kept)["black"][0]) == (["large"], "dark")
 
 
-def test_a_filter_without_scores_is_an_error():
+def test_a_filter_without_scores_is_refused():
     class Nothing(ImageFilter):
         def keep_document(self, score):
             return True

@@ -26,9 +26,9 @@ takes most objects on a plain background for text."""
 class TextOverlayFilter(ImageFilter, AtMost):
     """Keeps images of which lines of text cover at most ``max_share`` of the area.
 
-    The lines are found by the models in the package rapidocr (PP-OCRv6, weights included), on the CPU with ONNX
-    Runtime, in the image reduced to 512 pixels. A line counts if at least two characters are read in it with a
-    probability of 0.8. Needs ``pip install 'gristmill[ocr]'``.
+    The lines are found by the models in the package rapidocr (PP-OCRv6, the weights are in the package), on the CPU
+    with ONNX Runtime, in the image reduced to 512 pixels. A line counts if at least two characters are read in it with
+    a probability of 0.8. Needs ``pip install 'gristmill[ocr]'``.
     """
 
     rule_text = "text on at most {0.percent} of the area"
