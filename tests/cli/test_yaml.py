@@ -189,7 +189,7 @@ class TestStages:
         own = [n for n, cls in known().items() if cls.__module__.startswith("gristmill.") and n not in INTERNAL]
         assert [name for name in own if f"\n  {name}(" not in shown] == []
         assert [one.name for one in RECIPES if f"\n  {one.name}@{one.version}\n" not in shown] == []
-        assert "ScoreFilter(filter_obj, text_field='text', score_field=None" in shown
+        assert "ScoreFilter(filter_obj, text_field=None, score_field=None" in shown
 
     def test_every_class_says_what_it_is(self):
         assert [n for n, c in known().items() if c.__module__.startswith("gristmill.") and not inspect.getdoc(c)] == []
