@@ -9,6 +9,7 @@ import sys
 import zlib
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image, ImageFile, ImageOps
 
@@ -145,7 +146,18 @@ def test_the_first_frame_counts_and_frames_are_counted():
 @pytest.mark.parametrize("name", samples())
 def test_the_header_is_the_same_with_and_without_pixels(name):
     data = samples()[name]
-    assert read_header(data) == read(data)[0] == read(memoryview(data), 64)[0]
+    assert read_header(data) == read(data)[0] == read_header(memoryview(data)) == read(memoryview(data), 64)[0]
+
+
+@pytest.mark.parametrize("name", samples())
+@pytest.mark.parametrize("short_side", [None, 64])
+def test_bytes_in_arrow_give_the_same(name, short_side):
+    value = pa.array([b"x", samples()[name]], pa.large_binary())[1]
+    view = memoryview(value.as_buffer())
+    assert np.array_equal(decode(view, short_side), decode(samples()[name], short_side))
+    half = view[: len(view) // 2]
+    if name.startswith("jpeg") and "2000" not in name:
+        assert refused(half) == refused(bytes(half)) == "truncated"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gristmill.images import jpeg
 from gristmill.images.errors import BadImage
@@ -21,6 +21,8 @@ from gristmill.lazy import Array, np
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+Raw: TypeAlias = "bytes | memoryview"
 
 MAX_PIXELS = 1 << 26
 """Images with more pixels (67 million) are refused by default, before memory is allocated for them."""
@@ -57,7 +59,7 @@ class Header:
 
 def read_header(data: bytes | memoryview, max_pixels: int = MAX_PIXELS) -> Header:
     """Return the header of an image, without decoding pixels."""
-    raw = bytes(data)
+    raw = _raw(data)
     with _opened(raw, max_pixels) as image:
         return _header(image, raw)
 
@@ -74,22 +76,38 @@ def decode(data: bytes | memoryview, short_side: int | None = None, max_pixels: 
 
 def read(data: bytes | memoryview, short_side: int | None = None, max_pixels: int = MAX_PIXELS) -> tuple[Header, Array]:
     """Return what `read_header` and `decode` return, and open the image once."""
-    raw = bytes(data)
+    raw = _raw(data)
     with _opened(raw, max_pixels) as image:
         header = _header(image, raw)
         return header, _upright(_pixels(image, raw, short_side), header.orientation)
 
 
+def _raw(data: bytes | memoryview) -> Raw:
+    """The bytes of an image. A JPEG, of which hardly anything else is made, is not copied."""
+    if isinstance(data, bytes):
+        return data
+    view = memoryview(data).cast("B")
+    return view if view[:2] == b"\xff\xd8" else bytes(view)
+
+
+def _stream(raw: Raw) -> Any:
+    if isinstance(raw, bytes):
+        return io.BytesIO(raw)
+    import pyarrow as pa
+
+    return pa.BufferReader(raw)  # BytesIO would copy
+
+
 @contextmanager
-def _opened(raw: bytes, max_pixels: int) -> Iterator[Image]:
+def _opened(raw: Raw, max_pixels: int) -> Iterator[Image]:
     """Open an image. All that goes wrong with it inside becomes a `BadImage`."""
     pil = pillow()
     from PIL import UnidentifiedImageError
 
-    if not raw:
+    if not len(raw):
         raise BadImage("empty")
     try:
-        with settings(max_pixels), pil.open(io.BytesIO(raw), formats=FORMATS) as image:
+        with settings(max_pixels), pil.open(_stream(raw), formats=FORMATS) as image:
             width, height = image.size
             if width < 1 or height < 1:
                 raise BadImage("no pixels")
@@ -110,7 +128,7 @@ def _opened(raw: bytes, max_pixels: int) -> Iterator[Image]:
         raise BadImage("damaged") from None
 
 
-def _header(image: Image, raw: bytes) -> Header:
+def _header(image: Image, raw: Raw) -> Header:
     orientation = _orientation(image, raw)
     width, height = image.size
     if orientation in SWAPPED:
@@ -129,12 +147,12 @@ def _frames(image: Image) -> int:
         return 1
 
 
-def _orientation(image: Image, raw: bytes) -> int:
+def _orientation(image: Image, raw: Raw) -> int:
     """The EXIF orientation to apply; 1 if there is none, or metadata that cannot be read."""
     if image.format == "TIFF":
         return 1
     if image.format == "PNG" and "exif" not in image.info:
-        late = _exif_after_pixels(raw)  # Pillow would decode all pixels to look for it
+        late = _exif_after_pixels(bytes(raw))  # Pillow would decode all pixels to look for it
         if late is not None:
             image.info["exif"] = late
     try:
@@ -157,9 +175,9 @@ def _exif_after_pixels(raw: bytes) -> bytes | None:
     return None
 
 
-def _pixels(image: Image, raw: bytes, short_side: int | None) -> Array:
+def _pixels(image: Image, raw: Raw, short_side: int | None) -> Array:
     """The pixels as they are stored: not upright yet."""
-    if image.format == "JPEG" and image.info.get("progressive") and raw.count(b"\xff\xda") > MOST_SCANS:
+    if image.format == "JPEG" and image.info.get("progressive") and bytes(raw).count(b"\xff\xda") > MOST_SCANS:
         raise BadImage("too many scans")
     if short_side is not None and image.format == "JPEG":
         width, height = image.size

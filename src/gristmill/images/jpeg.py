@@ -15,7 +15,7 @@ from gristmill.images.errors import BadImage
 from gristmill.images.pillow import pillow
 from gristmill.lazy import Array, np
 
-Decoder: TypeAlias = "Callable[[bytes, str, tuple[int, int]], Array | None]"
+Decoder: TypeAlias = "Callable[[bytes | memoryview, str, tuple[int, int]], Array | None]"
 
 COLOURS = {"RGB": "RGB", "L": "GRAY", "CMYK": "CMYK"}
 """The name in simplejpeg of each mode that Pillow has for a JPEG."""
@@ -35,7 +35,7 @@ def decoder() -> Decoder | None:
     except ImportError:
         return None
 
-    def decode(data: bytes, mode: str, size: tuple[int, int]) -> Array | None:
+    def decode(data: bytes | memoryview, mode: str, size: tuple[int, int]) -> Array | None:
         """Return the RGB pixels of a JPEG in the size of one of its scales. Raise `BadImage` if some are missing."""
         if mode not in COLOURS:
             return None
@@ -50,7 +50,7 @@ def decoder() -> Decoder | None:
             return None
         return pixels if mode == "RGB" else np.repeat(pixels, 3, axis=2)
 
-    def check(data: bytes, mode: str, size: tuple[int, int]) -> None:
+    def check(data: bytes | memoryview, mode: str, size: tuple[int, int]) -> None:
         decode(data, mode, size)
 
     return decode if _agrees(decode) else check

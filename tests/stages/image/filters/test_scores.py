@@ -115,7 +115,7 @@ def test_sharpness_hardly_depends_on_the_size_of_the_file():
     assert max(found) < 3 * min(found)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (2, 2), (17, 300)])
+@pytest.mark.parametrize("size", [(1, 1), (1, 60_000), (60_000, 1), (2, 2), (17, 300)])
 def test_tiny_and_narrow_images_have_scores_too(size):
     for one in (BlurFilter(), ImageEntropyFilter(), BlankImageFilter(), ColorfulnessFilter(), AspectRatioFilter()):
         assert math.isfinite(scores(one, Image.new("RGB", size, "red"))[0])
