@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from gristmill.cli.main import _parser
+from gristmill.cli.main import _parse
 from gristmill.config.load import load
 
 MANIFEST = Path(__file__).parents[2] / "deploy" / "kuberay" / "rayjob.yaml"
@@ -76,7 +76,7 @@ def test_all_pods_have_the_same_image_and_see_the_pipeline() -> None:
 def test_the_entrypoint_and_its_pipeline_are_gristmills() -> None:
     config, job = manifest()
     program, *arguments = shlex.split(job["spec"]["entrypoint"])
-    args = _parser().parse_args(arguments)
+    args = _parse(arguments)
     assert (program, args.command, args.executor) == ("gristmill", "run", "ray")
     (text,) = config["data"].values()
     assert len(load(text).stages) == 3

@@ -69,8 +69,8 @@ def next_logits(model: Any, folder: Path, documents: list[str]) -> Any:
     return torch.stack(rows).float()
 
 
-def generated(model: Any, folder: Path, documents: list[str], count: int) -> list[str]:
-    """The most probable tokens that the model writes after each text."""
+def generated(model: Any, folder: Path, documents: list[str], count: int) -> list[list[str]]:
+    """The most probable tokens that the model writes after each text, as texts: of the first one, the first two, ..."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
@@ -78,5 +78,6 @@ def generated(model: Any, folder: Path, documents: list[str], count: int) -> lis
     for text in documents:
         tokens = tokenizer(text, return_tensors="pt")
         found = model.generate(**tokens, max_new_tokens=count, do_sample=False, pad_token_id=0)
-        written.append(tokenizer.decode(found[0, tokens["input_ids"].shape[1] :], skip_special_tokens=True))
+        ids = found[0, tokens["input_ids"].shape[1] :]
+        written.append([tokenizer.decode(ids[:end], skip_special_tokens=True) for end in range(1, len(ids) + 1)])
     return written

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from tests.browser import browser
+from tests.browser import chromium  # noqa: F401  # a fixture
 from tests.images.samples import encoded, image_corpus
 from tests.report.runs import page_of, record_of
 
@@ -73,7 +73,7 @@ def test_a_duplicate_is_shown_beside_the_image_that_stays(source, tmp_path):
             assert one["thumbnail"] == thumbnail(image) and opened(one["thumbnail"])
 
 
-def test_captions_and_thumbnails_cannot_change_the_page(source, tmp_path):
+def test_captions_and_thumbnails_cannot_change_the_page(source, tmp_path, chromium):  # noqa: F811
     for path in source.iterdir():
         table = pq.read_table(path)
         column = pa.array([f"{HOSTILE} {text}" for text in table.column("caption").to_pylist()])
@@ -87,7 +87,7 @@ def test_captions_and_thumbnails_cannot_change_the_page(source, tmp_path):
     assert b"onload" not in page and b'onerror="' not in page
     place = tmp_path / "page.html"
     place.write_bytes(page)
-    tab = browser().new_page()
+    tab = chromium.new_page()
     try:
         problems: list[str] = []
         tab.on("console", lambda message: problems.append(message.text))

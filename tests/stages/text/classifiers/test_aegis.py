@@ -50,8 +50,8 @@ def test_answers_and_scores_are_those_of_the_adapted_model(guard: tuple[Path, An
     found = classified(classifier, list(documents)).data
 
     raw = found["_aegis_raw_pred"].to_pylist()
-    assert all(whole.startswith(part) for whole, part in zip(written, raw, strict=True))
-    assert found["aegis_pred"].to_pylist() == [label_of(text, True) for text in written]
+    assert all(part in parts for parts, part in zip(written, raw, strict=True))
+    assert found["aegis_pred"].to_pylist() == [label_of(parts[-1], True) for parts in written]
     safe = first_token(folder / "base", "safe")
     assert np.abs(np.array(found["unsafe"].to_pylist()) - (1 - logits[:, safe].exp().numpy())).max() < 1e-5
     assert found["text"].to_pylist() == documents

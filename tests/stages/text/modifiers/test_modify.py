@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gristmill import Pipeline
 from gristmill.stages.registry import arguments_of
-from gristmill.stages.text.filters.score_filter import texts_of
+from gristmill.stages.text.filters.columns import texts_of
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.stages.text.modifiers import (
     DocumentModifier,
