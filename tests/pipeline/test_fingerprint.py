@@ -156,3 +156,12 @@ def test_the_removal_of_duplicates_is_described_as_in_the_logs_of_earlier_versio
         **plain,
         "dropped": ["vector"],
     }
+
+
+def test_a_field_that_is_left_out_is_the_same_as_its_default():
+    for stage in (Score, ScoreFilter):
+        left_out = describe_stage(stage(ShortLinesFilter()))
+        assert left_out == describe_stage(stage(ShortLinesFilter(), text_field="text"))
+        assert left_out != describe_stage(stage(ShortLinesFilter(), text_field="body"))
+    assert describe_stage(recipe("gopher-quality"))["text_field"] == "text"
+    assert describe_stage(recipe("gopher-quality", text_field="body"))["text_field"] == "body"

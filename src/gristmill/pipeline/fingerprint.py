@@ -45,7 +45,9 @@ def describe_stage(stage: ProcessingStage[Any, Any]) -> dict[str, Any]:
     recipes = sys.modules.get("gristmill.stages.text.recipes.stage")  # not imported: then this is no recipe
     if recipes is not None and isinstance(stage, recipes.RecipeStage):
         rules = [_described(one, 0) for one in stage.rules]
-        return described | {"recipe": _value(stage.described(), 0), "text_field": stage.text_field, "rules": rules}
+        described |= {"recipe": _value(stage.described(), 0), "rules": rules}
+        described |= stage.resolved_arguments()
+        return described
     if isinstance(stage, CompositeStage):
         return described | _described(stage, 0) | {"stages": [describe_stage(leaf) for leaf in stage.flatten()]}
     if isinstance(stage, FunctionStage):
@@ -64,6 +66,8 @@ def _described(made: Any, depth: int) -> dict[str, Any]:
         known = made if isinstance(made, Component) else Component()
         left_out = {*known.indifferent, *(("path",) if isinstance(made, Sink) else ())}
         shown = {key: value for key, value in public_options(bound.arguments).items() if key not in left_out}
+        resolved = known.resolved_arguments()
+        shown |= {key: resolved[key] for key, value in shown.items() if value is None and key in resolved}
         values = {key: _value(absolute(made, key, value), depth) for key, value in shown.items()}
         described: dict[str, Any] = {"class": cls.__name__ if ours else path, "arguments": values}
         if known.revision > 1:

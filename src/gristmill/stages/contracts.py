@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from gristmill.stages import hints
@@ -42,6 +42,10 @@ class Component:
                 return [self.folder / "weights.bin"]
         """
         return ()
+
+    def resolved_arguments(self) -> Mapping[str, Any]:
+        """The values of arguments that are None, where they follow from other arguments. Resuming compares them."""
+        return {}
 
     def made_of(self) -> Sequence[object]:
         """The objects that it was given to do its work with, filters for example. They may be the user's."""

@@ -34,6 +34,9 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [name for name in self.score_fields if name]
 
+    def resolved_arguments(self) -> dict[str, Any]:
+        return {"text_field": one_or_each(self.text_fields)}
+
     def made_of(self) -> Sequence[object]:
         return [part for one in self.filters for part in (one, *one.made_of())]
 
@@ -245,6 +248,11 @@ def fields_of(filters: Sequence[DocumentFilter], given: str | Sequence[str | Non
     """Return the column that each filter reads: its own default where none is given."""
     fields = [None] * len(filters) if given is None else one_for_each(given, len(filters), "text_field")
     return [one.default_field if field is None else field for one, field in zip(filters, fields, strict=True)]
+
+
+def one_or_each(fields: Sequence[str]) -> str | list[str]:
+    """Return the field that is the same for all, or the list of them."""
+    return fields[0] if len(set(fields)) == 1 else list(fields)
 
 
 def one_for_each(given: Any, count: int, argument: str) -> list[Any]:

@@ -11,7 +11,7 @@ from gristmill.near_names import did_you_mean
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.protocols import Scoring
 from gristmill.stages.text.filters.document_filter import DocumentFilter
-from gristmill.stages.text.filters.score_filter import ScoreFilter
+from gristmill.stages.text.filters.score_filter import ScoreFilter, one_or_each
 from gristmill.stages.text.modifiers.document_modifier import DocumentModifier
 from gristmill.stages.text.modifiers.modify import Modify
 from gristmill.stages.text.recipes.recipe import Recipe
@@ -63,6 +63,9 @@ class RecipeStage(ProcessingStage[DocumentBatch, DocumentBatch], Scoring, builti
         if self.keep_scores:
             described["keep_scores"] = True
         return described if len(described) > 1 else str(described["name"])
+
+    def resolved_arguments(self) -> dict[str, Any]:
+        return {"text_field": one_or_each(self.fields)}
 
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(dict.fromkeys(self.fields))
