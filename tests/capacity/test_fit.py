@@ -69,3 +69,14 @@ def test_growth_is_neither_negative_nor_faster_than_the_size(
     small: tuple[float, float], large: tuple[float, float], fixed: float, slope: float
 ) -> None:
     assert growth(small, large) == (pytest.approx(fixed), pytest.approx(slope))
+
+
+def test_the_fixed_part_of_no_two_times_is_negative() -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = random.Random(seed)
+    for _ in range(2000):  # times in proportion to the size, or faster than it: rounding alone decides the sign
+        size, time = draw.uniform(1, 100), draw.uniform(0.001, 1)
+        large = size * draw.uniform(1.3, 30)
+        fixed, slope = growth((size, time * size / large * draw.uniform(0, 1)), (large, time))
+        assert fixed >= 0 and slope >= 0

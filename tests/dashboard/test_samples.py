@@ -204,8 +204,8 @@ def test_a_run_without_texts_in_the_browser(corpus, tmp_path, visit):
     stop = (tmp_path / "hold").unlink
     with running(curating(corpus, tmp_path), executor=executor, stop=stop, show_text=False) as run:
         visitor = visit(run.url)
-        wait_until(lambda: get_json(f"{run.url}samples?stage=1")["dropped"])
         visitor.wait_for(lambda: visitor.text("[aria-label='Samples of documents at ScoreFilter']"), "the button")
+        wait_until(lambda: get_json(f"{run.url}samples?stage=1")["dropped"])
         visitor.page.get_by_role("button", name="Samples of documents at ScoreFilter", exact=True).click()
         visitor.wait_for(lambda: "doc-" in visitor.text("#samples-dropped"), "ids")
         assert "few few" not in visitor.page.content() and "switched off" in visitor.text("#samples-note")

@@ -80,4 +80,4 @@ def growth(small: tuple[float, float], large: tuple[float, float]) -> tuple[floa
     if y <= x * 1.2:
         return 0.0, b / y if y else 0.0
     slope = min(max(0.0, (b - a) / (y - x)), b / y)
-    return b - slope * y, slope
+    return max(0.0, b - slope * y), slope
