@@ -138,11 +138,8 @@ def _header(image: Image, raw: Raw) -> Header:
 
 def _frames(image: Image) -> int:
     """The number of frames; 1 if the frames after the first cannot be read."""
-    if "n_frames" not in dir(type(image)) and "n_frames" not in vars(image):
-        return 1  # Pillow has the attribute for some formats only
-    many: Any = image
     try:
-        return max(1, int(many.n_frames))
+        return max(1, int(getattr(image, "n_frames", 1)))  # Pillow has the attribute for some formats only
     except (OSError, EOFError, *_SENSELESS):
         return 1
 

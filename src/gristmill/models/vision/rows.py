@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import ModelError
 from gristmill.lazy import Array, np
+from gristmill.logs import logger
 from gristmill.models.engine import OUT_OF_MEMORY, Pending, without_waiting
 
 if TYPE_CHECKING:
     import torch
 
-logger = logging.getLogger(__name__)
 BATCH_SIZE = "inference_batch_size"
 """A note in the account of a block."""
 AHEAD = 4

@@ -11,7 +11,7 @@ import pyarrow as pa
 from gristmill import fast_json
 from gristmill.images.decode import Header, read_header
 from gristmill.images.errors import BadImage
-from gristmill.images.pictures import Pictures, cache_key, encoded
+from gristmill.images.pictures import Pictures
 from gristmill.stages.image.io.reader.options import MOST_IMAGES, ImageOptions
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, keys_of, scan_valid
@@ -208,6 +208,5 @@ def as_images(batch: Any, headers: Sequence[Header], max_pixels: int) -> ImageBa
     """The batch as one of images, whose headers are known."""
     images = ImageBatch(data=batch.data)
     images.account = batch.take_account()
-    data = [view for view in encoded(images) if view is not None]
-    images.cache[cache_key(IMAGE)] = Pictures(headers, data, max_pixels)
+    Pictures.remember(images, headers, max_pixels=max_pixels)
     return images
