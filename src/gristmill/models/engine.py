@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from gristmill.errors import ModelError
 from gristmill.lazy import np
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
+Inputs = TypeVar("Inputs")
 TOKEN_BUDGET = "token_budget"
 """A setting of stages, and a note in the account of a block."""
 OUT_OF_MEMORY = "times out of GPU memory, then smaller batches"
@@ -120,15 +121,38 @@ class InferenceEngine:
         return self.token_budget
 
 
-class TaskInference:
+class LaunchedInference(Generic[Inputs]):
+    """The computation of one task: batches are launched, and their rows arrive later."""
+
+    def __init__(self, launcher: ThreadPoolExecutor | None) -> None:
+        """Without a ``launcher``, nothing is waited for asynchronously."""
+        self._launcher = launcher
+        self._out_of_memory = 0
+
+    def _launch(self, inputs: Inputs, done: int) -> tuple[Pending | None, int]:
+        """Launch batches from input ``done`` on. Return what was launched, and how many inputs are launched now."""
+        raise NotImplementedError
+
+    async def _launched(self, inputs: Inputs, done: int) -> tuple[Pending | None, int]:
+        if self._launcher is None:
+            return self._launch(inputs, done)
+        return await asyncio.get_running_loop().run_in_executor(self._launcher, self._launch, inputs, done)
+
+    async def _arrived(self, pending: Pending) -> npt.NDArray[Any]:
+        return pending.wait() if self._launcher is None else await asyncio.to_thread(pending.wait)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return {OUT_OF_MEMORY: self._out_of_memory} if self._out_of_memory else {}
+
+
+class TaskInference(LaunchedInference["SortedTexts"]):
     """The computation of one task, in one or several passes of the model."""
 
     def __init__(self, engine: InferenceEngine, launcher: ThreadPoolExecutor | None) -> None:
-        """Without a ``launcher``, nothing is waited for asynchronously."""
+        super().__init__(launcher)
         self._engine = engine
-        self._launcher = launcher
         self._least_budget = engine.token_budget
-        self._out_of_memory = 0
 
     async def run(self, tokens: TokenLists) -> npt.NDArray[Any]:
         """One row per text, float32, in the order of the texts."""
@@ -142,25 +166,17 @@ class TaskInference:
                 pending, done = await self._launched(texts, first)
                 if pending is not None:
                     rows[texts.order[first:done]] = await self._arrived(pending)
-        return _checked(rows)
+        return checked(rows, "text")
 
-    async def _launched(self, texts: SortedTexts, done: int) -> tuple[Pending | None, int]:
-        if self._launcher is None:
-            return self._launch(texts, done)
-        return await asyncio.get_running_loop().run_in_executor(self._launcher, self._launch, texts, done)
-
-    async def _arrived(self, pending: Pending) -> npt.NDArray[Any]:
-        return pending.wait() if self._launcher is None else await asyncio.to_thread(pending.wait)
-
-    def _launch(self, texts: SortedTexts, done: int) -> tuple[Pending | None, int]:
+    def _launch(self, inputs: SortedTexts, done: int) -> tuple[Pending | None, int]:
         """Launch batches until all texts are, or memory ran out. Return what was launched, and how many texts are."""
         import torch
 
         engine, launched = self._engine, []
         self._least_budget = min(self._least_budget, engine.token_budget)
-        for start, stop in cut(texts.lengths, done, engine.token_budget, engine.max_batch):
+        for start, stop in cut(inputs.lengths, done, engine.token_budget, engine.max_batch):
             try:
-                launched.append(engine.model.launch(texts.tokens.take(texts.order[start:stop])))
+                launched.append(engine.model.launch(inputs.tokens.take(inputs.order[start:stop])))
             except torch.OutOfMemoryError as error:
                 short = str(error).split(". ")[0]
             else:
@@ -168,7 +184,7 @@ class TaskInference:
                 continue
             # here the traceback no longer holds the tensors of the batch
             self._out_of_memory += 1
-            self._least_budget = engine.halve(texts.lengths[start:stop], short)
+            self._least_budget = engine.halve(inputs.lengths[start:stop], short)
             break
         return (Pending(launched) if launched else None), done
 
@@ -177,17 +193,13 @@ class TaskInference:
         """The settings that the account of a block reports."""
         return {TOKEN_BUDGET: self._least_budget}
 
-    @property
-    def counters(self) -> dict[str, int]:
-        return {OUT_OF_MEMORY: self._out_of_memory} if self._out_of_memory else {}
 
-
-def _checked(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return rows, or raise a `ModelError` if they are no results."""
+def checked(rows: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    """Return rows, one for each ``what``, or raise a `ModelError` if they are no results."""
     wrong = int((~np.isfinite(rows).all(axis=1)).sum())
     if wrong:
         raise ModelError(
-            f"the model made numbers that are not finite of {wrong:,} of {len(rows):,} texts: its weights are damaged, "
+            f"the model made numbers that are not finite of {wrong:,} of {len(rows):,} {what}s: its weights are damaged, "
             "or its states too large for 16 bits.\n    set autocast=False on a GPU, or get the checkpoint again."
         )
     return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.errors import ModelError
 from gristmill.lazy import Array, np
 from gristmill.logs import logger
-from gristmill.models.engine import OUT_OF_MEMORY, Pending, without_waiting
+from gristmill.models.engine import LaunchedInference, Pending, checked, without_waiting
 
 if TYPE_CHECKING:
     import torch
@@ -143,15 +142,13 @@ class RowEngine:
         torch.cuda.empty_cache()
 
 
-class RowInference:
+class RowInference(LaunchedInference[Items]):
     """The computation of one task."""
 
     def __init__(self, engine: RowEngine, launcher: ThreadPoolExecutor | None) -> None:
-        """Without a ``launcher``, nothing is waited for asynchronously."""
+        super().__init__(launcher)
         self._engine = engine
-        self._launcher = launcher
         self._least = engine.size
-        self._out_of_memory = 0
 
     async def run(self, items: Items) -> Array:
         """One row per item, float32, in order."""
@@ -162,28 +159,20 @@ class RowInference:
             pending, done = await self._launched(items, first)
             if pending is not None:
                 rows[first:done] = await self._arrived(pending)
-        return self._checked(rows)
+        return checked(rows, self._engine.what)
 
-    async def _launched(self, items: Items, done: int) -> tuple[Pending | None, int]:
-        if self._launcher is None:
-            return self._launch(items, done)
-        return await asyncio.get_running_loop().run_in_executor(self._launcher, self._launch, items, done)
-
-    async def _arrived(self, pending: Pending) -> Array:
-        return pending.wait() if self._launcher is None else await asyncio.to_thread(pending.wait)
-
-    def _launch(self, items: Items, done: int) -> tuple[Pending | None, int]:
+    def _launch(self, inputs: Items, done: int) -> tuple[Pending | None, int]:
         """Launch some batches, or fewer if memory ran out. Return them, and how many items are launched now."""
         import torch
 
         engine = self._engine
         launched: list[torch.Tensor] = []
-        while done < len(items) and len(launched) < AHEAD:
+        while done < len(inputs) and len(launched) < AHEAD:
             size = engine.size
             self._least = min(self._least, size)
-            stop = min(len(items), done + size)
+            stop = min(len(inputs), done + size)
             try:
-                launched.append(engine.model.launch(items.slice(done, stop), size))
+                launched.append(engine.model.launch(inputs.slice(done, stop), size))
             except torch.OutOfMemoryError as error:
                 short = str(error).split(". ")[0]
             else:
@@ -196,24 +185,10 @@ class RowInference:
             break
         return (Pending(launched) if launched else None), done
 
-    def _checked(self, rows: Array) -> Array:
-        wrong = int((~np.isfinite(rows).all(axis=1)).sum())
-        if wrong:
-            raise ModelError(
-                f"the model made numbers that are not finite of {wrong:,} of {len(rows):,} {self._engine.what}s: its "
-                "weights are damaged, or its states too large for 16 bits.\n"
-                "    set autocast=False on a GPU, or get the checkpoint again."
-            )
-        return rows
-
     @property
     def notes(self) -> dict[str, int]:
         """The settings that the account of a block reports."""
         return {BATCH_SIZE: self._least}
-
-    @property
-    def counters(self) -> dict[str, int]:
-        return {OUT_OF_MEMORY: self._out_of_memory} if self._out_of_memory else {}
 
 
 def _torch_type(items: Array) -> Any:
