@@ -199,8 +199,9 @@ def checked(rows: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
     wrong = int((~np.isfinite(rows).all(axis=1)).sum())
     if wrong:
         raise ModelError(
-            f"the model made numbers that are not finite of {wrong:,} of {len(rows):,} {what}s: its weights are damaged, "
-            "or its states too large for 16 bits.\n    set autocast=False on a GPU, or get the checkpoint again."
+            f"the model made numbers that are not finite of {wrong:,} of {len(rows):,} {what}s: its weights are "
+            "damaged, or its states too large for 16 bits.\n"
+            "    set autocast=False on a GPU, or get the checkpoint again."
         )
     return rows
 
