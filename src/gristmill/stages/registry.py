@@ -37,6 +37,8 @@ PACKAGES_OF_MODELS = (
     "gristmill.stages.image.io.writer",
     "gristmill.stages.text.classifiers",
     "gristmill.stages.text.embedders",
+    "gristmill.stages.video.clipping",
+    "gristmill.stages.video.io.reader",
 )
 """Packages whose ``MODULES`` name the module of each class. Few pipelines have images, models or their embeddings, so
 these are imported last."""

@@ -10,8 +10,9 @@ from gristmill.tasks.task import EmptyTask, Task
 
 if TYPE_CHECKING:
     from gristmill.tasks.image import ImageBatch
+    from gristmill.tasks.video import VideoTask
 
-__getattr__ = names_in({"ImageBatch": "gristmill.tasks.image"})
+__getattr__ = names_in({"ImageBatch": "gristmill.tasks.image", "VideoTask": "gristmill.tasks.video"})
 
 __all__ = [
     "Account",
@@ -27,5 +28,6 @@ __all__ = [
     "Scored",
     "SpoolBlock",
     "Task",
+    "VideoTask",
     "Written",
 ]

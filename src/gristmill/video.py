@@ -1,0 +1,24 @@
+"""Everything for videos: tasks, readers, splitting, encoding, frames, filters, models and writers.
+
+```python
+from gristmill.video import FixedStrideExtractorStage, VideoReader
+```
+"""
+
+from typing import TYPE_CHECKING
+
+from gristmill.lazy import names_in
+from gristmill.stages.video import clipping
+from gristmill.stages.video.io import reader
+
+if TYPE_CHECKING:
+    from gristmill.stages.video.clipping import *  # noqa: F403
+    from gristmill.stages.video.io.reader import *  # noqa: F403
+    from gristmill.tasks.video import VideoTask
+
+_PACKAGES = (clipping, reader)
+__getattr__ = names_in(
+    {"VideoTask": "gristmill.tasks.video"} | {name: one.__name__ for one in _PACKAGES for name in one.__all__}
+)
+
+__all__ = ["VideoTask", *clipping.__all__, *reader.__all__]

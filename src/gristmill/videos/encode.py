@@ -1,0 +1,224 @@
+"""Clips of a video as bytes: its packets copied, or its frames encoded anew."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from gristmill.lazy import Array, np
+from gristmill.videos.decode import Orientation, orientation
+from gristmill.videos.errors import BadVideo
+from gristmill.videos.source import MAX_PIXELS, Location
+from gristmill.videos.stream import RawFrame, raw_frames
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+    from av.container import OutputContainer
+    from av.video.stream import VideoStream
+
+ENCODERS = ("libx264", "libvpx-vp9", "h264_nvenc")
+"""The encoders that are offered. The last one needs a GPU."""
+TIME_BASE = Fraction(1, 90_000)
+_AUDIO_COPIED = ("aac", "mp3", "ac3", "eac3", "opus", "alac")
+"""Sound that MP4 files hold. Other sound becomes AAC."""
+_VIDEO_COPIED = ("h264", "hevc", "av1", "vp9", "mpeg4")
+_BITEXACT = {"fflags": "+bitexact"}
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How clips are encoded."""
+
+    encoder: str = "libx264"
+    crf: float | None = None
+    """The quality: lower is better. By default 23 for libx264 and 32 for libvpx-vp9."""
+    bit_rate: int | None = None
+    """Bits per second instead of a quality."""
+    preset: str = "fast"
+    """A preset of libx264 and h264_nvenc; for libvpx-vp9 a number for ``cpu-used``, by default 4."""
+    has_audio: bool = False
+    """Whether clips have the sound of the video."""
+    threads: int = 1
+    """Threads of the encoder. The bytes of a clip depend on this number, and on nothing else of the machine."""
+    is_upright: bool = True
+
+    def __post_init__(self) -> None:
+        if self.encoder not in ENCODERS:
+            raise ValueError(f"encoder must be one of {', '.join(ENCODERS)}, not {self.encoder!r}.")
+        if self.threads < 1:
+            raise ValueError(f"threads must be at least 1, not {self.threads!r}.")
+
+    def options(self) -> dict[str, str]:
+        """The options of the encoder."""
+        given: dict[str, str] = {}
+        if self.encoder == "libx264":
+            given = {"preset": self.preset}
+            if self.bit_rate is None:
+                given["crf"] = str(23 if self.crf is None else self.crf)
+        elif self.encoder == "libvpx-vp9":
+            given = {"cpu-used": self.preset if self.preset.isdigit() else "4", "row-mt": "0"}
+            if self.bit_rate is None:
+                given |= {"crf": str(32 if self.crf is None else self.crf), "b": "0"}
+        elif self.bit_rate is None:
+            given = {"rc": "constqp", "qp": str(23 if self.crf is None else round(self.crf))}
+        return given
+
+
+def transcode(
+    location: Location,
+    start_s: float = 0.0,
+    end_s: float | None = None,
+    encoding: Encoding | None = None,
+    *,
+    options: Mapping[str, Any] | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> bytes:
+    """Return an MP4 file with the frames that begin from ``start_s`` on and before ``end_s``, encoded anew.
+
+    Frames are upright, and have their times: a variable rate stays one. Damage raises `BadVideo`, and so does a range
+    without frames. The same arguments give the same bytes.
+    """
+    how = encoding or Encoding()
+    found = raw_frames(location, start_s, end_s, options, max_pixels=max_pixels)
+    with ExitStack() as stack:
+        audio = _Audio.opened(stack, location, start_s, end_s, options) if how.has_audio else None
+        return _encoded(found, how, start_s, audio)
+
+
+def encode_pixels(images: Iterable[Array], rate: float, encoding: Encoding | None = None) -> bytes:
+    """Return an MP4 file of frames that are shown at a constant rate. Frames are uint8, (height, width, 3), RGB."""
+    return _encoded(_of_pixels(images, rate), encoding or Encoding(), 0.0, None)
+
+
+def _of_pixels(images: Iterable[Array], rate: float) -> Iterator[RawFrame]:
+    from av import VideoFrame
+
+    for number, image in enumerate(images):
+        yield RawFrame(number / rate, VideoFrame.from_ndarray(np.ascontiguousarray(image), "rgb24"))
+
+
+def copy_clip(
+    location: Location,
+    start_s: float = 0.0,
+    end_s: float | None = None,
+    *,
+    has_audio: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> bytes | None:
+    """Return an MP4 file with the packets of a clip, as they are. None if that is not possible.
+
+    It is possible if the clip begins with a key frame, if no frame before it is needed, and if an MP4 file can hold
+    the codec. The clip ends before ``end_s``, or with the video.
+    """
+    return None
+
+
+def _encoded(found: Iterator[RawFrame], how: Encoding, start_s: float, audio: _Audio | None) -> bytes:
+    import av
+
+    first = next(found, None)
+    if first is None:
+        raise BadVideo("no frames in the time of the clip")
+    memory = io.BytesIO()
+    with av.open(memory, "w", format="mp4", container_options=_BITEXACT) as out:
+        writer = _Writer(out, first, how)
+        sound = None if audio is None else audio.writer(out, first.time_s)
+        writer.write(first)
+        for one in found:
+            writer.write(one)
+            if sound is not None:
+                sound.until(one.time_s)
+        writer.end()
+        if sound is not None:
+            sound.until(None)
+    return memory.getvalue()
+
+
+class _Writer:
+    """Encodes frames into a file."""
+
+    def __init__(self, out: OutputContainer, first: RawFrame, how: Encoding) -> None:
+        from av.codec.context import Flags
+        from av.video.reformatter import Interpolation, VideoReformatter
+
+        self._out = out
+        self._origin = first.time_s
+        self._last = -1
+        self._turn: Orientation = orientation(first.frame)
+        width, height = first.frame.width, first.frame.height
+        self._inner = (max(2, width - width % 2), max(2, height - height % 2))
+        stream: VideoStream = out.add_stream(how.encoder, rate=30, options=how.options())  # type: ignore[assignment]
+        context = stream.codec_context
+        stream.width, stream.height = reversed(self._inner) if self._turn.swaps else self._inner
+        stream.pix_fmt = "yuv420p"
+        context.time_base = TIME_BASE
+        context.thread_count = how.threads
+        context.flags |= Flags.bitexact
+        if how.bit_rate is not None:
+            context.bit_rate = how.bit_rate
+        context.colorspace = first.frame.colorspace
+        context.color_primaries = first.frame.color_primaries
+        context.color_trc = first.frame.color_trc
+        self._stream = stream
+        self._how = int(Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT)
+        self._reformatter = VideoReformatter()
+
+    def write(self, one: RawFrame) -> None:
+        """Encode a frame."""
+        width, height = self._inner
+        frame = self._reformatter.reformat(
+            one.frame, width=width, height=height, format="yuv420p", interpolation=self._how, threads=1
+        )
+        if self._turn != Orientation():
+            frame = _turned(frame, self._turn)
+        ticks = round((one.time_s - self._origin) * TIME_BASE.denominator)
+        self._last = max(ticks, self._last + 1)
+        frame.pts, frame.time_base = self._last, TIME_BASE
+        frame.pict_type = 0
+        self._out.mux(self._stream.encode(frame))
+
+    def end(self) -> None:
+        """Encode what the encoder still holds."""
+        self._out.mux(self._stream.encode())
+
+
+def _turned(frame: VideoFrame, turn: Orientation) -> VideoFrame:
+    """A yuv420p frame, turned and mirrored plane by plane."""
+    from av import VideoFrame
+
+    whole: Array = frame.to_ndarray()
+    width, height = frame.width, frame.height
+    cut = height * width
+    flat = whole.reshape(-1)
+    small = (height // 2, width // 2)
+    planes = [flat[:cut].reshape(height, width)]
+    planes += [part.reshape(small) for part in np.split(flat[cut:], 2)]
+    flat = np.concatenate([turn.applied(plane).reshape(-1) for plane in planes])
+    width = height if turn.swaps else width
+    made = VideoFrame.from_ndarray(flat.reshape(-1, width), "yuv420p")
+    made.colorspace, made.color_range = frame.colorspace, frame.color_range
+    return made
+
+
+class _Audio:
+    """The sound of a clip."""
+
+    @classmethod
+    def opened(
+        cls,
+        stack: ExitStack,
+        location: Location,
+        start_s: float,
+        end_s: float | None,
+        options: Mapping[str, Any] | None,
+    ) -> _Audio | None:
+        """The sound of a video from ``start_s`` on. None if it has none."""
+        return None
+
+    def writer(self, out: OutputContainer, start_s: float) -> Any:
+        """What writes it into a file."""
+        raise NotImplementedError

@@ -1,0 +1,149 @@
+"""Open videos by path, URL or bytes, so that only the parts that are needed are read."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gristmill.storage import local_path, storage_of
+from gristmill.videos.errors import BadVideo
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+
+Location: TypeAlias = "str | bytes | memoryview"
+"""A path, a URL, or the bytes of an encoded clip."""
+
+MAX_PIXELS = 36 << 20
+"""Frames with more pixels than 37.7 million are refused: 8K has 35 million. A decoder keeps up to 17 frames."""
+LOCAL_BUFFER_BYTES = 256 << 10
+REMOTE_BLOCK_BYTES = 1 << 20
+REMOTE_BLOCKS = 16
+"""The parts of a remote file that are kept in memory: its index is often at its end."""
+FORMATS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,live_flv,ogg,asf,gif,apng,nut,mxf,ivf,"
+    "h264,hevc,m4v,dv,rm,swf,wtv,yuv4mpegpipe,obu,av1,vc1,gxf,amv,mp3,aac,flac,wav,ac3"
+)
+"""The formats that are read, as FFmpeg names them. Playlists and lists of files are refused: they open other files."""
+
+
+@contextmanager
+def open_video(
+    location: Location,
+    options: Mapping[str, Any] | None = None,
+    *,
+    size: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> Iterator[InputContainer]:
+    """Open a video to read it. ``options`` are those of the storage (fsspec) of a URL.
+
+    Raise `BadVideo` for one that cannot be opened, and for one whose ``size`` in bytes is not the given one any more.
+    What FFmpeg raises inside the block becomes a `BadVideo` too.
+    """
+    import av
+
+    with ExitStack() as stack:
+        file = stack.enter_context(opened_bytes(location, options))
+        if size is not None and size_of(file) != size:
+            raise BadVideo("the file changed while it was used")
+        whitelist = {"format_whitelist": FORMATS, "protocol_whitelist": "none"}
+        buffer = LOCAL_BUFFER_BYTES if isinstance(file, io.RawIOBase | io.BytesIO) else REMOTE_BLOCK_BYTES
+        with as_bad_video(location):
+            container = stack.enter_context(
+                av.open(file, "r", container_options=whitelist, buffer_size=buffer, metadata_errors="replace")
+            )
+            yield container
+
+
+@contextmanager
+def opened_bytes(location: Location, options: Mapping[str, Any] | None = None) -> Iterator[Any]:
+    """Open the bytes of a video as a file object that can seek."""
+    if not isinstance(location, str):
+        with io.BytesIO(location) as memory:
+            yield memory
+        return
+    with as_bad_video(location):
+        local = local_path(location)
+        file = _open_local(local) if local is not None else _open_remote(location, options or {})
+    with file:
+        yield file
+
+
+def size_of(file: Any) -> int:
+    """The size in bytes of an open file."""
+    here = file.tell()
+    size = int(file.seek(0, os.SEEK_END))
+    file.seek(here)
+    return size
+
+
+def _open_local(path: str) -> io.FileIO:
+    """Open a regular file of this machine. A FIFO is not waited for."""
+    file = open(path, "rb", buffering=0, opener=_without_waiting)  # noqa: SIM115  # the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _open_remote(url: str, options: Mapping[str, Any]) -> Any:
+    storage, path = storage_of(url, options)
+    cache = {"cache_type": "blockcache", "cache_options": {"maxblocks": REMOTE_BLOCKS}}
+    file = storage.open(path, "rb", block_size=REMOTE_BLOCK_BYTES, **cache)
+    if not file.seekable():
+        file.close()
+        raise BadVideo("the server does not send parts of files")
+    return file
+
+
+_REASONS = (
+    (FileNotFoundError, "the file does not exist (ENOENT)"),
+    (NotADirectoryError, "the file does not exist (ENOTDIR)"),
+    (PermissionError, "access is denied (EACCES)"),
+    (IsADirectoryError, "a folder, not a file (EISDIR)"),
+)
+
+
+@contextmanager
+def as_bad_video(location: Location) -> Iterator[None]:
+    """Raise whatever FFmpeg and storages raise as `BadVideo`, with a reason that is the same for all videos."""
+    try:
+        yield
+    except (BadVideo, MemoryError, AssertionError):
+        raise
+    except Exception as error:  # each storage has exceptions of its own
+        raise reason_of(error) from None
+
+
+def reason_of(error: Exception) -> BadVideo:
+    """The reason of an error, without names and numbers."""
+    import av.error
+
+    if isinstance(error, av.error.FFmpegError):
+        if isinstance(error, av.error.InvalidDataError | av.error.EOFError):
+            return BadVideo("damaged")
+        if isinstance(error, av.error.DecoderNotFoundError):
+            return BadVideo("a codec that cannot be decoded")
+        if isinstance(error, av.error.ArgumentError | av.error.PatchWelcomeError | av.error.NotImplementedError):
+            return BadVideo("a feature that cannot be decoded")
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return BadVideo(reason)
+    if isinstance(error, TimeoutError):
+        return BadVideo("no answer in time (ETIMEDOUT)", may_pass=True)
+    if isinstance(error, ConnectionError) or type(error).__module__.partition(".")[0] == "aiohttp":
+        return BadVideo("the connection failed", may_pass=True)
+    if isinstance(error, OSError) and error.errno == errno.EINVAL:
+        return BadVideo("not a regular file")
+    if isinstance(error, OSError):
+        return BadVideo(f"cannot be read ({errno.errorcode.get(error.errno or 0, type(error).__name__)})")
+    return BadVideo(f"cannot be read ({type(error).__name__})")
