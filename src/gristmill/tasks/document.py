@@ -18,7 +18,9 @@ ID = "_gristmill_id"
 """The hidden column of a document's id: ``<source file>#<byte offset or row>``."""
 RAW = "_gristmill_raw"
 """The hidden column of the line that a document was read from."""
-HIDDEN = (ID, RAW)
+LOCATION = "_gristmill_location"
+"""The hidden column of the URL of a document's file, with secrets, where the shown one does not open it."""
+HIDDEN = (ID, RAW, LOCATION)
 
 
 @dataclass(repr=False)

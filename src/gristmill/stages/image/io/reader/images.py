@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import PlanError
 from gristmill.images.decode import MAX_PIXELS
 from gristmill.stages.hints import TaskType
+from gristmill.stages.image.io.reader.media import MediaReader
 from gristmill.stages.image.io.reader.options import (
     BESIDE,
     EXTENSIONS,
@@ -24,30 +23,21 @@ from gristmill.stages.image.io.reader.options import (
     kind_of,
     one_kind,
 )
-from gristmill.stages.protocols import Paths, Stages
+from gristmill.stages.protocols import Paths
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.io.listing import File, Listing, list_input
-from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.stages.text.io.reader.sample import InputSample
 from gristmill.storage import plain_errors
-from gristmill.tasks import DocumentBatch, FileBlock, FileGroupTask, FileRange, ImageBatch
+from gristmill.tasks import DocumentBatch, FileRange, ImageBatch
 from gristmill.tasks.image import CAPTION, IMAGE, IMAGE_ID
 
 if TYPE_CHECKING:
-    from gristmill.stages.image.io.reader.folders import ImageFolder
     from gristmill.stages.image.io.reader.sources import ImageSource
-    from gristmill.stages.image.io.reader.tables import TableColumns
-
-MANIFEST_BLOCK_BYTES = 64 << 10
-"""The lines of a block of a manifest name a few hundred images."""
-MOST_MANIFEST_BLOCKS = 100_000
-MOST_CHANGED = 100
-"""Changed files of folders that are listed."""
 
 
 @builtin
 @dataclass(eq=False, repr=False)
-class ImageReader(FileReader):
+class ImageReader(MediaReader):
     """Images from folders of image files, WebDataset shards, Parquet files, or JSONL manifests.
 
     ``file_paths`` is a file, a folder, a glob, a URL or a list of these. What they hold decides how they are read: if
@@ -78,8 +68,6 @@ class ImageReader(FileReader):
     read_kwargs: dict[str, Any] | None = None
 
     loads = ("gristmill.stages.image.io.reader.building", "gristmill.stages.image.io.reader.sources", "PIL.Image")
-    _folders: Sequence[ImageFolder] = ()
-    _columns: TableColumns | None = None
 
     def __post_init__(self) -> None:
         if self.kind is not None and self.kind not in EXTENSIONS:
@@ -120,20 +108,6 @@ class ImageReader(FileReader):
         """Whether images that are read twice are the same. A server may fail at one of many files at any time."""
         return self._columns is None or not self._columns.is_linked
 
-    def process(self, task: FileBlock | FileGroupTask) -> ImageBatch | Iterator[ImageBatch]:
-        if isinstance(task, FileGroupTask):
-            return self._group(task)
-        batches = self._source_of(task.data[0] if task.data else None).batches(task.data)
-        return batches if self.makes_several_batches(task) else next(batches)
-
-    def _group(self, task: FileGroupTask) -> Iterator[ImageBatch]:
-        """The images of files that were given as a task."""
-        reader = copy.copy(self)
-        reader.file_paths = task.data
-        for block in reader.source() or ():
-            found = reader.process(block)
-            yield from [found] if isinstance(found, ImageBatch) else found
-
     def _source_of(self, one: FileRange | File | None) -> ImageSource:
         """What reads a file, or a part of it."""
         from gristmill.stages.image.io.reader.folders import FolderRange
@@ -147,16 +121,6 @@ class ImageReader(FileReader):
             return ShardSource(self, self.image_options)
         assert self._columns is not None, "source() has found the columns"
         return TableSource(self, self.image_options, self._rows(kind), self._columns)
-
-    def _rows(self, kind: str | None) -> FileReader:
-        """The reader of the rows of tables."""
-        from gristmill.stages.text.io.reader.jsonl import JsonlReader
-        from gristmill.stages.text.io.reader.parquet import ParquetReader
-
-        sizes = (self.files_per_partition, self.blocksize)
-        storage = {"storage_options": self.options}
-        rows = ParquetReader if kind == TABLES else JsonlReader
-        return rows(None, *sizes, None, storage, None, self.limit, self.sample)
 
     def listed(self) -> Listing:
         ends = [end for kind, ends in EXTENSIONS.items() if self.kind in (None, kind) for end in ends]
@@ -184,53 +148,6 @@ class ImageReader(FileReader):
             with plain_errors(files[0].path, self.options):
                 self._columns = detected(files, kind == TABLES, self.image_options, self.options, self.name)
         return files
-
-    def versions(self) -> list[tuple[str, str]]:
-        return [(file.path, file.version) for file in self.found.files] if self._folders else super().versions()
-
-    def changed_inputs(self) -> list[str]:
-        from gristmill.stages.image.io.reader.folders import changes
-
-        if not self._folders:
-            return super().changed_inputs()
-        return list(islice(changes(self._folders, self.options), MOST_CHANGED))
-
-    def groups(self, files: Sequence[File], block_bytes: int | None = None) -> list[list[FileRange]]:
-        size = block_bytes or self._block_bytes_for(files)
-        return self._source_of(files[0] if files else None).groups(files, size)
-
-    def _block_bytes_for(self, files: Sequence[File]) -> int:
-        if self._columns is None or not self._columns.is_linked or self.blocksize or self.files_per_partition:
-            return super()._block_bytes_for(files)
-        # few lines name many images
-        total = sum(self.estimated_bytes(file) for file in files)
-        return max(MANIFEST_BLOCK_BYTES, -(-total // MOST_MANIFEST_BLOCKS))
-
-    def parts(self, files: Sequence[File], block_bytes: int) -> Iterator[tuple[FileRange, int]]:
-        sizes = {file.path: file.size or 0 for file in files}
-        for part in chain.from_iterable(self._source_of(files[0]).groups(files, block_bytes)):
-            yield part, min(sizes[part.path], block_bytes)
-
-    def makes_several_batches(self, block: FileBlock) -> bool:
-        return any(self._source_of(part).makes_several_batches(part) for part in block.data)
-
-    def up_to_limit(self, file: File, limit: int) -> tuple[int, File]:
-        return self._source_of(file).up_to_limit(file, limit)
-
-    def holds(self, part: FileRange, path: str) -> bool:
-        from gristmill.stages.image.io.reader.folders import FolderRange
-
-        return part.holds(path) if isinstance(part, FolderRange) else part.path == path
-
-    def linked(self, before: Stages, after: Stages) -> Self:
-        if not before and self.found.blocks is None:
-            self.source()  # the copy needs what it finds
-        return super().linked(before, after)
-
-    def reading_for(self, after: Stages) -> Self:
-        clone = super().reading_for(after)
-        clone._folders = ()  # blocks hold their parts of folders
-        return clone
 
     def samples_of(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
         if not self.gives_the_same_again:
