@@ -1,0 +1,1 @@
+"""Models of videos: shot detection, embeddings and captions."""
