@@ -57,9 +57,10 @@ class TextOverlayFilter(ImageFilter, AtMost):
 
     def score_pictures(self, pictures: Pictures) -> Array:
         self.setup()
-        return pictures.measured(self._text_share)
+        return pictures.measured(self.text_share)
 
-    def _text_share(self, pixels: Array) -> float:
+    def text_share(self, pixels: Array) -> float:
+        """Return the share of the area that lines of text cover. `setup` comes first."""
         found = self._model(np.ascontiguousarray(pixels[:, :, ::-1]), use_cls=False, text_score=LEAST_SCORE)
         if found.boxes is None or found.txts is None:
             return 0.0
