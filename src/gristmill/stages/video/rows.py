@@ -6,16 +6,18 @@ import copy
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from gristmill.errors import PlanError
 from gristmill.lazy import np
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.protocols import Linked, Stages
-from gristmill.tasks import BadRecord
+from gristmill.tasks import BadRecord, DocumentBatch
 from gristmill.tasks.document import ID, LOCATION
 from gristmill.tasks.video import VIDEO, VideoTask
 from gristmill.videos.errors import BadVideo
+
+B = TypeVar("B", bound=DocumentBatch)
 
 
 class VideoStage(ProcessingStage[VideoTask, VideoTask], Linked, ABC):
@@ -46,7 +48,7 @@ class VideoStage(ProcessingStage[VideoTask, VideoTask], Linked, ABC):
         import av  # noqa: F401  # shared by all workers
 
 
-def locations(task: VideoTask) -> list[str]:
+def locations(task: DocumentBatch) -> list[str]:
     """The path or URL of the video of each row, with what is needed to open it."""
     table = task.data
     shown = table.column(VIDEO).to_pylist()
@@ -56,13 +58,13 @@ def locations(task: VideoTask) -> list[str]:
     return [url or path for url, path in zip(secret, shown, strict=True)]
 
 
-def values(task: VideoTask, name: str, default: Any = None) -> list[Any]:
+def values(task: DocumentBatch, name: str, default: Any = None) -> list[Any]:
     """The values of a column; ``default`` for each row if there is no such column."""
     table = task.data
     return table.column(name).to_pylist() if name in table.column_names else [default] * table.num_rows
 
 
-def without_bad(task: VideoTask, problems: Mapping[int, BadVideo]) -> VideoTask:
+def without_bad(task: B, problems: Mapping[int, BadVideo]) -> B:
     """Return the task without some rows. They are reported as records that cannot be read, with their reasons."""
     if not problems:
         return task

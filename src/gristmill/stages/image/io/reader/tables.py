@@ -116,21 +116,26 @@ def detected(
     """Choose the columns by the first file that has some. A file that makes no sense has none."""
     fields: Mapping[str, str] = {}
     for file in files:
-        fields = _of_parquet(file, storage) if is_parquet else _of_lines(file, storage)
+        fields = fields_of(file, is_parquet, storage)
         if fields:
             return columns_of(fields, options, reader, file.path)
     given = (options.image_field, options.path_field or PATH_NAMES[0])
     return TableColumns(given[0], given[1], options.caption_field or CAPTION, IMAGE_ID)
 
 
-def _of_parquet(file: File, storage: Mapping[str, Any]) -> Mapping[str, str]:
+def fields_of(file: File, is_parquet: bool, storage: Mapping[str, Any]) -> Mapping[str, str]:
+    """The kinds of the fields of a table, by its footer or its first lines. Empty if it makes no sense."""
+    return _fields_of_parquet(file, storage) if is_parquet else _fields_of_lines(file, storage)
+
+
+def _fields_of_parquet(file: File, storage: Mapping[str, Any]) -> Mapping[str, str]:
     from gristmill.stages.text.io.reader.row_groups import footer_of
 
     footer = footer_of(file.location, storage)
     return {} if footer is None else kinds_in(footer.schema)
 
 
-def _of_lines(file: File, storage: Mapping[str, Any]) -> Mapping[str, str]:
+def _fields_of_lines(file: File, storage: Mapping[str, Any]) -> Mapping[str, str]:
     """The kinds of the fields of the first lines of a manifest."""
     head = b""
     with opened(file.location, storage, True) as stream:
@@ -189,7 +194,7 @@ class TableImages:
         assert self.columns.path is not None
         images: list[Any] = []
         size = begin = 0
-        for found in self._fetched(_texts(part, self.columns.path), location):
+        for found in self._fetched(texts_of(part, self.columns.path), location):
             images.append(found)
             size += len(found) if isinstance(found, bytes) else 0
             if size >= LINKED_BYTES:
@@ -200,7 +205,7 @@ class TableImages:
 
     def _fetched(self, names: Sequence[str | None], location: str) -> Iterator[bytes | BadImage | Unread | TooLarge]:
         """The images with these paths or URLs in a table."""
-        places = [_place(name, location) for name in names]
+        places = [place_of(name, location) for name in names]
         files = fetched([place for place in places if isinstance(place, str)], self._storage)
         for place in places:
             yield next(files) if isinstance(place, str) else place
@@ -256,7 +261,7 @@ class TableImages:
 
     def _table(self, part: pa.Table, images: Sequence[Any]) -> pa.Table:
         text = pa.large_string()
-        captions = [None] * part.num_rows if self.columns.caption is None else _texts(part, self.columns.caption)
+        captions = [None] * part.num_rows if self.columns.caption is None else texts_of(part, self.columns.caption)
         if self.options.first_line:
             captions = [None if caption is None else first_of(caption) for caption in captions]
         made = [
@@ -277,13 +282,13 @@ class TableImages:
     def _names(self, part: pa.Table) -> list[str | None]:
         """The user's names: of the column of ids, or else the paths, or else the places in the file."""
         places = [posixpath.basename(ident) for ident in part.column(ID).to_pylist()]
-        names = _texts(part, self.columns.ident) if self.columns.ident is not None else [None] * part.num_rows
-        paths = _texts(part, self.columns.path) if self.columns.path is not None else [None] * part.num_rows
+        names = texts_of(part, self.columns.ident) if self.columns.ident is not None else [None] * part.num_rows
+        paths = texts_of(part, self.columns.path) if self.columns.path is not None else [None] * part.num_rows
         shown = (None if path is None else public_url(path) for path in paths)
         return [name or path or place for name, path, place in zip(names, shown, places, strict=True)]
 
 
-def _texts(part: pa.Table, name: str) -> list[str | None]:
+def texts_of(part: pa.Table, name: str) -> list[str | None]:
     """A column as texts; nulls if it is missing."""
     if name not in part.column_names:
         return [None] * part.num_rows
@@ -291,7 +296,7 @@ def _texts(part: pa.Table, name: str) -> list[str | None]:
     return [value if value is None or isinstance(value, str) else str(value) for value in values]
 
 
-def _place(name: str | None, location: str) -> str | BadImage:
+def place_of(name: str | None, location: str) -> str | BadImage:
     """Where an image is that a table names: a URL, or a path relative to the folder of the table."""
     if not name:
         return BadImage(NO_IMAGE)
