@@ -7,9 +7,9 @@ from typing import Any
 
 from gristmill.lazy import Array
 from gristmill.stages.text.filters.document_filter import DocumentFilter
+from gristmill.stages.video.clips import FRAMES, NOTHING, Clips, cache_key
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.video import CLIP
-from gristmill.videos.clips import FRAMES, NOTHING, Clips, cache_key
 
 __all__ = ["ClipFilter"]
 
@@ -32,7 +32,7 @@ class ClipFilter(DocumentFilter):
     default_field = CLIP
     reads_texts = False
     looks_at: str = FRAMES
-    """What it reads of clips: one of the names in `gristmill.videos.clips`."""
+    """What it reads of clips: one of the names in `gristmill.stages.video.clips`."""
 
     def score_clips(self, clips: Clips) -> Array:
         """Return a score for each clip."""
@@ -55,8 +55,7 @@ class ClipFilter(DocumentFilter):
         return cache_key(field)
 
     def unreadable_in(self, contents: Any) -> Mapping[int, str]:
-        unreadable: Mapping[int, str] = contents.load(self.looks_at)
-        return unreadable
+        return {number: error.reason for number, error in contents.load(self.looks_at).items()}
 
     def score_contents(self, contents: Any) -> Array:
         return self.score_clips(contents)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from gristmill.lazy import Array, np
 from gristmill.stages.image.filters.looks import blank_share
 from gristmill.stages.image.filters.text_overlay import TextOverlayFilter
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.document_filter import AtLeast, AtMost
+from gristmill.stages.video.clips import MOTION, Clips
 from gristmill.stages.video.filtering.base import ClipFilter
 from gristmill.videos.bars import bars
-from gristmill.videos.clips import MOTION, Clips
 
 __all__ = ["BlankClipFilter", "ClipTextOverlayFilter", "LetterboxFilter", "MotionFilter", "StaticClipFilter"]
 
@@ -125,9 +127,7 @@ def _blank(frames: Array) -> float:
 def _static(frames: Array) -> float:
     if len(frames) < 2:
         return 1.0
-    steps = [
-        np.abs(after.astype(np.int16) - before).mean() for before, after in zip(frames[:-1], frames[1:], strict=True)
-    ]
+    steps = [np.abs(after.astype(np.int16) - before).mean() for before, after in pairwise(frames)]
     return float(np.mean([step < UNCHANGED for step in steps]))
 
 

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gristmill.lazy import np
-from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import builtin
 from gristmill.stages.resources import Resources
 from gristmill.stages.text.filters.columns import set_column
 from gristmill.stages.text.filters.document_filter import AtLeast
 from gristmill.stages.text.filters.score_filter import Filter
+from gristmill.stages.video.rows import VideoStage, without_bad
 from gristmill.tasks import DocumentBatch
-from gristmill.tasks.video import CLIP
+from gristmill.tasks.video import CLIP, VideoTask
+from gristmill.videos.errors import BadVideo
+from gristmill.videos.motion import Motion, check
 
 __all__ = ["MotionFilterStage", "MotionVectorDecodeStage"]
 
@@ -23,7 +25,7 @@ MEAN, LEAST, METHOD = "motion_score_global_mean", "motion_score_per_patch_min_25
 
 @builtin
 @dataclass(eq=False, repr=False, kw_only=True)
-class MotionVectorDecodeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
+class MotionVectorDecodeStage(VideoStage):
     """Measures how much moves in each clip, by the motion vectors of its codec.
 
     - ``motion_score_global_mean``: the way that a point moves in 1/30 s, as a share of the width plus the height of the
@@ -46,13 +48,10 @@ class MotionVectorDecodeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     clip_field: str = CLIP
     verbose: bool = False
 
-    accounts_for_documents = True
     row_wise = True
-    loads = ("gristmill.videos.motion",)
+    loads = ("gristmill.stages.video.clips",)
 
     def __post_init__(self) -> None:
-        from gristmill.videos.motion import check
-
         check(self.target_fps, self.target_duration_ratio)
         self.resources = Resources(cpus=self.num_cpus_per_worker)
 
@@ -62,32 +61,20 @@ class MotionVectorDecodeStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [MEAN, LEAST, METHOD]
 
-    def process(self, task: DocumentBatch) -> DocumentBatch:
-        from gristmill.images.pictures import without_bad
+    def process(self, task: VideoTask) -> VideoTask:
+        from gristmill.stages.video.clips import places_of
         from gristmill.tasks.arrow import number_array, string_array
-        from gristmill.videos.clips import places_of
-        from gristmill.videos.errors import BadVideo
-        from gristmill.videos.motion import Motion, motion_of
 
         found: list[Motion] = []
-        reasons: dict[int, str] = {}
-        for row, place in enumerate(places_of(task, self.clip_field)):
+        problems: dict[int, BadVideo] = {}
+        for row, place in enumerate(places_of(task, self.clip_field, self.storage)):
             try:
                 if place is None:
                     raise BadVideo("no clip")
-                found.append(
-                    motion_of(
-                        place.location,
-                        place.start_s,
-                        place.end_s,
-                        target_fps=self.target_fps,
-                        target_duration_ratio=self.target_duration_ratio,
-                    )
-                )
+                found.append(place.motion(self.target_fps, self.target_duration_ratio))
             except BadVideo as error:
-                reasons[row] = error.reason
-        if reasons:
-            task = without_bad(task, reasons)
+                problems[row] = error
+        task = without_bad(task, problems)
         set_column(task, MEAN, number_array(np.array([one.mean for one in found], dtype=np.float64)))
         set_column(task, LEAST, number_array(np.array([one.least for one in found], dtype=np.float64)))
         set_column(task, METHOD, string_array([one.method for one in found]))

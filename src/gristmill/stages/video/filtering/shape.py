@@ -9,10 +9,10 @@ from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.columns import column_of
 from gristmill.stages.text.filters.document_filter import InRange
+from gristmill.stages.video.clips import INFO, Clips
 from gristmill.stages.video.filtering.base import ClipFilter
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.video import END, START
-from gristmill.videos.clips import INFO, Clips
 
 __all__ = ["ClipFrameRateFilter", "ClipLengthFilter", "ClipShortSideFilter"]
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from gristmill.images.pictures import encoded, without_bad
+from gristmill.images.pictures import encoded
 from gristmill.lazy import Array, np
+from gristmill.stages.video.rows import without_bad
 from gristmill.tasks import DocumentBatch
-from gristmill.tasks.video import CLIP, END, START
+from gristmill.tasks.document import LOCATION
+from gristmill.tasks.video import CLIP, END, START, VIDEO
 from gristmill.videos.decode import frames
 from gristmill.videos.errors import BadVideo
 from gristmill.videos.motion import Motion, motion_of
@@ -35,10 +36,12 @@ class ClipPlace:
     location: Location
     start_s: float = 0.0
     end_s: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the storage of a video."""
 
     def info(self) -> VideoInfo:
         """What the container says."""
-        return probe(self.location)
+        return probe(self.location, self.options)
 
     def frames(self, count: int = SAMPLES, short_side: int | None = SHORT_SIDE, info: VideoInfo | None = None) -> Array:
         """Return frames in the middle of equal parts of the clip: uint8, (frames, height, width, 3), RGB, upright."""
@@ -46,10 +49,23 @@ class ClipPlace:
         length = max(0.0, (info.duration_s if self.end_s is None else self.end_s) - self.start_s)
         times = [self.start_s + (number + 0.5) / count * length for number in range(count)]
         size = None if short_side is None else reduced(info.height, info.width, short_side)
-        found = [one.pixels for one in frames(self.location, times=times, size=size, resize="area")]
+        found = [
+            one.pixels for one in frames(self.location, times=times, size=size, resize="area", options=self.options)
+        ]
         if not found:
             raise BadVideo("no frames")
         return np.stack(found)
+
+    def motion(self, target_fps: float = 2.0, target_duration_ratio: float = 1.0) -> Motion:
+        """Measure the motion, see `motion_of`."""
+        return motion_of(
+            self.location,
+            self.start_s,
+            self.end_s,
+            target_fps=target_fps,
+            target_duration_ratio=target_duration_ratio,
+            options=self.options,
+        )
 
 
 class Clips:
@@ -70,18 +86,18 @@ class Clips:
         self._measured: dict[Callable[[Array], float], Array] = {}
 
     @classmethod
-    def of(cls, batch: DocumentBatch, what: str = FRAMES, field: str = CLIP) -> tuple[DocumentBatch, Clips]:
+    def of(cls, batch: DocumentBatch, what: str = FRAMES, column: str = CLIP) -> tuple[DocumentBatch, Clips]:
         """Return the batch without the clips of which this cannot be read, which are reported as bad, and its clips."""
-        key = cache_key(field)
+        key = cache_key(column)
         found: Clips | None = batch.cache.get(key)
         if found is None:
-            places = places_of(batch, field)
-            if missing := {row: "no clip" for row, place in enumerate(places) if place is None}:
+            places = places_of(batch, column)
+            if missing := {row: BadVideo("no clip") for row, place in enumerate(places) if place is None}:
                 batch = without_bad(batch, missing)
             batch.cache[key] = found = cls([place for place in places if place is not None])
         if reasons := found.load(what):
             batch = without_bad(batch, reasons)
-            return cls.of(batch, what, field)
+            return cls.of(batch, what, column)
         return batch, found
 
     def __len__(self) -> int:
@@ -100,17 +116,17 @@ class Clips:
         made._measured = {measure: values[mask] for measure, values in self._measured.items()}
         return made
 
-    def load(self, what: str) -> dict[int, str]:
+    def load(self, what: str) -> dict[int, BadVideo]:
         """Read something of all clips, and return the numbers of those of which it cannot be read, with reasons."""
         if what in self._loaded:
             return {}
         reader = {INFO: self._read_info, FRAMES: self._read_frames, MOTION: self._read_motion}[what]
-        reasons: dict[int, str] = {}
+        reasons: dict[int, BadVideo] = {}
         for number in range(len(self)):
             try:
                 reader(number)
             except BadVideo as error:
-                reasons[number] = error.reason
+                reasons[number] = error
         self._loaded.add(what)
         return reasons
 
@@ -141,8 +157,7 @@ class Clips:
 
     def _read_motion(self, number: int) -> None:
         if number not in self._motions:
-            place = self.places[number]
-            self._motions[number] = motion_of(place.location, place.start_s, place.end_s)
+            self._motions[number] = self.places[number].motion()
 
     def _read_frames(self, number: int) -> None:
         if number not in self._frames:
@@ -168,29 +183,33 @@ def reduced(height: int, width: int, short_side: int) -> tuple[int, int]:
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
-def cache_key(field: str) -> str:
+def cache_key(column: str) -> str:
     """Return the name of the clips of a column in the cache of a batch. It is cleared when the column is set."""
-    return f"{field}.clips"
+    return f"{column}.clips"
 
 
-def places_of(batch: DocumentBatch, field: str = CLIP) -> Sequence[ClipPlace | None]:
-    """Return where each clip is: in a column of bytes, or in a column of paths, between the times of the clip."""
+def places_of(
+    batch: DocumentBatch, column: str = CLIP, options: Mapping[str, Any] | None = None
+) -> Sequence[ClipPlace | None]:
+    """Return where each clip is: in a column of bytes, or in a column of paths, between the times of the clip.
+
+    ``options`` are those of the storage of the videos.
+    """
     import pyarrow as pa
 
-    if field not in batch.data.column_names:
-        raise KeyError(f"there is no column {field!r}. Columns: {', '.join(batch.columns)}.")
-    kind = batch.data.schema.field(field).type
+    names = batch.data.column_names
+    if column not in names:
+        raise KeyError(f"there is no column {column!r}. Columns: {', '.join(batch.columns)}.")
+    kind = batch.data.schema.field(column).type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return [None if data is None else ClipPlace(data) for data in encoded(batch, field)]
-    paths = batch.data.column(field).to_pylist()
-    starts = _times(batch, START, 0.0)
-    ends = _times(batch, END, None)
+        return [None if data is None else ClipPlace(data) for data in encoded(batch, column)]
+    paths = batch.data.column(column).to_pylist()
+    if column == VIDEO and LOCATION in names:  # with what is needed to open it
+        paths = [url or path for url, path in zip(batch.data.column(LOCATION).to_pylist(), paths, strict=True)]
+    starts, ends = (
+        batch.data.column(name).to_pylist() if name in names else [None] * len(paths) for name in (START, END)
+    )
     return [
-        None if path is None else ClipPlace(path, start or 0.0, None if end is None or math.isnan(end) else end)
+        None if path is None else ClipPlace(path, start or 0.0, end, options or {})
         for path, start, end in zip(paths, starts, ends, strict=True)
     ]
-
-
-def _times(batch: DocumentBatch, name: str, missing: float | None) -> Sequence[Any]:
-    there = name in batch.data.column_names
-    return batch.data.column(name).to_pylist() if there else [missing] * batch.num_items
