@@ -124,7 +124,7 @@ def _at_rate(found: Iterator[RawFrame], start_s: float, end_s: float | None, rat
         shown = one
     if shown is None:
         return
-    until = microseconds(shown.time_s + _length_s(shown.frame))
+    until = microseconds(shown.time_s + length_s(shown.frame))
     if stop is not None:
         until = min(until, stop)
     while due() + _TOLERANCE < until:
@@ -132,8 +132,8 @@ def _at_rate(found: Iterator[RawFrame], start_s: float, end_s: float | None, rat
         count += 1
 
 
-def _length_s(frame: VideoFrame) -> float:
-    """How long the last frame is shown."""
+def length_s(frame: VideoFrame) -> float:
+    """How long a frame is shown, as far as it says; else 40 ms."""
     if frame.duration and frame.time_base:
         return float(frame.duration * frame.time_base)
     return 0.04

@@ -10,7 +10,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import Array, np
-from gristmill.videos.decode import Orientation, orientation
+from gristmill.videos.audio import Sound
+from gristmill.videos.decode import Orientation, length_s, orientation
 from gristmill.videos.errors import BadVideo
 from gristmill.videos.source import MAX_PIXELS, Location
 from gristmill.videos.stream import RawFrame, raw_frames
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 ENCODERS = ("libx264", "libvpx-vp9", "h264_nvenc")
 """The encoders that are offered. The last one needs a GPU."""
 TIME_BASE = Fraction(1, 90_000)
-_AUDIO_COPIED = ("aac", "mp3", "ac3", "eac3", "opus", "alac")
-"""Sound that MP4 files hold. Other sound becomes AAC."""
-_VIDEO_COPIED = ("h264", "hevc", "av1", "vp9", "mpeg4")
-_BITEXACT = {"fflags": "+bitexact"}
+BITEXACT = {"fflags": "+bitexact"}
+"""Keeps versions and times out of files."""
+MOST_BYTES = 1 << 30
+"""A clip with more encoded bytes is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,6 @@ class Encoding:
     """Whether clips have the sound of the video."""
     threads: int = 1
     """Threads of the encoder. The bytes of a clip depend on this number, and on nothing else of the machine."""
-    is_upright: bool = True
 
     def __post_init__(self) -> None:
         if self.encoder not in ENCODERS:
@@ -85,57 +85,61 @@ def transcode(
     how = encoding or Encoding()
     found = raw_frames(location, start_s, end_s, options, max_pixels=max_pixels)
     with ExitStack() as stack:
-        audio = _Audio.opened(stack, location, start_s, end_s, options) if how.has_audio else None
-        return _encoded(found, how, start_s, audio)
+        sound = Sound.opened(stack, location, options) if how.has_audio else None
+        return _encoded(found, how, end_s, sound)
 
 
 def encode_pixels(images: Iterable[Array], rate: float, encoding: Encoding | None = None) -> bytes:
     """Return an MP4 file of frames that are shown at a constant rate. Frames are uint8, (height, width, 3), RGB."""
-    return _encoded(_of_pixels(images, rate), encoding or Encoding(), 0.0, None)
+    return _encoded(_of_pixels(images, rate), encoding or Encoding(), None, None)
 
 
 def _of_pixels(images: Iterable[Array], rate: float) -> Iterator[RawFrame]:
     from av import VideoFrame
 
     for number, image in enumerate(images):
-        yield RawFrame(number / rate, VideoFrame.from_ndarray(np.ascontiguousarray(image), "rgb24"))
+        frame = VideoFrame.from_ndarray(np.ascontiguousarray(image), "rgb24")
+        frame.time_base, frame.duration = TIME_BASE, round(TIME_BASE.denominator / rate)
+        yield RawFrame(number / rate, frame)
 
 
-def copy_clip(
-    location: Location,
-    start_s: float = 0.0,
-    end_s: float | None = None,
-    *,
-    has_audio: bool = False,
-    options: Mapping[str, Any] | None = None,
-) -> bytes | None:
-    """Return an MP4 file with the packets of a clip, as they are. None if that is not possible.
-
-    It is possible if the clip begins with a key frame, if no frame before it is needed, and if an MP4 file can hold
-    the codec. The clip ends before ``end_s``, or with the video.
-    """
-    return None
-
-
-def _encoded(found: Iterator[RawFrame], how: Encoding, start_s: float, audio: _Audio | None) -> bytes:
+def _encoded(found: Iterator[RawFrame], how: Encoding, end_s: float | None, sound: Sound | None) -> bytes:
     import av
 
     first = next(found, None)
     if first is None:
         raise BadVideo("no frames in the time of the clip")
-    memory = io.BytesIO()
-    with av.open(memory, "w", format="mp4", container_options=_BITEXACT) as out:
+    memory = _Memory()
+    with av.open(memory, "w", format="mp4", container_options=BITEXACT) as out:
         writer = _Writer(out, first, how)
-        sound = None if audio is None else audio.writer(out, first.time_s)
-        writer.write(first)
+        if sound is not None:
+            sound.begin(out, first, end_s)
+        shown = first
         for one in found:
-            writer.write(one)
+            writer.write(shown, one.time_s)
             if sound is not None:
-                sound.until(one.time_s)
+                sound.write_until(one.time_s - first.time_s)
+            shown = one
+        writer.write(shown, _end_of(shown, end_s))
         writer.end()
         if sound is not None:
-            sound.until(None)
+            sound.write_until(None)
     return memory.getvalue()
+
+
+def _end_of(last: RawFrame, end_s: float | None) -> float:
+    """When the last frame of a clip ends."""
+    until = last.time_s + length_s(last.frame)
+    return until if end_s is None else max(min(until, end_s), last.time_s + 0.001)
+
+
+class _Memory(io.BytesIO):
+    """A file in memory, of limited size."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > MOST_BYTES:
+            raise BadVideo("the clip has too many bytes")
+        return super().write(data)
 
 
 class _Writer:
@@ -151,7 +155,8 @@ class _Writer:
         self._turn: Orientation = orientation(first.frame)
         width, height = first.frame.width, first.frame.height
         self._inner = (max(2, width - width % 2), max(2, height - height % 2))
-        stream: VideoStream = out.add_stream(how.encoder, rate=30, options=how.options())  # type: ignore[assignment]
+        rate = Fraction(1 / length_s(first.frame)).limit_denominator(1001)
+        stream: VideoStream = out.add_stream(how.encoder, rate=rate, options=how.options())  # type: ignore[assignment]
         context = stream.codec_context
         stream.width, stream.height = reversed(self._inner) if self._turn.swaps else self._inner
         stream.pix_fmt = "yuv420p"
@@ -167,8 +172,8 @@ class _Writer:
         self._how = int(Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT)
         self._reformatter = VideoReformatter()
 
-    def write(self, one: RawFrame) -> None:
-        """Encode a frame."""
+    def write(self, one: RawFrame, until_s: float) -> None:
+        """Encode a frame that is shown until a time."""
         width, height = self._inner
         frame = self._reformatter.reformat(
             one.frame, width=width, height=height, format="yuv420p", interpolation=self._how, threads=1
@@ -178,6 +183,7 @@ class _Writer:
         ticks = round((one.time_s - self._origin) * TIME_BASE.denominator)
         self._last = max(ticks, self._last + 1)
         frame.pts, frame.time_base = self._last, TIME_BASE
+        frame.duration = max(1, round((until_s - self._origin) * TIME_BASE.denominator) - self._last)
         frame.pict_type = 0
         self._out.mux(self._stream.encode(frame))
 
@@ -202,23 +208,3 @@ def _turned(frame: VideoFrame, turn: Orientation) -> VideoFrame:
     made = VideoFrame.from_ndarray(flat.reshape(-1, width), "yuv420p")
     made.colorspace, made.color_range = frame.colorspace, frame.color_range
     return made
-
-
-class _Audio:
-    """The sound of a clip."""
-
-    @classmethod
-    def opened(
-        cls,
-        stack: ExitStack,
-        location: Location,
-        start_s: float,
-        end_s: float | None,
-        options: Mapping[str, Any] | None,
-    ) -> _Audio | None:
-        """The sound of a video from ``start_s`` on. None if it has none."""
-        return None
-
-    def writer(self, out: OutputContainer, start_s: float) -> Any:
-        """What writes it into a file."""
-        raise NotImplementedError
