@@ -1,0 +1,72 @@
+"""Measure a command and the processes it starts: wall time, CPU time, peak memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The figures of a run of a command."""
+
+    wall_s: float
+    cpu_s: float
+    """Of the command and all processes that it waited for."""
+    peak_bytes: int
+    """The most proportional set size (PSS) of all its processes together; looked at ten times a second."""
+    load: float
+    """The load average of the machine when it began."""
+    output: str
+
+
+def measured(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Measured:
+    """Run a command in a process of its own. Raise with its output if it fails."""
+    load = os.getloadavg()[0]
+    began = time.perf_counter()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **(environment or {})}
+    ) as process:
+        os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
+        peak, parts = 0, []
+        while True:
+            pid, status, used = os.wait4(process.pid, os.WNOHANG)
+            parts.append(process.stdout.read() or "")  # type: ignore[union-attr]
+            if pid:
+                break
+            peak = max(peak, memory_of(process.pid))
+            time.sleep(0.1)
+        wall = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        parts.append(process.stdout.read() or "")  # type: ignore[union-attr]
+    output = "".join(parts)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{output[-3000:]}")
+    return Measured(wall, used.ru_utime + used.ru_stime, peak, load, output)
+
+
+def memory_of(root: int) -> int:
+    """Return the proportional set sizes of a process and its descendants, in bytes."""
+    total = 0
+    for process in descendants(root):
+        try:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return total
+
+
+def descendants(root: int) -> Iterator[int]:
+    """Yield a process and those that it, and they, started."""
+    yield root
+    try:
+        for thread in os.listdir(f"/proc/{root}/task"):
+            for child in Path(f"/proc/{root}/task/{thread}/children").read_text().split():
+                yield from descendants(int(child))
+    except OSError:
+        return
