@@ -19,5 +19,9 @@ for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
 
+# OpenMP's threads sleep while they wait. By default they spin: where more of them run than there are cores, as beside
+# another test, a small model takes four times as much of the CPU.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Runs of the tests are not added to the user's profile store.
 os.environ["GRISTMILL_PROFILE_STORE"] = "off"
