@@ -30,6 +30,7 @@ def copy_clip(
     *,
     has_audio: bool = False,
     options: Mapping[str, Any] | None = None,
+    size: int | None = None,
 ) -> bytes | None:
     """Return an MP4 file with the packets of a clip, as they are. None if that is not possible.
 
@@ -38,7 +39,7 @@ def copy_clip(
     """
     import av
 
-    first = next(raw_frames(location, start_s, end_s, options), None)
+    first = next(raw_frames(location, start_s, end_s, options, size=size), None)
     if first is None:
         raise BadVideo("no frames in the time of the clip")
     if first.frame.pts is None or not first.frame.key_frame or orientation(first.frame) != Orientation():

@@ -43,6 +43,7 @@ def frames(
     tolerant: bool = False,
     threads: int = 1,
     max_pixels: int = MAX_PIXELS,
+    file_size: int | None = None,
 ) -> Iterator[Frame]:
     """Yield frames of a video or of an encoded clip, one at a time.
 
@@ -53,7 +54,7 @@ def frames(
 
     ``size`` is (height, width), upright. All frames have one size, also if that of the video changes. Damage raises
     `BadVideo` after the frames before it; with ``tolerant`` damaged frames are skipped. The pixels are the same for
-    any number of ``threads``.
+    any number of ``threads``. A file that does not have the given ``file_size`` raises: it is another one.
     """
     if rate is not None and times is not None:
         raise ValueError("rate and times exclude each other.")
@@ -75,6 +76,7 @@ def frames(
         start_s,
         stop,
         options,
+        size=file_size,
         tolerant=tolerant,
         threads=threads,
         max_pixels=max_pixels,

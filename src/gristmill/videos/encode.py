@@ -75,18 +75,30 @@ def transcode(
     encoding: Encoding | None = None,
     *,
     options: Mapping[str, Any] | None = None,
+    size: int | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> bytes:
     """Return an MP4 file with the frames that begin from ``start_s`` on and before ``end_s``, encoded anew.
 
     Frames are upright, and have their times: a variable rate stays one. Damage raises `BadVideo`, and so does a range
-    without frames. The same arguments give the same bytes.
+    without frames. The same arguments give the same bytes. A file that does not have the given ``size`` raises: it is
+    another one.
     """
     how = encoding or Encoding()
-    found = raw_frames(location, start_s, end_s, options, max_pixels=max_pixels)
+    found = raw_frames(location, start_s, end_s, options, size=size, max_pixels=max_pixels)
     with ExitStack() as stack:
         sound = Sound.opened(stack, location, options) if how.has_audio else None
         return _encoded(found, how, end_s, sound)
+
+
+def can_encode(encoding: Encoding) -> bool:
+    """Return whether the encoder works on this machine."""
+    import av.error
+
+    try:
+        return bool(encode_pixels([np.zeros((256, 256, 3), np.uint8)], 25.0, encoding))
+    except (av.error.FFmpegError, BadVideo):
+        return False
 
 
 def encode_pixels(images: Iterable[Array], rate: float, encoding: Encoding | None = None) -> bytes:

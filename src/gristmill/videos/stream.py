@@ -53,6 +53,7 @@ def raw_frames(
     end_s: float | None = None,
     options: Mapping[str, Any] | None = None,
     *,
+    size: int | None = None,
     tolerant: bool = False,
     threads: int = 1,
     max_pixels: int = MAX_PIXELS,
@@ -66,7 +67,7 @@ def raw_frames(
     frame raises. ``motion_vectors`` asks the decoder for them: they are side data of frames.
     """
     with ExitStack() as stack:
-        opened = _Opened(stack, location, options, tolerant, threads, max_pixels, motion_vectors)
+        opened = _Opened(stack, location, options, size, tolerant, threads, max_pixels, motion_vectors)
         with as_bad_video(location):
             yield from _in_range(opened.frames(start_s), start_s, end_s, from_shown)
 
@@ -98,12 +99,13 @@ class _Opened:
         stack: ExitStack,
         location: Location,
         options: Mapping[str, Any] | None,
+        size: int | None,
         tolerant: bool,
         threads: int,
         max_pixels: int,
         motion_vectors: bool,
     ) -> None:
-        self._stack, self._location, self._options = stack, location, options
+        self._stack, self._location, self._options, self._size = stack, location, options, size
         self._tolerant, self._threads, self._max_pixels = tolerant, threads, max_pixels
         self._motion_vectors = motion_vectors
         self._open()
@@ -113,7 +115,7 @@ class _Opened:
         from av.stream import Discard
 
         self._stack.close()
-        self._container = self._stack.enter_context(open_video(self._location, self._options))
+        self._container = self._stack.enter_context(open_video(self._location, self._options, size=self._size))
         self._stream = video_stream(self._container)
         for other in self._container.streams:
             if other.index != self._stream.index:
