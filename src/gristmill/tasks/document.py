@@ -68,6 +68,11 @@ class DocumentBatch(Task[Any]):
         """
         return self._table, self._rows
 
+    def values_of(self, column: str) -> pa.ChunkedArray:
+        """One column of the documents. Unlike ``data``, this copies no row of the other columns."""
+        table, rows = self.selection()
+        return (table if rows is None else rows_of(table.select([column]), rows)).column(column)
+
     def _with_selection(self, table: pa.Table, rows: Any) -> Self:
         clone = self._with_data(table)
         clone._rows = rows

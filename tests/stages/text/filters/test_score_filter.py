@@ -19,6 +19,7 @@ from gristmill.stages.text.filters import (
 )
 from gristmill.stages.text.filters.columns import texts_of
 from gristmill.tasks import DocumentBatch
+from gristmill.tasks.document import ID
 
 
 class Short(DocumentFilter):
@@ -330,3 +331,16 @@ def test_score_without_a_name_stores_scores_under_the_names_of_the_filters():
     assert task.data["word_count_score"].to_pylist() == [2, 1]
     assert task.data["len_score"].to_pylist() == [3, 1]
     assert Score(WordCountFilter()).outputs() == (["data"], ["word_count_score"])
+
+
+def test_filters_in_a_row_copy_no_rows_of_the_table():
+    rows = {ID: ["f#0", "f#1", "f#2"], "text": ["one two three", "one", "one two"]}
+    batch = DocumentBatch(data=pa.table(rows))
+    once = ScoreFilter(WordCountFilter(min_words=2)).process(batch)
+    twice = ScoreFilter(WordCountFilter(min_words=3)).process(once)
+    assert twice.selection()[0] is batch.data  # each copy would be of all texts
+    assert [scored.ids.to_pylist() for scored in twice.take_account().scored] == [
+        ["f#0", "f#1", "f#2"],
+        ["f#0", "f#2"],
+    ]
+    assert twice.data["text"].to_pylist() == ["one two three"]

@@ -72,7 +72,7 @@ class Remaining:
 
 def scored_of(batch: DocumentBatch) -> Scored:
     """Return the record of the scores of a stage, without scores."""
-    ids = batch.data.column(ID) if batch.has_ids else None
+    ids = batch.values_of(ID) if batch.has_ids else None
     return Scored(ids, dropped_by=np.full(batch.num_items, -1, dtype=np.int16))
 
 
