@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from gristmill.errors import OutputDamaged
 from gristmill.ledger.commits import LEDGER, CommitLog
@@ -44,7 +44,7 @@ def check_output(log: CommitLog, blocks: Collection[int]) -> None:
             "Run the same command again: blocks whose files are missing or damaged are done again."
         )
     found = Counter(name.rpartition("/")[0] for name, _ in log.names.found_in(log.folder))
-    if any(found[place] > named[place] for place in PLACES) and not log.folder.exists(LEDGER):
+    if any(found[place] > named[place] for place in log.names.places) and not log.folder.exists(LEDGER):
         _remove_unnamed(log, committed)
 
 
@@ -55,11 +55,14 @@ def _remove_unnamed(log: CommitLog, done: Collection[int]) -> None:
             log.folder.remove(name)
 
 
-def remove_temporaries(folder: Folder) -> None:
-    """Remove the unfinished files of this folder's run: none of its workers may be writing any more."""
+def remove_temporaries(folder: Folder, places: Sequence[str] = PLACES) -> None:
+    """Remove the unfinished files of this folder's run: none of its workers may be writing any more.
+
+    ``places`` are the folders that the run writes blocks to.
+    """
     if not folder.is_local:
         return  # an upload shows when it is complete
-    for place in PLACES:
+    for place in places:
         for name in folder.names(place, unfinished=True):
             if is_temporary(name, folder.mark):
                 folder.remove(f"{place}/{name}" if place else name)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +14,14 @@ from gristmill.stages.protocols import Sink
 from gristmill.storage import TEMPORARY, Folder
 
 PLACES = ("", EXCLUDED, QUARANTINE, SCORES)
-"""The folders of an output that a run writes blocks to."""
+"""The folders of an output that every run writes blocks to."""
 _DIGITS = r"(?:\d{{{0}}}|z+\d{{{0},}})"
 """A number of so many digits or more, as `gristmill.tasks.names.part_name` writes it."""
 _BLOCK = r"part-(?:(?P<block>\d{6})|z+(?P<large>\d{7,}))"
 _SLICE = f"-{_DIGITS.format(8)}-{_DIGITS.format(8)}"
 _REST = rf"(?:\.{_DIGITS.format(5)}|{_SLICE})*"
+_KEY = r"\.[A-Za-z0-9_-]+"
+"""What a file in a folder of the writer's own has after the name of its part. Numbers of parts have no letters."""
 _RECORDS = re.compile(rf"{_BLOCK}{_REST}\.parquet")
 
 
@@ -41,25 +43,38 @@ class OutputNames:
     """The number of the phase whose files were put beside the output; 0: files of the output itself."""
     excluded_extension: str = ""
     """How the files of dropped documents end; empty: as those of the writer."""
+    folders: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The folders of the writer's own, each with how its files end: see `Sink.folders`."""
 
     @classmethod
     def of(cls, output: Sink[Any, Any], blocks: int | None) -> OutputNames:
         """Return the names of the files of a run that ends in this stage."""
         end, excluded = output.extension, output.excluded_writer.extension
-        return cls(end, blocks, excluded_extension="" if excluded == end else excluded)
+        return cls(end, blocks, excluded_extension="" if excluded == end else excluded, folders=dict(output.folders))
 
     @classmethod
     def of_run(cls, run: Mapping[str, Any], blocks: int | None = None, phase: int = 0) -> OutputNames:
         """Return the names that `plain` wrote into run.json. Raise as a lookup does if it did not."""
-        return cls(str(run["output"]["extension"]), blocks, phase, str(run["output"].get("excluded_extension", "")))
+        output = run["output"]
+        folders = {str(place): [str(end) for end in ends] for place, ends in dict(output.get("folders", {})).items()}
+        return cls(str(output["extension"]), blocks, phase, str(output.get("excluded_extension", "")), folders)
 
     def plain(self) -> dict[str, Any]:
         """Return what run.json holds of them."""
-        made = {"extension": self.extension, "blocks": self.blocks}
-        return made | ({"excluded_extension": self.excluded_extension} if self.excluded_extension else {})
+        made: dict[str, Any] = {"extension": self.extension, "blocks": self.blocks}
+        if self.excluded_extension:
+            made["excluded_extension"] = self.excluded_extension
+        if self.folders:
+            made["folders"] = {place: list(ends) for place, ends in self.folders.items()}
+        return made
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The folders of the output that the run writes blocks to."""
+        return (*PLACES, *self.folders)
 
     def block_of(self, place: str, name: str) -> int | None:
-        """The block of a file directly in one of `PLACES`; None for a file that is not the run's."""
+        """The block of a file directly in one of ``places``; None for a file that is not the run's."""
         match = self._patterns[place].fullmatch(name)
         if match is None:
             return None
@@ -69,11 +84,11 @@ class OutputNames:
     def is_own(self, name: str) -> bool:
         """Whether a file of an output folder, by its relative name, is the run's."""
         place, _, base = name.rpartition("/")
-        return place in PLACES and self.block_of(place, base) is not None
+        return place in self.places and self.block_of(place, base) is not None
 
     def found_in(self, folder: Folder, unfinished: bool = False) -> Iterator[tuple[str, int]]:
         """The run's files in an output folder, each with its block."""
-        for place in PLACES:
+        for place in self.places:
             for name in folder.names(place, unfinished):
                 block = self.block_of(place, name)
                 if block is not None:
@@ -87,7 +102,11 @@ class OutputNames:
         if self.phase:  # the number comes before the first dot, so after all slices of the block
             stem = f"{_BLOCK}(?:{_SLICE})*{phase}{_REST}"
         step = r"(?:\.step\d+)?"
-        return {
+        own = {
+            place: re.compile(r"(?!)" if self.phase else f"{stem}{_KEY}(?:{'|'.join(map(re.escape, ends))})")
+            for place, ends in self.folders.items()
+        }
+        return own | {
             "": re.compile(r"(?!)" if self.phase else f"{stem}{end}"),
             EXCLUDED: re.compile(rf"{stem}{step}(?:\.\d+)?{re.escape(self.excluded_extension or self.extension)}"),
             QUARANTINE: re.compile(rf"{stem}(?:{step}(?:\.\d{{5,}})?|\.failed-(?:\d+-\d+|all))\.jsonl"),

@@ -17,7 +17,7 @@ from gristmill.ledger.entry import Entry
 from gristmill.ledger.excluded import records_name
 from gristmill.ledger.files import FileSizes, Stamp, difference, in_threads
 from gristmill.ledger.fingerprints import listed
-from gristmill.ledger.names import PLACES, OutputNames, is_record
+from gristmill.ledger.names import OutputNames, is_record
 from gristmill.ledger.resume import ResumeOptions
 
 _SLOW_S = 5.0
@@ -128,7 +128,7 @@ def begin(log: CommitLog, found: OutputState, made_of: Mapping[str, Any]) -> Ite
     if found.again or len(log.folder.names(COMMITS)) > _COMPACT:
         log.rewrite(found.again)
     _remove_rest(log, found.done)
-    remove_temporaries(log.folder)
+    remove_temporaries(log.folder, log.names.places)
     for block, entry, _ in log.commits():
         yield block, entry
 
@@ -172,9 +172,9 @@ def clear(log: CommitLog) -> None:
     for name, _ in list(names.found_in(folder)):
         folder.remove(name)
     folder.mark = mark
-    remove_temporaries(folder)
+    remove_temporaries(folder, names.places)
     folder.remove(RUN)
-    folder.remove_empty(*PLACES[1:])
+    folder.remove_empty(*names.places[1:], *(place.partition("/")[0] for place in names.folders))
 
 
 def check_clear(log: CommitLog) -> None:

@@ -152,7 +152,7 @@ def closing_log(ledger: RunLedger | None, where: str = "") -> Iterator[None]:
     finally:
         if log is not None:
             with suppress(OSError):  # what ended the run is more important
-                remove_temporaries(log.folder)
+                remove_temporaries(log.folder, log.names.places)
             log.close()
 
 

@@ -207,7 +207,7 @@ class _Check:
                     self.found.unfinished += 1
                 else:
                     unexpected.append(name)
-        for place in PLACES:
+        for place in names.places:
             for name in self.folder.names(place, unfinished=True):
                 if is_temporary(name, mark) and is_unfinished:
                     self.found.unfinished += 1

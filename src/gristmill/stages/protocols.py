@@ -112,6 +112,12 @@ class Sink(ProcessingStage[In, Out]):
     fields: list[str] | None = None
     """The only columns that are written; None: all."""
     extension: str = ""
+    folders: Mapping[str, Sequence[str]] = {}
+    """Folders within the output that it writes files of single documents to, each with the extensions of these files.
+
+    Their names are that of the part, a dot, a key without dots, and the extension: ``clips/part-000003.a1b2.mp4``. They
+    are in ``account.written`` with no rows, so a run removes, resumes and verifies them with their part.
+    """
 
     @property
     @abstractmethod

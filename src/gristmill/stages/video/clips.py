@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gristmill.images.pictures import encoded
 from gristmill.lazy import Array, np
-from gristmill.stages.video.rows import without_bad
+from gristmill.stages.hints import TaskType
+from gristmill.stages.video.rows import VideoStage, without_bad
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.document import LOCATION
 from gristmill.tasks.video import CLIP, END, START, VIDEO
@@ -43,18 +43,20 @@ class ClipPlace:
         """What the container says."""
         return probe(self.location, self.options)
 
-    def frames(self, count: int = SAMPLES, short_side: int | None = SHORT_SIDE, info: VideoInfo | None = None) -> Array:
+    def frames(self, count: int = SAMPLES, short_side: int = SHORT_SIDE, info: VideoInfo | None = None) -> Array:
         """Return frames in the middle of equal parts of the clip: uint8, (frames, height, width, 3), RGB, upright."""
         info = info or self.info()
+        return np.stack(self.shown(count, reduced(info.height, info.width, short_side), info))
+
+    def shown(self, count: int, size: tuple[int, int], info: VideoInfo) -> list[Array]:
+        """Return the same as a list, with frames of this height and width."""
         length = max(0.0, (info.duration_s if self.end_s is None else self.end_s) - self.start_s)
         times = [self.start_s + (number + 0.5) / count * length for number in range(count)]
-        size = None if short_side is None else reduced(info.height, info.width, short_side)
-        found = [
-            one.pixels for one in frames(self.location, times=times, size=size, resize="area", options=self.options)
-        ]
-        if not found:
+        found = frames(self.location, times=times, size=size, resize="area", options=self.options)
+        made = [one.pixels for one in found]
+        if not made:
             raise BadVideo("no frames")
-        return np.stack(found)
+        return made
 
     def motion(self, target_fps: float = 2.0, target_duration_ratio: float = 1.0) -> Motion:
         """Measure the motion, see `motion_of`."""
@@ -177,6 +179,19 @@ class Clips:
             self._kept += found.nbytes
 
 
+class ClipStage(VideoStage):
+    """A stage that reads clips. Batches of any reader will do, for example clips in a column of Parquet files."""
+
+    row_wise = True
+    loads = (__name__,)
+
+    def input_type(self) -> TaskType:
+        return DocumentBatch
+
+    def output_type(self) -> TaskType:
+        return DocumentBatch
+
+
 def reduced(height: int, width: int, short_side: int) -> tuple[int, int]:
     """Return the size of a frame whose short side is reduced to ``short_side`` if it is longer."""
     scale = min(1.0, short_side / min(height, width))
@@ -198,11 +213,9 @@ def places_of(
     import pyarrow as pa
 
     names = batch.data.column_names
-    if column not in names:
-        raise KeyError(f"there is no column {column!r}. Columns: {', '.join(batch.columns)}.")
-    kind = batch.data.schema.field(column).type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return [None if data is None else ClipPlace(data) for data in encoded(batch, column)]
+    kind = batch.data.schema.field(column).type if column in names else None
+    if kind is None or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return [None if data is None else ClipPlace(data) for data in bytes_of(batch, column)]
     paths = batch.data.column(column).to_pylist()
     if column == VIDEO and LOCATION in names:  # with what is needed to open it
         paths = [url or path for url, path in zip(batch.data.column(LOCATION).to_pylist(), paths, strict=True)]
@@ -213,3 +226,18 @@ def places_of(
         None if path is None else ClipPlace(path, start or 0.0, end, options or {})
         for path, start, end in zip(paths, starts, ends, strict=True)
     ]
+
+
+def bytes_of(batch: DocumentBatch, column: str = CLIP) -> Sequence[memoryview | None]:
+    """Return the encoded bytes in each row of a column, without a copy; None where there are none."""
+    from gristmill.images.pictures import encoded
+
+    try:
+        if batch.data.column(column).null_count == batch.num_items:
+            return [None] * batch.num_items
+        return encoded(batch, column)
+    except KeyError:
+        raise KeyError(f"there is no column {column!r}. Columns: {', '.join(batch.columns)}.") from None
+    except TypeError:
+        kind = batch.data.schema.field(column).type
+        raise TypeError(f"column {column!r} holds {kind}, not encoded clips: name the column of the clips.") from None

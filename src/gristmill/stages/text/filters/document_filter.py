@@ -43,6 +43,9 @@ class DocumentFilter(Component):
     default_field: str = "text"
     """The column that it reads if its stage names none."""
 
+    other_fields: tuple[str, ...] = ()
+    """Columns that it reads beside that one, if they exist."""
+
     reads_texts: bool = True
     """Whether the column holds texts. Other filters say themselves what they read: see `contents_of`."""
 

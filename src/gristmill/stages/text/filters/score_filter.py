@@ -31,6 +31,9 @@ class _FilterStage(ProcessingStage[DocumentBatch, DocumentBatch]):
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], list(dict.fromkeys(self.text_fields))
 
+    def looks_at(self) -> list[str]:
+        return list(dict.fromkeys(name for one in self.filters for name in one.other_fields))
+
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [name for name in self.score_fields if name]
 

@@ -9,7 +9,7 @@ from gristmill.lazy import Array
 from gristmill.stages.text.filters.document_filter import DocumentFilter
 from gristmill.stages.video.clips import FRAMES, NOTHING, Clips, cache_key
 from gristmill.tasks import DocumentBatch
-from gristmill.tasks.video import CLIP
+from gristmill.tasks.video import CLIP, END, START
 
 __all__ = ["ClipFilter"]
 
@@ -30,8 +30,9 @@ class ClipFilter(DocumentFilter):
     """
 
     default_field = CLIP
+    other_fields = (START, END)
     reads_texts = False
-    looks_at: str = FRAMES
+    reads_of_clips: str = FRAMES
     """What it reads of clips: one of the names in `gristmill.stages.video.clips`."""
 
     def score_clips(self, clips: Clips) -> Array:
@@ -46,7 +47,7 @@ class ClipFilter(DocumentFilter):
         raise TypeError(f"{self.name!r} scores clips, not texts: name the column of the clips.")
 
     def without_unreadable(self, batch: DocumentBatch, field: str) -> DocumentBatch:
-        return Clips.of(batch, self.looks_at, field)[0]
+        return Clips.of(batch, self.reads_of_clips, field)[0]
 
     def contents_of(self, batch: DocumentBatch, field: str) -> Clips:
         return Clips.of(batch, NOTHING, field)[1]
@@ -55,7 +56,7 @@ class ClipFilter(DocumentFilter):
         return cache_key(field)
 
     def unreadable_in(self, contents: Any) -> Mapping[int, str]:
-        return {number: error.reason for number, error in contents.load(self.looks_at).items()}
+        return {number: error.reason for number, error in contents.load(self.reads_of_clips).items()}
 
     def score_contents(self, contents: Any) -> Array:
         return self.score_clips(contents)

@@ -30,7 +30,7 @@ class MotionFilter(ClipFilter, AtLeast):
 
     rule_text = "motion of at least {0.least:g}"
     thresholds = {"min_motion": "least"}
-    looks_at = MOTION
+    reads_of_clips = MOTION
 
     def __init__(self, min_motion: float = 0.00098) -> None:
         self.least = min_motion

@@ -11,7 +11,8 @@ from gristmill.stages.resources import Resources
 from gristmill.stages.text.filters.columns import set_column
 from gristmill.stages.text.filters.document_filter import AtLeast
 from gristmill.stages.text.filters.score_filter import Filter
-from gristmill.stages.video.rows import VideoStage, without_bad
+from gristmill.stages.video.clips import ClipStage, places_of
+from gristmill.stages.video.rows import without_bad
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.video import CLIP, VideoTask
 from gristmill.videos.errors import BadVideo
@@ -25,7 +26,7 @@ MEAN, LEAST, METHOD = "motion_score_global_mean", "motion_score_per_patch_min_25
 
 @builtin
 @dataclass(eq=False, repr=False, kw_only=True)
-class MotionVectorDecodeStage(VideoStage):
+class MotionVectorDecodeStage(ClipStage):
     """Measures how much moves in each clip, by the motion vectors of its codec.
 
     - ``motion_score_global_mean``: the way that a point moves in 1/30 s, as a share of the width plus the height of the
@@ -48,9 +49,6 @@ class MotionVectorDecodeStage(VideoStage):
     clip_field: str = CLIP
     verbose: bool = False
 
-    row_wise = True
-    loads = ("gristmill.stages.video.clips",)
-
     def __post_init__(self) -> None:
         check(self.target_fps, self.target_duration_ratio)
         self.resources = Resources(cpus=self.num_cpus_per_worker)
@@ -62,7 +60,6 @@ class MotionVectorDecodeStage(VideoStage):
         return ["data"], [MEAN, LEAST, METHOD]
 
     def process(self, task: VideoTask) -> VideoTask:
-        from gristmill.stages.video.clips import places_of
         from gristmill.tasks.arrow import number_array, string_array
 
         found: list[Motion] = []

@@ -61,6 +61,7 @@ class ClipLengthFilter(_Range):
     below, above = "too short", "too long"
     thresholds = {"min_length_s": "least", "max_length_s": "most"}
     default_field = END
+    other_fields = (START,)
     reads_texts = False
 
     def __init__(self, min_length_s: float = 0, max_length_s: float = math.inf) -> None:
@@ -87,7 +88,7 @@ class ClipShortSideFilter(_Range, ClipFilter):
     what, unit = "a short side", "pixels"
     below, above = "too small", "too large"
     thresholds = {"min_side": "least", "max_side": "most"}
-    looks_at = INFO
+    reads_of_clips = INFO
 
     def __init__(self, min_side: float = 240, max_side: float = math.inf) -> None:
         super().__init__(min_side, max_side)
@@ -103,7 +104,7 @@ class ClipFrameRateFilter(_Range, ClipFilter):
     what, unit = "a rate", "frames per second"
     below, above = "too few frames per second", "too many frames per second"
     thresholds = {"min_fps": "least", "max_fps": "most"}
-    looks_at = INFO
+    reads_of_clips = INFO
 
     def __init__(self, min_fps: float = 0, max_fps: float = math.inf) -> None:
         super().__init__(min_fps, max_fps)

@@ -149,8 +149,8 @@ def samples_of(batch: DocumentBatch, fields: Sequence[str] | None) -> Iterator[l
         for name in table.column_names
         if name not in (*HIDDEN, IMAGE, IMAGE_ID, CAPTION) and (fields is None or name in fields)
     ]
-    vectors = [name for name in chosen if _is_vector(table.schema.field(name).type)]
-    lines = _json_of(
+    vectors = [name for name in chosen if is_vector(table.schema.field(name).type)]
+    lines = json_of(
         table, [name for name in (IMAGE_ID, *chosen) if name in table.column_names and name not in vectors]
     )
     captions: Any = [None] * table.num_rows
@@ -167,11 +167,11 @@ def samples_of(batch: DocumentBatch, fields: Sequence[str] | None) -> Iterator[l
         members.append((f"{key}.json", lines[row]))
         for name, column in columns:
             if column[row].is_valid:
-                members.append((f"{key}.{_member_name(name)}.npy", _npy(column[row])))
+                members.append((f"{key}.{_member_name(name)}.npy", npy_of(column[row])))
         yield members
 
 
-def _json_of(table: pa.Table, names: Sequence[str]) -> list[bytes]:
+def json_of(table: pa.Table, names: Sequence[str]) -> list[bytes]:
     """Return the columns of each row as a JSON object."""
     from gristmill.stages.text.io.writer.lines import made
 
@@ -213,7 +213,8 @@ def _problem(data: memoryview | None) -> str:
     return "" if format_of(data) else "not an image of a known format"
 
 
-def _is_vector(kind: pa.DataType) -> bool:
+def is_vector(kind: pa.DataType) -> bool:
+    """Return whether a type is that of embeddings: lists of float32 or float16."""
     import pyarrow as pa
 
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
@@ -224,8 +225,8 @@ def _member_name(column: str) -> str:
     return "".join(char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in column)[:24]
 
 
-def _npy(value: Any) -> bytes:
-    """A vector as the content of a file of NumPy."""
+def npy_of(value: Any) -> bytes:
+    """Return a vector as the content of a file of NumPy."""
     content = io.BytesIO()
     np.save(content, value.values.to_numpy(zero_copy_only=False), allow_pickle=False)
     return content.getvalue()

@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gristmill.stages.protocols import Linked, Sink, Stages
 from gristmill.stages.text.io.reader.base import FileReader
@@ -23,7 +23,7 @@ class FileWriter(Sink[DocumentBatch, FileGroupTask], Linked):
     """Writes each batch to a file of its own."""
 
     accounts_for_documents = True
-    indifferent = ("scores",)
+    indifferent: ClassVar[tuple[str, ...]] = ("scores",)
     touched: frozenset[str] | None = None
     """The columns that stages may have set since they were read; None: any."""
     narrowed: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.registry import builtin
@@ -41,7 +41,7 @@ class ParquetWriter(FileWriter):
     ``scores`` are as for `JsonlWriter`.
     """
 
-    loads = ("pyarrow.parquet",)
+    loads: ClassVar[tuple[str, ...]] = ("pyarrow.parquet",)
     extension = ".parquet"
 
     def __init__(
