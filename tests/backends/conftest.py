@@ -51,6 +51,7 @@ def of_run() -> Callable[[int], list[str]]:
 @pytest.fixture(autouse=True)
 def nothing_stays_behind() -> Iterator[None]:
     gc.collect()
+    gc.freeze()  # what is there now is not looked through again: that would take longer than most tests
     before = os.listdir("/proc/self/fd")
     children = {p.pid for p in psutil.Process().children(recursive=True)}
     yield
