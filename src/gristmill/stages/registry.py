@@ -37,8 +37,13 @@ PACKAGES_OF_MODELS = (
     "gristmill.stages.image.io.writer",
     "gristmill.stages.text.classifiers",
     "gristmill.stages.text.embedders",
+    "gristmill.stages.video.caption",
     "gristmill.stages.video.clipping",
+    "gristmill.stages.video.embedding",
+    "gristmill.stages.video.filtering",
     "gristmill.stages.video.io.reader",
+    "gristmill.stages.video.io.writer",
+    "gristmill.stages.video.preview",
 )
 """Packages whose ``MODULES`` name the module of each class. Few pipelines have images, models or their embeddings, so
 these are imported last."""

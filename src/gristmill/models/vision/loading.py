@@ -172,7 +172,7 @@ def finished(
         if isinstance(part, Normalize):
             part.float()  # pixels are normalized in 32 bits
     model = RowModel(module, device, width, compiled and device.type == "cuda")
-    kind: Any = np.uint8 if len(item) == 3 else np.int32
+    kind: Any = np.int32 if len(item) == 1 else np.uint8
     with torch.inference_mode():
         row = module(torch.from_numpy(np.zeros((1, *item), dtype=kind)).to(device))
     if not bool(torch.isfinite(row).all()):

@@ -74,7 +74,7 @@ class ImageInputStage(ProcessingStage[DocumentBatch, DocumentBatch]):
         return task
 
 
-def pixel_column(made: list[Array], shape: tuple[int, int, int]) -> pa.Array:
+def pixel_column(made: list[Array], shape: tuple[int, ...]) -> pa.Array:
     """Return pixels as an Arrow column of binaries of a fixed size."""
     import pyarrow as pa
 

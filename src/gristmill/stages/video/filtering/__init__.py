@@ -6,12 +6,17 @@ from gristmill.lazy import names_in
 
 if TYPE_CHECKING:
     from gristmill.stages.video.filtering.base import ClipFilter
+    from gristmill.stages.video.filtering.clip_aesthetic_filter import (
+        ClipAestheticFilterStage as ClipAestheticFilterStage,
+    )
     from gristmill.stages.video.filtering.looks import *  # noqa: F403
     from gristmill.stages.video.filtering.motion_filter import *  # noqa: F403
     from gristmill.stages.video.filtering.shape import *  # noqa: F403
 
 _FILES = {
     "BlankClipFilter": "looks",
+    "ClipAestheticFilterStage": "clip_aesthetic_filter",
+    "ClipAestheticScoreStage": "clip_aesthetic_filter",
     "ClipFrameRateFilter": "shape",
     "ClipLengthFilter": "shape",
     "ClipShortSideFilter": "shape",

@@ -73,9 +73,10 @@ class ClipAestheticFilterStage(CompositeStage[VideoTask, VideoTask]):
 
         ClipAestheticFilterStage(score_threshold=4.5, reduction="mean")
 
-    - ``embedding_model``: the image model: a folder, ``package:module/folder``, or a repository on the Hugging Face hub.
-      The default is CLIP ViT-L/14.
-    - ``model``: the weights of the head, as `ImageAestheticFilterStage` takes them. ``model_dir`` is another name for it.
+    - ``embedding_model``: the image model: a folder, ``package:module/folder``, or a repository on the Hugging Face
+      hub. The default is CLIP ViT-L/14.
+    - ``model``: the weights of the head, as `ImageAestheticFilterStage` takes them. ``model_dir`` is another name for
+      it.
     - ``score_threshold``: scores are about 0 to 10. The default is that of NeMo Curator.
     - ``reduction``: "min", the score of a clip is that of its worst frame, or "mean".
     - ``target_fps``, ``max_frames``: which frames are scored, as in `ClipEmbeddingStage`.
@@ -125,7 +126,7 @@ class ClipAestheticFilterStage(CompositeStage[VideoTask, VideoTask]):
             model_inference_batch_size=self.model_inference_batch_size,
             torch_compile=self.torch_compile,
         )
-        # a published head names the kind of model that it reads; weights of one's own belong to the model that is given
+        # a published head tells the kind of model that it reads; other weights belong to the given model
         own = self.model or self.model_dir
         score = ClipAestheticScoreStage(
             head_model=own or PUBLISHED,
