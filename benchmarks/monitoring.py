@@ -4,9 +4,9 @@
 
 CORPUS is a folder of JSONL, such as bench-work/c20k. The pipeline reads it in many small blocks, scores two rules,
 waits in each block as long as ``--task-ms``, and writes. So a run takes blocks x task / 2 workers, and what watching
-costs is seen in its time. With everything on, one browser receives the events of the page, and the metrics are scraped every
-second. Runs are processes of their own and alternate. Printed: seconds by the clock, CPU seconds of all processes
-of the run, and the ratio of each pair.
+costs is seen in its time. With everything on, one browser receives the events of the page, and the metrics are
+scraped every second. Runs are processes of their own and alternate. Printed: seconds by the clock, CPU seconds of all
+processes of the run, and the ratio of each pair.
 """
 
 from __future__ import annotations
