@@ -12,7 +12,7 @@ from gristmill.videos.decode import Orientation, orientation
 from gristmill.videos.encode import BITEXACT, MOST_BYTES
 from gristmill.videos.errors import BadVideo
 from gristmill.videos.source import Location, as_bad_video, open_video
-from gristmill.videos.stream import RawFrame, microseconds, raw_frames, video_stream
+from gristmill.videos.stream import STEPS_BACK_S, RawFrame, microseconds, raw_frames, video_stream
 
 if TYPE_CHECKING:
     from av import Packet
@@ -75,10 +75,9 @@ def _cut(container: Any, stream: Any, first: RawFrame, end_s: float | None) -> l
     start = first.frame.pts
     assert start is not None
     length = None if end_s is None else microseconds(end_s) - microseconds(first.time_s)
-    container.seek(start, stream=stream)
     packets: list[Packet[Any]] = []
     size = later = 0
-    for packet in _from_key(container.demux(stream), start):
+    for packet in _from_key(container, stream, start):
         if packet.pts is None:
             return None
         at = float((packet.pts - start) * stream.time_base)
@@ -98,12 +97,16 @@ def _cut(container: Any, stream: Any, first: RawFrame, end_s: float | None) -> l
     return packets or None
 
 
-def _from_key(packets: Iterator[Packet[Any]], start: int) -> Iterator[Packet[Any]]:
-    """The packets from the key frame with this time on."""
-    has_begun = False
-    for packet in packets:
-        if packet.size == 0:
-            continue
-        has_begun = has_begun or (packet.pts == start and packet.is_keyframe)
+def _from_key(container: Any, stream: Any, start: int) -> Iterator[Packet[Any]]:
+    """The packets from the key frame with this time on. A seek may end after it."""
+    for back in STEPS_BACK_S:
+        container.seek(start - int(back / stream.time_base), stream=stream)
+        has_begun = False
+        for packet in container.demux(stream):
+            has_begun = has_begun or (packet.pts == start and packet.is_keyframe)
+            if has_begun and packet.size:
+                yield packet
+            if not has_begun and packet.dts is not None and packet.dts > start:
+                break
         if has_begun:
-            yield packet
+            return

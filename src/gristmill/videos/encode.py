@@ -17,7 +17,7 @@ from gristmill.videos.source import MAX_PIXELS, Location
 from gristmill.videos.stream import RawFrame, raw_frames
 
 if TYPE_CHECKING:
-    from av import VideoFrame
+    from av import Packet, VideoFrame
     from av.container import OutputContainer
     from av.video.stream import VideoStream
 
@@ -93,11 +93,9 @@ def transcode(
 
 def can_encode(encoding: Encoding) -> bool:
     """Return whether the encoder works on this machine."""
-    import av.error
-
     try:
         return bool(encode_pixels([np.zeros((256, 256, 3), np.uint8)], 25.0, encoding))
-    except (av.error.FFmpegError, BadVideo):
+    except BadVideo:
         return False
 
 
@@ -116,6 +114,15 @@ def _of_pixels(images: Iterable[Array], rate: float) -> Iterator[RawFrame]:
 
 
 def _encoded(found: Iterator[RawFrame], how: Encoding, end_s: float | None, sound: Sound | None) -> bytes:
+    import av.error
+
+    try:
+        return _file_of(found, how, end_s, sound)
+    except av.error.FFmpegError:  # those of decoding are reported as such
+        raise BadVideo("cannot be encoded") from None
+
+
+def _file_of(found: Iterator[RawFrame], how: Encoding, end_s: float | None, sound: Sound | None) -> bytes:
     import av
 
     first = next(found, None)
@@ -132,17 +139,11 @@ def _encoded(found: Iterator[RawFrame], how: Encoding, end_s: float | None, soun
             if sound is not None:
                 sound.write_until(one.time_s - first.time_s)
             shown = one
-        writer.write(shown, _end_of(shown, end_s))
+        writer.write(shown, shown.time_s + length_s(shown.frame))
         writer.end()
         if sound is not None:
             sound.write_until(None)
     return memory.getvalue()
-
-
-def _end_of(last: RawFrame, end_s: float | None) -> float:
-    """When the last frame of a clip ends."""
-    until = last.time_s + length_s(last.frame)
-    return until if end_s is None else max(min(until, end_s), last.time_s + 0.001)
 
 
 class _Memory(io.BytesIO):
@@ -164,6 +165,8 @@ class _Writer:
         self._out = out
         self._origin = first.time_s
         self._last = -1
+        self._stop = self._begin = 0
+        self._waiting: Packet[VideoStream] | None = None
         self._turn: Orientation = orientation(first.frame)
         width, height = first.frame.width, first.frame.height
         self._inner = (max(2, width - width % 2), max(2, height - height % 2))
@@ -195,13 +198,25 @@ class _Writer:
         ticks = round((one.time_s - self._origin) * TIME_BASE.denominator)
         self._last = max(ticks, self._last + 1)
         frame.pts, frame.time_base = self._last, TIME_BASE
-        frame.duration = max(1, round((until_s - self._origin) * TIME_BASE.denominator) - self._last)
+        self._stop = max(self._last + 1, round((until_s - self._origin) * TIME_BASE.denominator))
         frame.pict_type = 0
-        self._out.mux(self._stream.encode(frame))
+        self._mux(self._stream.encode(frame))
 
     def end(self) -> None:
         """Encode what the encoder still holds."""
-        self._out.mux(self._stream.encode())
+        self._mux(self._stream.encode())
+        if (last := self._waiting) is not None:
+            # all others last until the next one, in the order of decoding
+            last.duration = max(1, self._stop - ((last.dts or 0) - self._begin))
+            self._out.mux_one(last)
+
+    def _mux(self, packets: list[Packet[VideoStream]]) -> None:
+        for packet in packets:
+            if self._waiting is not None:
+                self._out.mux_one(self._waiting)
+            elif packet.dts is not None:
+                self._begin = packet.dts
+            self._waiting = packet
 
 
 def _turned(frame: VideoFrame, turn: Orientation) -> VideoFrame:

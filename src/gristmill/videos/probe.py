@@ -62,7 +62,7 @@ def probe(location: Location, options: Mapping[str, Any] | None = None, *, max_p
             raise BadVideo("empty")
         start = file.read(1 << 12)
     try:
-        with open_video(location, options) as container:
+        with open_video(location, options, max_pixels=max_pixels) as container:
             return _info(container, size, max_pixels)
     except BadVideo as error:
         if error.reason == "damaged":
@@ -86,15 +86,14 @@ def _info(container: InputContainer, size: int, max_pixels: int) -> VideoInfo:
     width, height = (frame.height, frame.width) if turn.swaps else (frame.width, frame.height)
     if frame.width * frame.height > max_pixels:
         raise BadVideo("too many pixels")
-    rate = stream.average_rate or stream.guessed_rate
+    fps = float(stream.average_rate or stream.guessed_rate or 0)
     duration = _duration_s(container, stream)
-    fps = float(rate) if rate else 0.0
-    count = stream.frames or len(stream.index_entries) if _has_whole_index(container) else stream.frames
+    count = stream.frames or (len(stream.index_entries) if _name(container) == "mp4" else 0)
     count = count or max(1, round(duration * fps))
-    if not fps and duration:
-        fps = count / duration
-    if not duration and fps:
-        duration = count / fps
+    if count == 1 and not stream.frames:  # nothing tells it, or what does is not right
+        count, duration = _measured(container, stream, frame, fps)
+    fps = fps or (count / duration if duration else 0.0)
+    duration = duration or (count / fps if fps else 0.0)
     audio = next(iter(container.streams.audio), None)
     return VideoInfo(
         width,
@@ -103,9 +102,9 @@ def _info(container: InputContainer, size: int, max_pixels: int) -> VideoInfo:
         round(fps, 6),
         count,
         round(duration, 6),
-        context.name,
+        context.codec.canonical_name,
         str(frame.format.name),
-        None if audio is None or audio.codec_context is None else audio.codec_context.name,
+        None if audio is None or audio.codec_context is None else audio.codec_context.codec.canonical_name,
         size,
         _varies(stream),
         int(stream.bit_rate or container.bit_rate or 0),
@@ -134,8 +133,27 @@ def _duration_s(container: InputContainer, stream: VideoStream) -> float:
     return max(0.0, (container.duration or 0) / 1_000_000)
 
 
-def _has_whole_index(container: InputContainer) -> bool:
-    return _name(container) == "mp4"
+def _measured(container: InputContainer, stream: VideoStream, first: VideoFrame, fps: float) -> tuple[int, float]:
+    """The number of frames and the seconds that they take, by reading all packets after the first frame."""
+    import av.error
+
+    count, start, end = 1, first.pts, first.pts
+    packets = iter(container.demux(stream))
+    while True:
+        try:
+            packet = next(packets, None)
+        except av.error.FFmpegError:
+            break
+        if packet is None:
+            break
+        if packet.size:
+            count += 1
+            if packet.pts is not None and end is not None:
+                end = max(end, packet.pts)
+    if start is None or end is None or end == start or not stream.time_base:
+        return count, count / fps if fps else 0.0
+    length = float((end - start) * stream.time_base)
+    return count, length + length / max(1, count - 1)
 
 
 def _name(container: InputContainer) -> str:

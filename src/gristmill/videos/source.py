@@ -46,6 +46,7 @@ def open_video(
     What FFmpeg raises inside the block becomes a `BadVideo` too.
     """
     import av
+    import av.error
 
     with ExitStack() as stack:
         file = stack.enter_context(opened_bytes(location, options))
@@ -53,11 +54,20 @@ def open_video(
             raise BadVideo("the file changed while it was used")
         whitelist = {"format_whitelist": FORMATS, "protocol_whitelist": "none"}
         buffer = LOCAL_BUFFER_BYTES if isinstance(file, io.RawIOBase | io.BytesIO) else REMOTE_BLOCK_BYTES
+        limits = {"max_pixels": str(max_pixels), "threads": "1"}  # of the decoders that look at the first packets
         with as_bad_video(location):
-            container = stack.enter_context(
-                av.open(file, "r", container_options=whitelist, buffer_size=buffer, metadata_errors="replace")
-            )
-            yield container
+            try:
+                opened = av.open(
+                    file,
+                    "r",
+                    options=limits,
+                    container_options=whitelist,
+                    buffer_size=buffer,
+                    metadata_errors="replace",
+                )
+            except av.error.ArgumentError:  # a format that is not read
+                raise BadVideo("not a video of a known format") from None
+            yield stack.enter_context(opened)
 
 
 @contextmanager

@@ -20,7 +20,10 @@ MOST_BAD_PACKETS = 64
 """After so many packets in a row that give no frame, the rest of a tolerated video is not tried."""
 _LINEAR_S = 2.0
 """A start before this time is reached by decoding from the first frame, without a seek."""
-_STEPS_BACK_S = (0.0, 1.0, 5.0, 30.0)
+STEPS_BACK_S = (0.0, 1.0, 5.0, 30.0)
+"""How much earlier to seek if a seek ends after the key frame that is needed."""
+_NOT_SOUGHT = ("mpeg", "mpegvideo")
+"""Formats in which only some frames have times: after a seek they would have other ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,9 @@ class _Opened:
         from av.stream import Discard
 
         self._stack.close()
-        self._container = self._stack.enter_context(open_video(self._location, self._options, size=self._size))
+        self._container = self._stack.enter_context(
+            open_video(self._location, self._options, size=self._size, max_pixels=self._max_pixels)
+        )
         self._stream = video_stream(self._container)
         for other in self._container.streams:
             if other.index != self._stream.index:
@@ -150,8 +155,10 @@ class _Opened:
         """Frames after a seek to a key frame at or before a time. None if there is no such seek."""
         import av.error
 
+        if self._container.format.name in _NOT_SOUGHT:
+            return None
         base = self._base()
-        for back in _STEPS_BACK_S:
+        for back in STEPS_BACK_S:
             target = start_s - back
             if target < _LINEAR_S:
                 return None
