@@ -13,6 +13,7 @@ from gristmill.images.decode import Header, read_header
 from gristmill.images.errors import BadImage
 from gristmill.images.pictures import Pictures
 from gristmill.stages.image.io.reader.options import MOST_IMAGES, ImageOptions
+from gristmill.stages.image.io.reader.space import BytesColumn
 from gristmill.stages.text.io import json_columns
 from gristmill.stages.text.io.raw_lines import Edges, keys_of, scan_valid
 from gristmill.stages.text.io.reader.batches import SHOWN_BYTES, BatchBuilder
@@ -39,7 +40,8 @@ class FoundImage:
     position: int
     name: str
     """The user's name of it."""
-    image: bytes | None
+    image: bytes | memoryview | None
+    """A memoryview is all that `ImageBuilder.space` returned last."""
     caption: bytes | None = None
     metadata: bytes | None = None
     """A JSON object."""
@@ -79,19 +81,32 @@ class ImageBuilder(BatchBuilder):
     def __init__(self, options: ImageOptions, note_read: Callable[[int], None] | None = None) -> None:
         super().__init__(note_read)
         self.options = options
-        self.size = 0
-        """The encoded bytes that were collected."""
+        self._expected = 0
         self._start()
 
     def _start(self) -> None:
-        self.size = 0
-        self._images: list[bytes] = []
+        self._images = BytesColumn(self._expected)
         self._headers: list[Header] = []
         self._names: list[str] = []
         self._captions: list[str | None] = []
         self._lines: list[bytes] = []
         self._texts: list[dict[str, str]] = []
         self._ids: list[str] = []
+
+    def expect(self, size: int) -> None:
+        """Make room for the images of each batch: this many bytes are likely to come. Call it before the first."""
+        assert not self._ids, "images were collected"
+        self._expected = size
+        self._start()
+
+    def space(self, size: int) -> memoryview:
+        """Return memory for the next image, which is read into it and then added."""
+        return self._images.space(size)
+
+    @property
+    def size(self) -> int:
+        """The encoded bytes that were collected."""
+        return self._images.size
 
     @property
     def is_full(self) -> bool:
@@ -127,7 +142,10 @@ class ImageBuilder(BatchBuilder):
             caption = first_of(given) if self.options.first_line else given.strip()
         texts = {name: data.decode("utf-8", "replace").strip() for name, data in found.texts.items()}
         self.account.read[found.source] += 1
-        self._images.append(found.image)
+        if isinstance(found.image, bytes):
+            self._images.append(found.image)
+        else:
+            self._images.append_space(len(found.image))
         self._headers.append(header)
         own_name = value.get(IMAGE_ID)  # of a shard that `ImageWriter` wrote, whose keys are not the names
         self._names.append(own_name if isinstance(own_name, str) and own_name else found.name)
@@ -135,17 +153,15 @@ class ImageBuilder(BatchBuilder):
         self._lines.append(line)
         self._texts.append(texts)
         self._ids.append(f"{found.path}#{found.position}")
-        self.size += len(found.image)
 
     def batch(self) -> ImageBatch:
         """The images that were collected, with their account."""
         text = pa.large_string()
         made = [
-            (pa.field(IMAGE, pa.large_binary()), pa.array(self._images, pa.large_binary())),
+            (pa.field(IMAGE, pa.large_binary()), self._images.array()),
             (pa.field(IMAGE_ID, text), pa.array(self._names, text)),
             (pa.field(CAPTION, text), pa.array(self._captions, text)),
         ]
-        self._images = []
         made += self._metadata()
         made += self._text_columns({column.name for column, _ in made})
         made.append((pa.field(ID, text), pa.array(self._ids, text)))

@@ -108,6 +108,10 @@ class ImageFolder:
     def size(self) -> int:
         return sum(max(size, 0) for size in self.images.sizes)
 
+    def bytes_of(self, start: int, stop: int) -> int:
+        """The bytes of the images with these numbers in the whole folder."""
+        return sum(max(size, 0) for size in self.images.sizes[start - self.first : stop - self.first])
+
     def version(self) -> str:
         digest = hashlib.blake2b(self.images.fingerprint() + self.beside.fingerprint(), digest_size=12).hexdigest()
         return f"{len(self.images)} images, {self.size} bytes, {digest}"

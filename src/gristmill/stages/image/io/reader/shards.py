@@ -14,6 +14,7 @@ from gristmill.stages.image.io.reader.options import (
     MOST_TEXT_BYTES,
     TEXT_ENDINGS,
 )
+from gristmill.stages.image.io.reader.space import Space, new_space
 from gristmill.stages.image.io.reader.tar import TarDamage, TarMember, TarReader
 
 UNSAFE = "the name leads out of the shard"
@@ -43,7 +44,7 @@ class SampleMembers:
 
     offset: int
     key: bytes
-    image: bytes | None = None
+    image: bytes | memoryview | None = None
     image_end: str = ""
     """What the name of the image has after the key, in lower case."""
     texts: dict[str, bytes] = field(default_factory=dict)
@@ -81,7 +82,8 @@ def is_unsafe(key: bytes) -> bool:
 class ShardReader:
     """The samples of a shard from a header on, up to the first that begins at ``stop`` or later.
 
-    ``take`` decides by the offset of a sample whether it is returned. Without ``parts`` no data is read.
+    ``take`` decides by the offset of a sample whether it is returned. Without ``parts`` no data is read. Images are
+    read into ``space``, one for each sample: what it returned for one is not needed any more when the next one is read.
     """
 
     def __init__(
@@ -90,11 +92,13 @@ class ShardReader:
         stop: int = -1,
         parts: ShardParts | None = None,
         take: Callable[[int], bool] = lambda offset: True,
+        space: Space = new_space,
     ) -> None:
         self._tar = tar
         self._stop = stop
         self._parts = parts
         self._take = take
+        self._space = space
         self._taken = True
         self.counts: dict[str, int] = {}
         """Members that are no part of an image, by kind."""
@@ -147,13 +151,13 @@ class ShardReader:
         if member.size > (MOST_BYTES if is_image else MOST_TEXT_BYTES):
             sample.problem = TOO_LARGE if is_image else TEXT_TOO_LARGE
             return
-        data = self._tar.data(member)
+        data = self._tar.data(member, self._space if is_image else new_space)
         if data is None:
             return  # the damage comes next
         if is_image:
             sample.image, sample.image_end = data, end
         else:
-            sample.texts[end] = data
+            sample.texts[end] = bytes(data)
 
     def _count(self, what: str) -> None:
         if self._parts is not None:

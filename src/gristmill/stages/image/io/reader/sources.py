@@ -119,8 +119,9 @@ class FolderSource(ImageSource):
         from gristmill.stages.text.io.reader.choice import NOT_SAMPLED
 
         builder = self._builder()
-        for part in ranges:
-            assert isinstance(part, FolderRange)
+        parts = [part for part in ranges if isinstance(part, FolderRange)]
+        builder.expect(sum(part.folder.bytes_of(part.start, part.stop) for part in parts))
+        for part in parts:
             folder = part.folder
             rows = list(range(part.start - folder.first, part.stop - folder.first))
             chosen = [row for row in rows if self._chosen(folder, row)]
@@ -206,6 +207,7 @@ class ShardSource(ImageSource):
 
     def batches(self, ranges: Sequence[FileRange]) -> Iterator[ImageBatch]:
         builder = self._builder()
+        builder.expect(self._bytes_at_once(ranges))
         given = False
         for part in ranges:
             builder.account.read[part.path] += 0
@@ -224,6 +226,13 @@ class ShardSource(ImageSource):
         if not given or not builder.is_empty:
             yield builder.batch()
 
+    def _bytes_at_once(self, ranges: Sequence[FileRange]) -> int:
+        """About the most bytes of images that come in one batch."""
+        if any(map(self.makes_several_batches, ranges)):
+            most = max(part.batch_bytes or self.reader.block_bytes for part in ranges)
+            return most + most // 4  # the last image comes on top
+        return sum(part.stop - part.start for part in ranges)
+
     def _add_shard(self, builder: ImageBuilder, part: FileRange, stream: TarStream) -> Iterator[None]:
         """Add the samples of a shard. Stops after each."""
         import numpy as np
@@ -237,7 +246,7 @@ class ShardSource(ImageSource):
             return choice.takes_all or bool(builder.take(choice, np.array([offset]))[0])
 
         tar = TarReader(stream)
-        shard = ShardReader(tar, part.stop, self._parts(), take)
+        shard = ShardReader(tar, part.stop, self._parts(), take, builder.space)
         for found in shard:
             if isinstance(found, TarDamage):
                 choice.count_one()

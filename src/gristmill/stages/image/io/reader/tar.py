@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gristmill.stages.image.io.reader.space import Space, new_space
 from gristmill.stages.text.io.compression import Damaged
 
 BLOCK = 512
@@ -40,6 +41,10 @@ class TarStream(ABC):
         """Return up to ``size`` bytes from the position, fewer only at the end."""
 
     @abstractmethod
+    def read(self, size: int, space: Space) -> memoryview | None:
+        """Return the next bytes without moving on, in memory that ``space`` returns; None if the end comes first."""
+
+    @abstractmethod
     def skip(self, size: int) -> bool:
         """Move forwards. Return False if the end comes first; the position is the end then."""
 
@@ -62,6 +67,15 @@ class FileStream(TarStream):
             parts.append(part)
             at, left = at + len(part), left - len(part)
         return b"".join(parts)
+
+    def read(self, size: int, space: Space) -> memoryview | None:
+        if self.position + size > self._size:
+            return None
+        data = space(size)
+        done = 0
+        while done < size and (more := os.preadv(self._file, [data[done:]], self.position + done)):
+            done += more
+        return data if done == size else None
 
     def skip(self, size: int) -> bool:
         wanted = self.position + size
@@ -86,7 +100,15 @@ class PieceStream(TarStream):
 
     def peek(self, size: int) -> bytes:
         self._fill(size)
-        return bytes(self._buffer[:size])
+        return bytes(memoryview(self._buffer)[:size])
+
+    def read(self, size: int, space: Space) -> memoryview | None:
+        self._fill(size)
+        if len(self._buffer) < size:
+            return None
+        data = space(size)
+        data[:] = memoryview(self._buffer)[:size]
+        return data
 
     def skip(self, size: int) -> bool:
         while size > 0:
@@ -148,10 +170,9 @@ class TarReader:
             self._last = found if isinstance(found, TarMember) else None
             yield found
 
-    def data(self, member: TarMember) -> bytes | None:
-        """Return the data of the last member that was returned; None if the file ends before."""
-        data = self._stream.peek(member.size)
-        return data if len(data) == member.size else None
+    def data(self, member: TarMember, space: Space = new_space) -> memoryview | None:
+        """Return the data of the last member that was returned, in ``space``; None if the file ends before."""
+        return self._stream.read(member.size, space)
 
     def _next(self) -> TarMember | TarDamage | None:
         last = self._last
