@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from gristmill import Pipeline
+from gristmill.backends.local import LocalExecutor
 from gristmill.cli.main import main
 from gristmill.errors import OutputChanged, PipelineFailed
 from gristmill.stages.deduplication.exact import ExactDeduplication
@@ -63,6 +65,13 @@ def test_stats_names_its_option_for_the_text(folder, capsys):
     error = capsys.readouterr().err
     assert "have no field 'text'; they have: body, key." in error
     assert "--text-field FIELD" in error and "text_field=" not in error
+
+
+def test_stats_of_languages_without_the_extra_reads_nothing(folder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fasttext", None)
+    monkeypatch.setattr(LocalExecutor, "execute", None)
+    assert main(["stats", "in", "--language", "--text-field", "body"]) == 2
+    assert "pip install 'gristmill[text]'" in capsys.readouterr().err
 
 
 def test_explain_takes_a_relative_path(folder, capsys):

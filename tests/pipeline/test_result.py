@@ -11,6 +11,7 @@ from gristmill.ledger.run import RunLedger
 from gristmill.metrics import format as fmt
 from gristmill.pipeline import RunResult
 from gristmill.pipeline.funnel import funnel
+from gristmill.pipeline.report import summary
 from gristmill.tasks import Task
 
 
@@ -171,6 +172,21 @@ def test_numbers_of_one_record_are_left_out_of_reasons_but_not_of_names():
     entry.err("not valid UTF-8: byte 0xff at 10 of line 7")
     entry.err("not valid UTF-16 at 123")
     assert list(entry.errored) == ["not valid UTF-8: byte N at N of line N", "not valid UTF-16 at N"]
+
+
+@pytest.mark.parametrize("columns", [None, 80])
+def test_marks_in_names_and_reasons_are_escaped(columns):
+    hostile = "eman\u202e \x1b[2J\u2066"
+    ledger = RunLedger()
+    entry = Entry(read=Counter({"a.jsonl": 30}), kept=10)
+    entry.dropped.update({(hostile, f"reason {hostile}"): 10})
+    entry.errored.update({hostile: 10})
+    entry.counters.update({(hostile, hostile): 3})
+    ledger.resume(0, entry)
+    steps = [StepStats(hostile, [StageStats(hostile)])]
+    shown = summary(record(name=hostile, steps=steps, ledger=ledger, notes=[f"{hostile} was here"]), columns)
+    assert shown.replace("\n", "").isprintable()
+    assert shown.count(r"eman\u202e \x1b[2J\u2066") >= 6
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

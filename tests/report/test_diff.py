@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,12 @@ def run(folder: Path, name: str, least: int, most: float = 10.0, source: str = "
 def ids(folder: Path) -> set[str]:
     lines = [line for path in folder.glob("part-*.jsonl") for line in path.read_text().splitlines()]
     return {str(json.loads(line).get("id") or json.loads(line)["text"]) for line in lines}
+
+
+def ids_in(folder: Path, names: str) -> list[str]:
+    """The id of each document in some files, as often as it is there."""
+    lines = [line for path in folder.glob(f"{names}.jsonl") for line in path.read_text().splitlines()]
+    return [str(json.loads(line)["id"]) for line in lines]
 
 
 def moved(found: dict) -> tuple[int, int]:
@@ -70,6 +77,28 @@ def test_runs_over_different_input_are_compared_by_their_outputs(tmp_path):
     assert not found["sides"]["is_direct"]
     assert moved(found) == (len((ids(a) - ids(b)) & common), 0)
     assert [one["name"] for one in found["input"]] == ["first file", "contents"]
+
+
+@pytest.mark.parametrize("same_input", [True, False])
+def test_of_repeated_ids_as_many_moved_as_the_outputs_show(tmp_path, same_input):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    random_ = random.Random(seed)
+    made = [{**one, "id": f"d{random_.randrange(60)}"} for one in documents(seed)]
+    write_documents(tmp_path / "in", made)
+    write_documents(tmp_path / "other", made if same_input else made[:-1])
+    a, b = run(tmp_path, "a", 1, 5), run(tmp_path, "b", 20, source="in" if same_input else "other")
+    kept, gone = ([Counter(ids_in(folder, name)) for folder in (a, b)] for name in ("part-*", "excluded/part-*"))
+
+    def expected(x: int, y: int) -> int:
+        return ((gone[y] - gone[x]) & (kept[x] - kept[y])).total()
+
+    found = compared(str(a), str(b))
+    assert found["sides"]["is_direct"] == same_input
+    assert moved(found) == (expected(0, 1), expected(1, 0))
+    groups = [found["sides"][key]["groups"] for key in ("dropped_in_b", "dropped_in_a")]
+    examples = [{one["id"] for group in side for one in group["examples"]} for side in groups]
+    assert not examples[0] & examples[1]
 
 
 def test_documents_without_ids_are_compared_by_their_text(tmp_path):

@@ -65,6 +65,7 @@ def _of(dropped: Counter[tuple[str, str]], stage: str) -> Counter[str]:
 
 
 def _table(rows: Sequence[tuple[str, str, int, str]], most: int, columns: int | None) -> Iterator[str]:
+    rows = [(fmt.escaped(name), change, left, fmt.escaped(words)) for name, change, left, words in rows]
     first = max(fmt.width(name) for name, *_ in rows)
     second = max(len(change) for _, change, *_ in rows)
     third = max(len(f"{left:,}") for *_, left, _ in rows)

@@ -9,6 +9,7 @@ from typing import Any
 from gristmill.backends.base import Failure, RunRecord, StageStats, StepStats
 from gristmill.ledger.excluded import EXCLUDED, QUARANTINE, records_name
 from gristmill.ledger.run import RunLedger
+from gristmill.metrics.format import escaped
 from gristmill.pipeline.funnel import funnel
 from gristmill.pipeline.text_layout import near_path, table, wrapped
 from gristmill.stages.core import ProcessingStage
@@ -59,7 +60,7 @@ def documents(ledger: RunLedger, stages: Sequence[str], columns: int | None = No
         yield from wrapped("no stage writes: nothing was put anywhere", columns, 2)
     else:
         folder = ledger.log.folder
-        place = near_path(folder.name)
+        place = escaped(near_path(folder.name))
         whole = ledger.total()
         if folder.names():
             yield f"  kept documents     {place}"

@@ -1,4 +1,7 @@
-"""Text that fits a width: tables with fewer columns, and wrapped lines."""
+"""Text that fits a width: tables with fewer columns, and wrapped lines.
+
+Control characters of names and reasons are escaped: some move the cursor or change the direction of a line.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ def terminal_columns() -> int | None:
 def wrapped(text: str, columns: int | None, indent: int = 0) -> list[str]:
     """Wrap a line; lines after the first are indented two columns more."""
     begin = " " * indent
+    text = fmt.escaped(text)
     if columns is None:
         return [begin + text]
     return textwrap.wrap(
@@ -40,6 +44,7 @@ def wrapped(text: str, columns: int | None, indent: int = 0) -> list[str]:
 
 def table(rows: Sequence[Sequence[str]], choices: Sequence[Sequence[int]], columns: int | None = None) -> Iterator[str]:
     """Yield rows of a name and numbers, with the first of the ``choices`` of columns that fits."""
+    rows = [[fmt.escaped(cell) for cell in row] for row in rows]
     widths = [max(fmt.width(row[i]) for row in rows) for i in range(len(rows[0]))]
     least = min(widths[0], LEAST_NAME)
     chosen = choices[0]

