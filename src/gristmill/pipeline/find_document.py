@@ -21,6 +21,7 @@ from gristmill.tasks import DocumentBatch, FileBlock, Task
 from gristmill.tasks.document import ID
 from gristmill.tasks.image import IMAGE_ID
 from gristmill.tasks.json_text import plain_text
+from gristmill.tasks.video import VIDEO_ID
 
 Stage = ProcessingStage[Any, Any]
 
@@ -44,6 +45,8 @@ def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:
         found = _search(reader, near, ident, ID)
     else:
         found = _search(reader, blocks, ident, id_field)
+    if found is None and (whole := _whole(ident)) is not None:
+        return find(reader, whole, id_field)
     if found is None:
         raise DocumentNotFound(
             f"no document {ident!r}: no field {id_field!r} has this value, and no document begins there. Set the field "
@@ -51,6 +54,13 @@ def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:
             f"{next(iter(sorted(paths)), 'file.jsonl')}#0"
         )
     return found
+
+
+def _whole(ident: str) -> str | None:
+    """The id of the document that a part was made of, such as a clip: its id is ``<file>#<position>/<number>``."""
+    place, _, position = ident.rpartition("#")
+    document, slash, _ = position.partition("/")
+    return f"{place}#{document}" if slash and document.isdecimal() else None
 
 
 def _holding(reader: Stage, blocks: Sequence[Task[Any]], path: str) -> list[Task[Any]]:
@@ -103,7 +113,7 @@ def _among(reader: Stage, block: Task[Any], column: str, ident: str) -> Document
     result: Any = reader.process(block)
     for batch in [result] if isinstance(result, Task) else result or ():  # a stream only as far as needed
         if column not in batch.data.column_names and column != ID:
-            column = IMAGE_ID
+            column = next((name for name in (IMAGE_ID, VIDEO_ID) if name in batch.data.column_names), column)
         if column in batch.data.column_names:
             # the type of the column depends on the block: 7 may be a number, a float or one of several kinds
             for row, value in enumerate(values_of(batch.data, column)):

@@ -1,4 +1,4 @@
-"""Clips of a video as bytes: its packets copied, or its frames encoded anew."""
+"""Clips of a video as bytes: its packets copied, or its frames encoded again."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def transcode(
     size: int | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> bytes:
-    """Return an MP4 file with the frames that begin from ``start_s`` on and before ``end_s``, encoded anew.
+    """Return an MP4 file with the frames that begin from ``start_s`` on and before ``end_s``, encoded again.
 
     Frames are upright, and have their times: a variable rate stays one. Damage raises `BadVideo`, and so does a range
     without frames. The same arguments give the same bytes. A file that does not have the given ``size`` raises: it is

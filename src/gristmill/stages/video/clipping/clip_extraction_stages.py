@@ -100,7 +100,7 @@ class ClipTranscodingStage(VideoStage):
 
     fan_out = True
     timeout_s = TIMEOUT_S
-    """For the clips of one task that goes on."""
+    """for the clips of one output task."""
     indifferent: ClassVar[tuple[str, ...]] = ("num_cpus_per_worker", "nb_streams_per_gpu")
 
     def __post_init__(self) -> None:

@@ -47,6 +47,7 @@ class VideoFilesReader(MediaReader):
     sample: float | None = None
     read_kwargs: dict[str, Any] | None = None
 
+    name = "VideoReader"
     loads = ("gristmill.stages.video.io.reader.sources",)
 
     def __post_init__(self) -> None:
