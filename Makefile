@@ -9,7 +9,10 @@ BASE := $(VENV)/.base-installed
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.docs-installed
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
+# pip compiles modules one by one, which takes longer than all else that it does: several processes do it here. Some packages
+# contain files that are no Python.
+COMPILE := $(BIN)/python -m compileall -q -q -j 0 $(VENV)/lib >/dev/null || true
 
 # The tests start many processes: modules are compiled once, not by each of them.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,16 +31,20 @@ lint: $(STAMP)
 	$(BIN)/python scripts/check_wording.py
 
 types: $(STAMP)
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 imports: $(STAMP)
 	$(BIN)/lint-imports
 
-# What depends on time, or fills the machine by itself, runs alone.
+# Other tests than those of the scheduler and the kernels wait now and then, so there are more processes than CPUs. Tests of
+# clusters wait most: for nodes to start, to end and to be given up. What depends on time (mark "alone") runs at the end.
+CLUSTERS := tests/backends/conformance tests/backends/ray tests/core tests/deploy
+
 pytest: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses 2 --quiet --ignore=tests/backends --ignore=tests/scheduling
-	$(BIN)/python -m pytest tests/backends tests/scheduling --ignore=tests/backends/conformance --ignore=tests/backends/ray
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --quiet tests/backends/conformance tests/backends/ray
+	$(BIN)/python -m pytest --numprocesses 3 --quiet --ignore=tests/backends --ignore=tests/core --ignore=tests/deploy
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --quiet $(CLUSTERS)
+	$(BIN)/python -m pytest --numprocesses 3 --quiet -m "not alone" $(CLUSTERS:%=--ignore=%) tests/backends
+	$(BIN)/python -m pytest --quiet -m alone tests/backends
 
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -56,16 +63,19 @@ $(BASE): pyproject.toml constraints.txt
 	@$(BIN)/python -m ensurepip --default-pip >/dev/null 2>&1 || $(PYTHON) -m pip --python $(BIN)/python install --quiet pip
 	@echo "installing gristmill and what it needs into $(VENV)"
 	@$(PIP) .
+	@$(COMPILE)
 	@touch $@
 
 # Tests make checkpoints with the classes of NeMo Curator, which import without the packages that it asks for.
 $(STAMP): $(BASE)
 	@echo "installing what the tests need into $(VENV)"
 	@$(PIP) '.[dev]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps nemo-curator
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --no-deps nemo-curator
+	@$(COMPILE)
 	@touch $@
 
 $(DOCS_STAMP): $(BASE)
 	@echo "installing what the documentation needs into $(VENV)"
 	@$(PIP) '.[docs]'
+	@$(COMPILE)
 	@touch $@

@@ -6,10 +6,14 @@ import time
 from dataclasses import dataclass
 from statistics import fmean
 
+import pytest
+
 from gristmill.scheduling.simulator import simulate
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.resources import Resources
 from gristmill.tasks import Task
+
+pytestmark = pytest.mark.alone  # the time that a run takes is compared
 
 
 @dataclass

@@ -20,6 +20,8 @@ from gristmill.stages.core import ProcessingStage
 from gristmill.stages.function_definitions import processing_stage
 from gristmill.tasks import Task
 
+pytestmark = pytest.mark.alone  # work must go on between two kills
+
 
 @dataclass
 class Numbers(Task[Any]):

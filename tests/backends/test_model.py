@@ -152,6 +152,7 @@ def arena_bytes() -> int:
     return total
 
 
+@pytest.mark.alone  # the time of the first output counts
 def test_a_slow_generator_does_not_hold_its_outputs_back(run):
     @processing_stage
     def slow(task: Numbers):  # type: ignore[no-untyped-def]

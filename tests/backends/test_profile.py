@@ -21,6 +21,8 @@ from gristmill.stages.resources import Resources
 from gristmill.tasks import DocumentBatch, Task
 from gristmill.text import JsonlReader, JsonlWriter
 
+pytestmark = pytest.mark.alone  # times that a run measures are compared
+
 
 @dataclass
 class Number(Task[int]):

@@ -14,7 +14,7 @@ from tests.simulation import shrink
 from tests.simulation.campaign import failures, main, new_seeds, read_seeds
 from tests.simulation.in_flight import in_flight_scenario
 from tests.simulation.scenario import Scenario, StepModel, play, random_scenario
-from tests.simulation.shrink import failure_of, report
+from tests.simulation.shrink import Draw, failure_of, report
 
 from gristmill.scheduling import commands as c
 from gristmill.scheduling import events as e
@@ -22,29 +22,36 @@ from gristmill.scheduling import in_flight, workers
 
 SEEDS = 1000
 IN_FLIGHT_SEEDS = 300
-JOBS = 2
+LOTS = 4
+"""Tests that a campaign is divided into, so that they can run at the same time."""
 FAILED_SEEDS = Path(__file__).with_name("failed_seeds.txt")
 
 
-def test_new_seeds_pass(capsys: pytest.CaptureFixture[str]) -> None:
+def part(seeds: range, lot: int) -> range:
+    size = len(seeds) // LOTS
+    return seeds[lot * size : (lot + 1) * size]
+
+
+@pytest.mark.parametrize("lot", range(LOTS))
+def test_new_seeds_pass(lot: int) -> None:
     """Each commit plays its own seeds, so that CI does not play the same ones for ever."""
-    seeds = new_seeds(SEEDS, commit())
-    with capsys.disabled():
-        print(f"\nreplay: python -m tests.simulation.campaign --seeds {seeds.start}:{seeds.stop}")
+    seeds = part(new_seeds(SEEDS, commit()), lot)
+    print(f"replay: python -m tests.simulation.campaign --seeds {seeds.start}:{seeds.stop}")
     assert_all_pass(seeds)
 
 
-def test_every_seed_that_ever_failed_passes() -> None:
+@pytest.mark.parametrize("lot", range(LOTS))
+def test_every_seed_that_ever_failed_passes(lot: int) -> None:
     seeds = read_seeds(FAILED_SEEDS.read_text().splitlines())
     assert len(seeds) >= 15 and len(set(seeds)) == len(seeds)
-    assert_all_pass(seeds)
+    assert_all_pass(seeds[lot::LOTS])
 
 
-def assert_all_pass(seeds: Sequence[int]) -> None:
-    failed = [x for _, more in failures(seeds, JOBS) for x in more]
+def assert_all_pass(seeds: Sequence[int], draw: Draw = random_scenario) -> None:
+    failed = [x for _, more in failures(seeds, draw=draw) for x in more]
     if failed:
         names = " ".join(str(seed) for seed, _ in failed)
-        pytest.fail(f"{report(*failed[0])}\n\nfailing seeds: {names}", pytrace=False)
+        pytest.fail(f"{report(*failed[0], draw=draw)}\n\nfailing seeds: {names}", pytrace=False)
 
 
 def commit() -> str:
@@ -165,14 +172,11 @@ def test_a_seed_can_be_played_from_the_command_line() -> None:
 # Units in flight ----------------------------------------------------------------------------------------------------
 
 
-def test_new_seeds_with_units_in_flight_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    seeds = new_seeds(IN_FLIGHT_SEEDS, f"in flight {commit()}")
-    with capsys.disabled():
-        print(f"\nreplay: python -m tests.simulation.campaign --in-flight --seeds {seeds.start}:{seeds.stop}")
-    failed = [x for _, more in failures(seeds, JOBS, in_flight_scenario) for x in more]
-    if failed:
-        names = " ".join(str(seed) for seed, _ in failed)
-        pytest.fail(f"{report(*failed[0], draw=in_flight_scenario)}\n\nfailing seeds: {names}", pytrace=False)
+@pytest.mark.parametrize("lot", range(LOTS))
+def test_new_seeds_with_units_in_flight_pass(lot: int) -> None:
+    seeds = part(new_seeds(IN_FLIGHT_SEEDS, f"in flight {commit()}"), lot)
+    print(f"replay: python -m tests.simulation.campaign --in-flight --seeds {seeds.start}:{seeds.stop}")
+    assert_all_pass(seeds, in_flight_scenario)
 
 
 def test_every_seed_with_units_in_flight_that_ever_failed_passes() -> None:

@@ -27,6 +27,8 @@ from gristmill.stages.function_definitions import processing_stage
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.tasks import DocumentBatch, Task
 
+pytestmark = pytest.mark.alone  # tasks have 0.5 s, and begin at the same time
+
 FAST = {"timeout_s": 0.5}
 
 
