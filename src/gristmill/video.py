@@ -8,18 +8,19 @@ from gristmill.video import FixedStrideExtractorStage, VideoReader
 from typing import TYPE_CHECKING
 
 from gristmill.lazy import names_in
-from gristmill.stages.video import clipping, filtering, preview
+from gristmill.stages.video import clipping, deduplication, filtering, preview
 from gristmill.stages.video.io import reader, writer
 
 if TYPE_CHECKING:
     from gristmill.stages.video.clipping import *  # noqa: F403
+    from gristmill.stages.video.deduplication import *  # noqa: F403
     from gristmill.stages.video.filtering import *  # noqa: F403
     from gristmill.stages.video.io.reader import *  # noqa: F403
     from gristmill.stages.video.io.writer import *  # noqa: F403
     from gristmill.stages.video.preview import *  # noqa: F403
     from gristmill.tasks.video import VideoTask
 
-_PACKAGES = (clipping, filtering, preview, reader, writer)
+_PACKAGES = (clipping, deduplication, filtering, preview, reader, writer)
 __getattr__ = names_in(
     {"VideoTask": "gristmill.tasks.video"} | {name: one.__name__ for one in _PACKAGES for name in one.__all__}
 )
@@ -27,6 +28,7 @@ __getattr__ = names_in(
 __all__ = [
     "VideoTask",
     *clipping.__all__,
+    *deduplication.__all__,
     *filtering.__all__,
     *preview.__all__,
     *reader.__all__,

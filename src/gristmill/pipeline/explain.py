@@ -11,7 +11,7 @@ from gristmill.kernels.features import Features
 from gristmill.kernels.texts import Texts
 from gristmill.lazy import np
 from gristmill.ledger.commits import DECIDED
-from gristmill.pipeline.explain_duplicates import DuplicateRecord, images_in_common, in_common, look_up
+from gristmill.pipeline.explain_duplicates import DuplicateRecord, clips_in_common, images_in_common, in_common, look_up
 from gristmill.pipeline.find_document import DocumentNotFound, bad_record, find
 from gristmill.pipeline.phases.split import phase_folder, records_folder
 from gristmill.stages.asynchronous import results_of
@@ -174,7 +174,9 @@ def _in_common(stage: BarrierStage, data: Any, other: Any) -> Iterator[str]:
     if field not in shared:
         return
     mine, theirs = (table.column(field)[0].as_py() for table in (data, other))
-    if isinstance(stage, ImageBarrier) or field == IMAGE:
+    if isinstance(stage, ImageBarrier) and stage.what == "clips":
+        yield from clips_in_common(mine or b"", theirs or b"")
+    elif isinstance(stage, ImageBarrier) or field == IMAGE:
         yield from images_in_common(mine or b"", theirs or b"")
     else:
         yield from in_common(mine or "", theirs or "", isinstance(stage, FuzzyDeduplication) and stage.normalize)

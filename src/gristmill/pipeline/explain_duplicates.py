@@ -102,6 +102,26 @@ def _image(data: bytes) -> str:
     return f"{header.format}, {header.width} x {header.height} pixels, {size(len(data))}{turned}"
 
 
+def clips_in_common(data: bytes, other: bytes) -> Iterator[str]:
+    """Yield lines on the codecs, sizes and lengths of two clips."""
+    if data == other:
+        yield f"the encoded bytes are equal: {_clip(data)}"
+        return
+    yield f"this clip: {_clip(data)}"
+    yield f"survivor: {_clip(other)}"
+
+
+def _clip(data: bytes) -> str:
+    from gristmill.videos.errors import BadVideo
+    from gristmill.videos.probe import probe
+
+    try:
+        info = probe(data)
+    except BadVideo as error:
+        return f"cannot be read: {error}"
+    return f"{info.video_codec}, {info.width} x {info.height} pixels, {info.duration_s:.2f} s, {size(len(data))}"
+
+
 def _shown(words: Sequence[str]) -> str:
     text = " ".join(words)
     return repr(text) if len(text) <= _LONGEST else f"{text[:_LONGEST]!r} ... ({len(words):,} words)"

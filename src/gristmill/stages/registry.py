@@ -39,6 +39,7 @@ PACKAGES_OF_MODELS = (
     "gristmill.stages.text.embedders",
     "gristmill.stages.video.caption",
     "gristmill.stages.video.clipping",
+    "gristmill.stages.video.deduplication",
     "gristmill.stages.video.embedding",
     "gristmill.stages.video.filtering",
     "gristmill.stages.video.io.reader",

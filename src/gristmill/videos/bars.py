@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from gristmill.lazy import Array, np
 
-DARK = 24
-"""The brightness, of 255, up to which a pixel is black: encoding changes it a little."""
-MOST_BRIGHT = 0.02
+DARK = 32
+"""The brightness, of 255, up to which a pixel is black: encoding changes it, most of all beside the picture."""
+MOST_BRIGHT = 0.05
 """The share of brighter pixels in a black row: a logo may stand in it."""
 ALIKE = 0.5
 """The smaller of two opposite bars has at least this part of the other one's size. Dark scenes are not so even."""
+_GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,9 @@ class Bars:
 
 def bars(frames: Array) -> Bars:
     """Find the bars that all frames have: (frames, height, width, 3). Frames that are all black have none."""
-    brightest = (frames.max(axis=3) > DARK).max(axis=0)
+    brightest = np.zeros(frames.shape[1:3], dtype=bool)
+    for frame in frames:
+        brightest |= frame @ _GREY > DARK
     height, width = brightest.shape
     if not brightest.any():
         return Bars(0, 0, 0, 0, height, width)

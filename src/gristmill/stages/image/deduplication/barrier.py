@@ -40,6 +40,8 @@ class ImageBarrier(BarrierStage):
     score_field: str | None
     id_field: str | None
     reason: str
+    what: str = "images"
+    """What it removes, for messages."""
 
     stays = (REMOVED, UNREADABLE)
     decides_with = (
@@ -90,7 +92,7 @@ class ImageBarrier(BarrierStage):
         bad = _unreadable(parts)
         context.folder.write(UNREADABLE, fast_json.dumps(bad))
         if count := sum(len(rows) for reasons in bad.values() for rows in reasons.values()):
-            context.notes.append(f"{self.name}: {count:,} images cannot be read, and are in quarantine")
+            context.notes.append(f"{self.name}: {count:,} {self.what} cannot be read, and are in quarantine")
         if parts.documents:
             self.decide_on(context, parts)
         else:

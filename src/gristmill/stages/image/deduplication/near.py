@@ -29,13 +29,13 @@ from gristmill.tasks.arrow import int_array, mask_of, number_array
 
 if TYPE_CHECKING:
     from gristmill.stages.barrier import BarrierContext
-    from gristmill.stages.image.deduplication.perceptual import ImagePerceptualDeduplication
+    from gristmill.stages.image.deduplication.perceptual import NearDuplicates
 
 Array = np.ndarray[Any, Any]
 
 ORDER, LEADERS = "order.npy", "leaders.npy"
 """Images with hashes, in the order in which they are settled; those that stay so far."""
-BYTES_EACH = 6000
+BYTES_EACH = 6500
 """Of memory, for each image that is compared at a time: hashes and thumbnail in three copies, and the index."""
 LEAST_BLOCK, BLOCKS = 16_384, 16
 """Images of a block at least, if memory allows it, and the number of blocks of more images."""
@@ -55,7 +55,7 @@ class NearTask(Task[list[int]]):
         return f"near-{begin:012d}-{low:012d}.npy" if high > low else f"settled-{begin:012d}.npy"
 
 
-def decide(stage: ImagePerceptualDeduplication, context: BarrierContext, parts: Parts) -> None:
+def decide(stage: NearDuplicates, context: BarrierContext, parts: Parts) -> None:
     """Settle all images, and write labels, survivors, records and counts."""
     usable, blank = _by_kind(parts)
     order = _ranked(parts, stage.survivor)
@@ -74,7 +74,8 @@ def decide(stage: ImagePerceptualDeduplication, context: BarrierContext, parts: 
     context.notes.append(decisions.outcome(stage.name, parts, ClusterSizes.of(labels), removed))
     if len(blank):
         context.notes.append(
-            f"{stage.name}: {len(blank):,} images with too little contrast for a hash were compared by their pixels"
+            f"{stage.name}: {len(blank):,} {stage.what} with too little contrast for a hash were compared by their "
+            "pixels"
         )
 
 
@@ -118,9 +119,7 @@ def _unite_blank(parts: Parts, order: Array, blank: Array, stays: Array) -> None
         stays[document] = first.setdefault(pixels, document)
 
 
-def _settle(
-    stage: ImagePerceptualDeduplication, context: BarrierContext, parts: Parts, order: Array, stays: Array
-) -> None:
+def _settle(stage: NearDuplicates, context: BarrierContext, parts: Parts, order: Array, stays: Array) -> None:
     """Write the survivor of each image of ``order`` to ``stays``."""
     write_array(context.folder, ORDER, order)
     most = max(_MEMORY_LEAST, context.memory // (4 * context.workers * BYTES_EACH))
@@ -164,7 +163,7 @@ def _labels(stays: Array, gone: Array) -> Array:
 class FindNear(ProcessingStage[NearTask, NearTask]):
     """Compares the images of a block with some that stay, or settles the rest of the block."""
 
-    def __init__(self, parts: Parts, stage: ImagePerceptualDeduplication) -> None:
+    def __init__(self, parts: Parts, stage: NearDuplicates) -> None:
         self.name = "compare"
         self.parts = parts
         self.windows = stage.windows
@@ -198,7 +197,7 @@ class FindNear(ProcessingStage[NearTask, NearTask]):
 class NearRecords(PartRecords):
     """Records of images, with the distance of the hashes and the similarity."""
 
-    def __init__(self, parts: Parts, records: Any, rows_at_once: int, stage: ImagePerceptualDeduplication) -> None:
+    def __init__(self, parts: Parts, records: Any, rows_at_once: int, stage: NearDuplicates) -> None:
         super().__init__(parts, records, rows_at_once, stage.id_field is not None)
         self.windows = stage.windows
         self.max_distance = stage.max_distance

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gristmill.lazy import Array, np
@@ -26,9 +28,100 @@ HASHES, THUMBNAIL, BLANK = "hashes", "thumbnail", "blank"
 MOST_DISTANCE = 15
 
 
+@dataclass(frozen=True)
+class Looks:
+    """The pictures of those documents of a batch that can be read."""
+
+    pictures: Sequence[Array]
+    rows: list[int]
+    """The row of each picture in the batch."""
+    sizes: Sequence[int]
+    """The pixels of each, of the image or clip itself."""
+    bad: Mapping[int, str]
+    """The reasons of the rows that cannot be read."""
+    equal_only_to: Callable[[int], bytes]
+    """Returns 16 bytes of the picture of a number, which are the same for equal pictures without contrast."""
+
+
+class NearDuplicates(ImageBarrier):
+    """Removes documents whose pictures are nearly equal. Subclasses make the pictures."""
+
+    max_distance: int
+    min_similarity: float
+    verify: bool
+    crops: bool
+    survivor: str
+
+    decides_with = (*ImageBarrier.decides_with, "gristmill.stages.image.deduplication.near")
+
+    @abstractmethod
+    def looks(self, batch: DocumentBatch) -> Looks:
+        """Return the pictures of a batch, which stays as it is."""
+
+    def check_near(self) -> None:
+        """Check and set the arguments."""
+        self.check(self.survivor, (LARGEST, FIRST, BEST))
+        if type(self.max_distance) is not int or not 0 <= self.max_distance <= MOST_DISTANCE:
+            raise ValueError(
+                f"max_distance must be a whole number from 0 to {MOST_DISTANCE}, not {self.max_distance!r}."
+            )
+        if isinstance(self.min_similarity, bool) or not 0 < self.min_similarity <= 1:
+            raise ValueError(f"min_similarity must be above 0 and at most 1, not {self.min_similarity!r}.")
+
+    @property
+    def least(self) -> float:
+        """The least similarity of duplicates."""
+        return self.min_similarity if self.verify else -1.0
+
+    @property
+    def windows(self) -> list[tuple[int, int, int]]:
+        from gristmill.images.hashes import windows
+
+        return windows(self.crops)
+
+    def preload(self) -> None:
+        from gristmill.kernels import thumbnails
+
+        thumbnails.preload()
+
+    def keys(self, batch: DocumentBatch) -> pa.Table:
+        import pyarrow as pa
+
+        from gristmill.images.hashes import NO_HASH, THUMBNAIL_BYTES, perceptual_hashes
+
+        looks = self.looks(batch)
+        count, width, rows = batch.num_items, len(self.windows), looks.rows
+        hashes = np.full((count, width), NO_HASH, np.uint64)
+        thumbnails = np.zeros((count, THUMBNAIL_BYTES), np.uint8)
+        sizes = np.zeros(count, np.int64)
+        blank: list[bytes | None] = [None] * count
+        if len(rows):
+            found = perceptual_hashes(looks.pictures, self.crops)
+            hashes[rows], thumbnails[rows] = found.hashes, found.thumbnails
+            sizes[rows] = looks.sizes
+            for n in np.flatnonzero(found.blank).tolist():
+                blank[rows[n]] = looks.equal_only_to(n)
+        keys = {HASHES: _binary(hashes), THUMBNAIL: _binary(thumbnails), BLANK: pa.array(blank, pa.binary())}
+        return self.table(batch, sizes, dict(looks.bad), keys)
+
+    def decide_on(self, context: BarrierContext, parts: Parts) -> None:
+        from gristmill.stages.image.deduplication.near import decide
+
+        decide(self, context, parts)
+
+    def forecast(self, estimate: InputEstimate, memory: int, workers: int, stored: bool) -> Forecast:
+        from gristmill.images.hashes import THUMBNAIL_BYTES
+        from gristmill.stages.deduplication.cost import Cost
+        from gristmill.stages.image.deduplication.near import BYTES_EACH
+
+        key_bytes = 8 * len(self.windows) + THUMBNAIL_BYTES + 16
+        cost = Cost(estimate, memory, workers, stored, key_bytes=key_bytes, match_bytes=BYTES_EACH)
+        return self.forecast_of(cost, f", {estimate.text_bytes / 1e6:,.0f} million pixels")
+
+
 @builtin
 @dataclass(eq=False, repr=False)
-class ImagePerceptualDeduplication(ImageBarrier):
+class ImagePerceptualDeduplication(NearDuplicates):
     """Keeps one image of those that show nearly the same picture: resized, recompressed, converted, grey, cropped.
 
     Images are taken in the order of ``survivor``: the "largest" first (most pixels), the "first" of the source, or
@@ -60,66 +153,14 @@ class ImagePerceptualDeduplication(ImageBarrier):
     id_field: str | None = None
 
     reason = "near duplicate image"
-    decides_with = (*ImageBarrier.decides_with, "gristmill.stages.image.deduplication.near")
 
     def __post_init__(self) -> None:
-        self.check(self.survivor, (LARGEST, FIRST, BEST))
-        if type(self.max_distance) is not int or not 0 <= self.max_distance <= MOST_DISTANCE:
-            raise ValueError(
-                f"max_distance must be a whole number from 0 to {MOST_DISTANCE}, not {self.max_distance!r}."
-            )
-        if isinstance(self.min_similarity, bool) or not 0 < self.min_similarity <= 1:
-            raise ValueError(f"min_similarity must be above 0 and at most 1, not {self.min_similarity!r}.")
+        self.check_near()
 
-    @property
-    def least(self) -> float:
-        """The least similarity of duplicates."""
-        return self.min_similarity if self.verify else -1.0
-
-    @property
-    def windows(self) -> list[tuple[int, int, int]]:
-        from gristmill.images.hashes import windows
-
-        return windows(self.crops)
-
-    def preload(self) -> None:
-        from gristmill.kernels import thumbnails
-
-        thumbnails.preload()
-
-    def keys(self, batch: DocumentBatch) -> pa.Table:
-        import pyarrow as pa
-
-        from gristmill.images.hashes import NO_HASH, THUMBNAIL_BYTES, perceptual_hashes
-
+    def looks(self, batch: DocumentBatch) -> Looks:
         pictures, rows, bad = _pictures(batch, self.image_field)
-        count, width = batch.num_items, len(self.windows)
-        hashes = np.full((count, width), NO_HASH, np.uint64)
-        thumbnails = np.zeros((count, THUMBNAIL_BYTES), np.uint8)
-        sizes = np.zeros(count, np.int64)
-        blank: list[bytes | None] = [None] * count
-        if len(rows):
-            found = perceptual_hashes(pictures.pixels, self.crops)
-            hashes[rows], thumbnails[rows] = found.hashes, found.thumbnails
-            sizes[rows] = [header.width * header.height for header in pictures.headers]
-            for n in np.flatnonzero(found.blank).tolist():
-                blank[rows[n]] = _equal_only_to(pictures, n)
-        keys = {HASHES: _binary(hashes), THUMBNAIL: _binary(thumbnails), BLANK: pa.array(blank, pa.binary())}
-        return self.table(batch, sizes, bad, keys)
-
-    def decide_on(self, context: BarrierContext, parts: Parts) -> None:
-        from gristmill.stages.image.deduplication.near import decide
-
-        decide(self, context, parts)
-
-    def forecast(self, estimate: InputEstimate, memory: int, workers: int, stored: bool) -> Forecast:
-        from gristmill.images.hashes import THUMBNAIL_BYTES
-        from gristmill.stages.deduplication.cost import Cost
-        from gristmill.stages.image.deduplication.near import BYTES_EACH
-
-        key_bytes = 8 * len(self.windows) + THUMBNAIL_BYTES + 16
-        cost = Cost(estimate, memory, workers, stored, key_bytes=key_bytes, match_bytes=BYTES_EACH)
-        return self.forecast_of(cost, f", {estimate.text_bytes / 1e6:,.0f} million pixels")
+        sizes = [header.width * header.height for header in pictures.headers]
+        return Looks(pictures.pixels if rows else [], rows, sizes, bad, partial(_equal_only_to, pictures))
 
 
 def _pictures(batch: DocumentBatch, field: str) -> tuple[Pictures, list[int], dict[int, str]]:
