@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
-from gristmill.models.trunks.relative import PositionTables
+from gristmill.models.trunks.relative import ALIGNED, PositionTables
 
 
 @pytest.mark.parametrize(("buckets", "most"), [(256, 512), (128, 512), (256, 1500)])
@@ -28,3 +28,5 @@ def test_rows_are_those_of_transformers_for_texts_of_any_length(buckets: int, mo
         assert window.rows[window.origin - longest + 1 : window.origin + 1].flip(0).tolist() == expected[0].tolist()
         assert window.low <= int(expected.min())
         assert int(expected.max()) < window.low + window.width
+        assert window.low % ALIGNED == window.width % ALIGNED == 0
+        assert window.low + window.width <= 2 * buckets
