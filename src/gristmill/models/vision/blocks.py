@@ -66,6 +66,25 @@ class Attention(nn.Module):
         y: Tensor = self.out(mixed.transpose(1, 2).reshape(count, tokens, hidden))
         return y
 
+    def of_first(self, x: Tensor) -> Tensor:
+        """The attention of the first token of each item among all of its tokens: (items, hidden)."""
+        return self.of_one(x[:, :1], x)
+
+    def of_one(self, token: Tensor, x: Tensor) -> Tensor:
+        """The attention of one token among all tokens of each item: (items, hidden).
+
+        ``token``: one for each item, (items, 1, hidden), or one for all.
+        """
+        count, _, hidden = x.shape
+        weight, bias = self.qkv.weight, self.qkv.bias
+        query = F.linear(token, weight[:hidden], bias[:hidden]).expand(count, 1, hidden)
+        key, value = F.linear(x, weight[hidden:], bias[hidden:]).chunk(2, dim=-1)
+        size = hidden // self.heads
+        q, k, v = (one.reshape(count, -1, self.heads, size).transpose(1, 2) for one in (query, key, value))
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(count, hidden)
+        y: Tensor = self.out(mixed)
+        return y
+
 
 class Block(nn.Module):
     """One layer: attention and two dense layers, each after a normalization and added to its input."""
@@ -82,4 +101,10 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
         y: Tensor = x + self.mlp(self.norm2(x))
+        return y
+
+    def of_first(self, x: Tensor) -> Tensor:
+        """The result for the first token of each item alone, (items, hidden), which saves most of the work."""
+        first = x[:, 0] + self.attention.of_first(self.norm1(x))
+        y: Tensor = first + self.mlp(self.norm2(first))
         return y

@@ -18,6 +18,8 @@ BATCH_SIZE = "inference_batch_size"
 """A note in the account of a block."""
 AHEAD = 4
 """Batches of a task that are launched before the first of them is waited for."""
+MULTIPLE = 8
+"""Batches on a GPU are filled up to a multiple of this."""
 
 
 class Items:
@@ -48,34 +50,53 @@ class RowModel:
         self.width = width
         self._module = module
         self._compiled: Any = None
+        self._copies: torch.cuda.Stream | None = None
+        """The stream on which inputs are copied to a GPU while it computes."""
         if compiled:
             import torch
 
-            self._compiled = torch.compile(module, dynamic=False)
+            self._compiled = torch.compile(module)
 
     def launch(self, items: Array, size: int) -> torch.Tensor:
         """Begin to compute the rows of at most ``size`` items. On a GPU the tensor is filled later.
 
         A CPU computes them one by one: the numbers of one image fill its caches, and a row does not depend on the items
-        beside it. A GPU computes batches of exactly ``size`` items, the missing ones of zeros: a compiled model is made
-        for one shape, and each further one would be compiled again.
+        beside it. A GPU computes batches of ``size`` items or of a multiple of 8 that is less, the missing ones of
+        zeros. A compiled model is made for all sizes at once.
         """
         import torch
 
         with torch.inference_mode():
             if self.device.type != "cuda":
                 return torch.cat([self._module(torch.from_numpy(one[None].copy())) for one in items])
-            pinned = torch.empty((size, *items.shape[1:]), dtype=_torch_type(items), pin_memory=True)
+            filled_up = min(size, -(-len(items) // MULTIPLE) * MULTIPLE)
+            pinned = torch.empty((filled_up, *items.shape[1:]), dtype=_torch_type(items), pin_memory=True)
             filled = pinned.numpy()
             filled[: len(items)] = items
             filled[len(items) :] = 0
-            found: torch.Tensor = self._on_gpu(pinned.to(self.device, non_blocking=True))
+            batch = self._copied(pinned)
+            if self._compiled is not None and size > MULTIPLE:
+                torch._dynamo.maybe_mark_dynamic(batch, 0)
+            found: torch.Tensor = self._on_gpu(batch)
             return found[: len(items)].float()
+
+    def _copied(self, pinned: torch.Tensor) -> torch.Tensor:
+        """Copy a batch to the GPU beside the batch that it computes."""
+        import torch
+
+        if self._copies is None:
+            self._copies = torch.cuda.Stream(self.device)
+        computing = torch.cuda.current_stream(self.device)
+        with torch.cuda.stream(self._copies):
+            batch = pinned.to(self.device, non_blocking=True)
+        computing.wait_stream(self._copies)
+        batch.record_stream(computing)
+        return batch
 
     def warm_up(self, item: tuple[int, ...], kind: str, size: int) -> None:
         """Compute a batch of zeros, so that a compiled model is compiled before the first task."""
         if self._compiled is not None:
-            self.launch(np.zeros((1, *item), dtype=kind), size).cpu()
+            self.launch(np.zeros((size, *item), dtype=kind), size).cpu()
 
     def _on_gpu(self, batch: torch.Tensor) -> Any:
         if self._compiled is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gristmill.models.vision.architectures import VitShape
@@ -37,13 +38,7 @@ class PoolingHead(nn.Module):
         self.mlp = Mlp(shape.hidden, shape.inner, shape.activation)
 
     def forward(self, x: Tensor) -> Tensor:
-        count, _, hidden = x.shape
-        heads, size = self.attention.heads, hidden // self.attention.heads
-        weight, bias = self.attention.qkv.weight, self.attention.qkv.bias
-        query = F.linear(self.probe, weight[:hidden], bias[:hidden]).expand(count, 1, hidden)
-        key, value = F.linear(x, weight[hidden:], bias[hidden:]).chunk(2, dim=-1)
-        q, k, v = (one.reshape(count, -1, heads, size).transpose(1, 2) for one in (query, key, value))
-        pooled = self.attention.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(count, hidden))
+        pooled = self.attention.of_one(self.probe, x)
         y: Tensor = pooled + self.mlp(self.norm(pooled))
         return y
 
@@ -76,12 +71,10 @@ class Vit(nn.Module):
         if len(self.first):
             x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1)
         x = self.norm_before(x)
-        for block in self.blocks:
+        for block in self.blocks[:-1]:
             x = block(x)
-        if self.head is not None:
-            x = self.head(self.norm_after(x))
-        else:
-            x = self.norm_after(x[:, 0])
+        last: Any = self.blocks[-1]
+        x = self.norm_after(last.of_first(x)) if self.head is None else self.head(self.norm_after(last(x)))
         return x if self.projection is None else self.projection(x)
 
     def _patches(self, pixels: Tensor) -> Tensor:
