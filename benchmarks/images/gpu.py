@@ -1,16 +1,16 @@
 """CLIP ViT-L/14 on one GPU: the model alone, decoding alone, and the whole pipeline from WebDataset shards.
 
     python benchmarks/images/gpu.py prepare WORK --images 200000
-    python benchmarks/images/gpu.py model WORK --batch 64 128 256 512
+    python benchmarks/images/gpu.py model WORK --batch 64 128 256 512 --precisions float16 bfloat16 --eager
     python benchmarks/images/gpu.py decode WORK
     python benchmarks/images/gpu.py pipeline WORK --batch 256 --workers 1
 
 `prepare` saves a checkpoint of the shape of CLIP ViT-L/14 with random weights, and shards of JPEGs of 500 x 375 pixels
 (``--tiny``: two layers, to try the commands on a CPU). `model` computes batches that are in the memory of the machine,
-compiled and not. `decode` reads, decodes and resizes with all cores but one, and drops the pixels. `pipeline` also
-embeds and writes Parquet. Of both, images per second between the first fifth of the shards and the last twentieth.
-NVML says how busy the GPU was in that time: the share of its samples in which a kernel ran. The target of `pipeline` is
-95 % of the smaller of `model` and `decode`.
+compiled, and with ``--eager`` also not compiled. `decode` reads, decodes and resizes with all cores but one, and drops
+the pixels. `pipeline` also embeds and writes Parquet. Of both, images per second between the first fifth of the shards
+and the last twentieth. NVML says how busy the GPU was in that time: the share of its samples in which a kernel ran. The
+target of `pipeline` is 95 % of the smaller of `model` and `decode`.
 
 Needs torch, transformers, pillow and nvidia-ml-py, and the source tree on PYTHONPATH.
 """
@@ -98,8 +98,8 @@ def model(options: argparse.Namespace) -> None:
     from gristmill.models.vision.loading import VisionSpec, load
 
     device = "cpu" if options.no_gpu else "cuda"
-    for precision in ("float16", "bfloat16"):
-        for compiled in (False, True):
+    for precision in options.precisions:
+        for compiled in (True, False) if options.eager else (True,):
             spec = VisionSpec(Checkpoint(str(options.work / "clip")), precision, compiled)
             loaded = load(spec, device)
             for batch in options.batch:
@@ -117,6 +117,22 @@ def model(options: argparse.Namespace) -> None:
                     f"{speed * GFLOP / 1000:,.0f} TFLOP/s, first batch {first:.1f} s, {memory:.1f} GB",
                     flush=True,
                 )
+                if options.profile:
+                    _profile(engine, Items([pixels]))
+
+
+def _profile(engine: RowEngine, items: Items) -> None:
+    """Print the kernels of a few batches."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        engine.run(items)
+    rows = sorted(found.key_averages(), key=lambda one: -one.self_device_time_total)
+    total = sum(one.self_device_time_total for one in rows)
+    print(f"    kernels of {len(items):,} images: {total / 1e3:.1f} ms")
+    for one in rows[:16]:
+        print(f"    {one.self_device_time_total / total:6.1%} {one.count:5d} {one.key[:110]}")
+    sys.stdout.flush()
 
 
 async def _several(engine: RowEngine, items: Items, seconds: float) -> float:
@@ -226,6 +242,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[256])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--precisions", nargs="+", default=["float16"], choices=["float16", "bfloat16"])
+    parser.add_argument("--eager", action="store_true", help="also the model that is not compiled")
+    parser.add_argument("--profile", action="store_true", help="print the kernels that take the time of the model")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--no-gpu", action="store_true")
     options = parser.parse_args()

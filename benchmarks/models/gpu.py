@@ -4,9 +4,9 @@
     python benchmarks/models/gpu.py deberta --disentangled-flash FOLDER     # where that package lies, if not installed
     python benchmarks/models/gpu.py deberta minilm --compiled               # also what torch.compile makes of them
 
-All rows of a table are measured in one run on the same documents. Times are the best of three passes after one to warm
-up, with the copies of tokens and results. Errors are the largest ones of any logit, or the smallest cosine, against the
-model in float32 on 512 documents; labels are compared on 2,000.
+All rows of a table are measured in one run on the same documents. Times are the best of two or three passes after one
+to warm up, with the copies of tokens and results. Errors are the largest ones of any logit, or the smallest cosine,
+against the model in float32 on 512 documents; labels are compared on 2,000.
 """
 
 from __future__ import annotations
@@ -177,6 +177,21 @@ def segment_mean(hidden: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     return torch.segment_reduce(hidden.float(), "mean", offsets=offsets, axis=0)
 
 
+def profile(engine: InferenceEngine, docs: TokenLists) -> None:
+    """Print the kernels of a pass, and the time in which the GPU ran none."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
+    with profiled(activities=[ProfilerActivity.CUDA]) as found:
+        engine.run(docs)
+    rows = sorted(found.key_averages(), key=lambda one: -one.self_device_time_total)
+    total = sum(one.self_device_time_total for one in rows)
+    print(f"    kernels: {total / 1e3:.1f} ms")
+    for one in rows[:14]:
+        print(f"    {one.self_device_time_total / total:6.1%} {one.count:5d} {one.key[:110]}")
+    sys.stdout.flush()
+
+
 def deberta_table(arguments: argparse.Namespace) -> None:
     model = deberta(DEVICE)
     docs = documents(4096, 128_000)
@@ -188,24 +203,27 @@ def deberta_table(arguments: argparse.Namespace) -> None:
     bench.row(
         "transformers, sorted, autocast, batches of 256 (as NeMo Curator)",
         hugging_face(model, None, torch.float16, logits),
+        2,
     )
     half = deberta(DEVICE).to(torch.bfloat16)
-    bench.row("transformers, bf16, token budget 65,536", hugging_face(half, 65_536, None, logits))
-    if arguments.compiled:
-        compiled = torch.compile(half, dynamic=True)
-        bench.row("the same, compiled", hugging_face(compiled, 65_536, None, logits))
+    bench.row("transformers, bf16, token budget 65,536", hugging_face(half, 65_536, None, logits), 2)
     if arguments.disentangled_flash is not None:
         sys.path.insert(0, arguments.disentangled_flash)
         for dtype in (torch.bfloat16, torch.float16):
             bench.row(f"disentangled-flash, packed, sorted, 65,536, {dtype}", _disentangled_flash(dtype))
-    config, tensors = model.config.to_dict(), model.state_dict()
+    config, tensors = model.config.to_dict(), model.deberta.state_dict()
     for dtype in (torch.bfloat16, torch.float16):
         trunk = DebertaTrunk(config, tensors, DEVICE, dtype)
         engine = InferenceEngine(Model(trunk, ContextPooler(model).to(DEVICE, dtype)), token_budget=65_536)
         bench.row(f"gristmill, {dtype}, 65,536", engine.run)
+    if arguments.profile:
+        profile(engine, docs)
     for most, budget in ((256, 65_536), (None, 16_384), (None, 131_072)):
         engine = InferenceEngine(engine.model, max_batch=most, token_budget=budget)
         bench.row(f"gristmill, {dtype}, {budget:,}, at most {most} texts", engine.run)
+    if arguments.compiled:
+        compiled = torch.compile(half, dynamic=True)
+        bench.row("transformers, bf16, token budget 65,536, compiled", hugging_face(compiled, 65_536, None, logits))
 
 
 def _disentangled_flash(dtype: torch.dtype) -> Callable[[TokenLists], Rows]:
@@ -245,17 +263,19 @@ def minilm_table(arguments: argparse.Namespace) -> None:
     print(f"\nMiniLM, 6 x 384, mean pooling: 16,384 documents, {docs.offsets[-1]:,} tokens")
     bench = Bench(docs, cosine=True)
     bench.reference = hugging_face(model, 65_536, None, mean)(docs.take(range(2000)))
-    bench.row("transformers, fp32, batches of 256 as they come", hugging_face(model, None, None, mean, True))
+    bench.row("transformers, fp32, batches of 256 as they come", hugging_face(model, None, None, mean, True), 1)
     half = minilm(DEVICE).to(torch.bfloat16)
     bench.row("transformers, bf16, token budget 262,144", hugging_face(half, 262_144, None, mean))
-    if arguments.compiled:
-        bench.row("varlen_attn, packed, bf16, compiled, 262,144", _varlen(half))
     config, tensors = model.config.to_dict(), model.state_dict()
     for dtype in (torch.bfloat16, torch.float16):
         trunk = BertTrunk(config, tensors, DEVICE, dtype)
         for budget in (65_536, 262_144):
             engine = InferenceEngine(Model(trunk, NormalizedMean(384)), token_budget=budget)
             bench.row(f"gristmill, {dtype}, {budget:,}", engine.run)
+    if arguments.profile:
+        profile(engine, docs)
+    if arguments.compiled:
+        bench.row("varlen_attn, packed, bf16, compiled, 262,144", _varlen(half))
 
 
 def _varlen(model: Any) -> Callable[[TokenLists], Rows]:
@@ -319,13 +339,15 @@ def llama_table(arguments: argparse.Namespace) -> None:
     mixed.reference = hugging_face(model, 16_384, None, logits)(docs)
     seconds = mixed.row("transformers, mixed lengths, token budget 16,384", hugging_face(model, 16_384, None, logits))
     print(teraflops(docs, seconds))
-    trunk = LlamaTrunk(config.to_dict(), model.state_dict(), DEVICE, torch.bfloat16)
+    trunk = LlamaTrunk(config.to_dict(), model.model.state_dict(), DEVICE, torch.bfloat16)
     engine = InferenceEngine(Model(trunk, Score(model.score.weight)), token_budget=32_768)
     seconds = mixed.row("gristmill, mixed lengths, 32,768", engine.run)
     print(teraflops(docs, seconds))
+    if arguments.profile:
+        profile(engine, docs)
     prefix = documents(2, 32_000, seed=1)
     begin = TokenLists(np.tile(prefix.ids, 9)[:600], np.array([0, 600]))
-    trunk = LlamaTrunk(config.to_dict(), model.state_dict(), DEVICE, torch.bfloat16, begin)
+    trunk = LlamaTrunk(config.to_dict(), model.model.state_dict(), DEVICE, torch.bfloat16, begin)
     engine = InferenceEngine(Model(trunk, Score(model.score.weight)), token_budget=32_768)
     Bench(docs).row("gristmill, after a prefix of 600 tokens, computed once", engine.run)
 
@@ -336,6 +358,9 @@ def main() -> None:
     parser.add_argument("tables", nargs="+", choices=tables)
     parser.add_argument("--disentangled-flash", metavar="FOLDER", help="the folder of an unpacked wheel")
     parser.add_argument("--compiled", action="store_true", help="compile, which takes minutes")
+    parser.add_argument(
+        "--profile", action="store_true", help="print the kernels that take the time of gristmill's model"
+    )
     arguments = parser.parse_args()
     print(torch.cuda.get_device_name(), f"torch {torch.__version__}")
     for name in arguments.tables:

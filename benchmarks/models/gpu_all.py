@@ -9,9 +9,9 @@ that takes longer is stopped; the summary names both. The parts, in this order:
 - ``tests``: the tests that need a GPU.
 - ``alone``: tables of DeBERTa-v3-base, MiniLM and a 7B Llama (`gpu.py`).
 - ``scores``: errors and labels of 2,000 documents, and the same bytes again (`agreement.py`).
-- ``pipeline``: from files to files (`pipeline_gpu.py`): DeBERTa, MiniLM, four workers that share the GPU, too little
-  memory, and the token budget by itself; the last three are compared with the first.
-- ``batch``: DeBERTa with one step at a time.
+- ``pipeline``: DeBERTa and MiniLM from files to files (`pipeline_gpu.py`).
+- ``variants``: DeBERTa on some of the files, then the same with one step at a time, with four workers that share the
+  GPU, with too little memory, and with the token budget found by itself, each compared with the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-PARTS = ("tests", "alone", "scores", "pipeline", "batch")
+PARTS = ("tests", "alone", "scores", "pipeline", "variants")
 
 
 def commands(options: argparse.Namespace) -> Iterator[tuple[str, str, list[str]]]:
@@ -35,30 +35,38 @@ def commands(options: argparse.Namespace) -> Iterator[tuple[str, str, list[str]]
     pipeline = str(HERE / "pipeline_gpu.py")
     tiny = options.tiny
     few = ["--no-gpu"] if tiny else []
-    some = ["--files", "0000.jsonl" if tiny else "000[0-2].jsonl"]
-    yield "tests", "tests", ["-m", "pytest", str(ROOT / "tests/models/test_gpu.py"), "-q", "-s", "-n", "0"]
+    some = ["--files", "0000.jsonl" if tiny else "000[0-1].jsonl"]
+    # whatever plugins are installed
+    plain = ["-c", os.devnull, "--rootdir", str(ROOT), "--noconftest", "-p", "no:cacheprovider"]
+    for name, file in (("tests", "test_gpu.py"), ("tests-images", "vision/test_gpu.py")):
+        yield "tests", name, ["-m", "pytest", str(ROOT / "tests/models" / file), "-q", "-s", *plain]
     if not tiny:
         for table in ("deberta", "minilm", "llama"):
             flash = ["--disentangled-flash", str(options.disentangled_flash)] if options.disentangled_flash else []
-            yield "alone", f"alone-{table}", [str(HERE / "gpu.py"), table, *(flash if table == "deberta" else [])]
+            more = [*(flash if table == "deberta" else []), *options.table_options]
+            yield "alone", f"alone-{table}", [str(HERE / "gpu.py"), table, *more]
     making = ["prepare", work, "--text", text, "--tokenizer", str(options.tokenizer)]
-    yield "", "prepare", [pipeline, *making, "--documents", str(options.documents), *(["--tiny"] if tiny else [])]
+    if {"scores", "pipeline", "variants"} & set(options.parts):
+        yield "", "prepare", [pipeline, *making, "--documents", str(options.documents), *(["--tiny"] if tiny else [])]
     device, count = ("cpu", "50") if tiny else ("cuda", "2000")
     folders = [str(options.out / "work" / name) for name in ("deberta", "minilm")]
     scoring = [*folders, "--text", text, "--device", device, "--documents", count, "--budgets", "65536", "8192"]
     yield "scores", "scores", [str(HERE / "agreement.py"), *scoring]
+    yield "pipeline", "tokenizer", [pipeline, "tokenizer", work, "deberta"]
     run = [pipeline, "run", work]
     yield "pipeline", "deberta", [*run, "deberta", *few]
-    yield "pipeline", "minilm", [*run, "minilm", *few]
+    yield "pipeline", "minilm", [*run, "minilm", "--blocksize", "4MB", *few]
     variants = {
+        "base": [],
+        "batch": ["--batch-mode"],
         "four": ["--share", "0.25", "--workers", "4"],
         "capped": ["--gpu-memory-gb", "2.5", "--workers", "1"],
         "auto": ["--auto"],
     }
     for name, changes in variants.items():
-        yield "pipeline", name, [*run, "deberta", "--output", name, *some, *([] if tiny else changes), *few]
-        yield "pipeline", f"compare-{name}", [pipeline, "compare", work, "deberta", name]
-    yield "batch", "batch", [*run, "deberta", "--output", "batch", "--batch-mode", *few]
+        yield "variants", name, [*run, "deberta", "--output", name, *some, *([] if tiny else changes), *few]
+        if name != "base":
+            yield "variants", f"compare-{name}", [pipeline, "compare", work, "base", name]
 
 
 def main() -> int:
@@ -70,8 +78,10 @@ def main() -> int:
     parser.add_argument("--documents", type=int, default=700_000, help="of the pipelines")
     parser.add_argument("--limit", type=float, default=570.0, help="seconds for all")
     parser.add_argument("--disentangled-flash", type=Path, help="the folder of that package, if it is to be measured")
+    parser.add_argument("--table-options", nargs="+", default=[], help="of gpu.py: compiled, profile")
     parser.add_argument("--tiny", action="store_true", help="small models and few documents, on the CPU")
     options = parser.parse_args()
+    options.table_options = [f"--{name}" for name in options.table_options]
     options.out.mkdir(parents=True, exist_ok=True)
     if options.tiny:
         options.documents = min(options.documents, 400)

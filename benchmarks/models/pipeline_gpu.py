@@ -1,6 +1,7 @@
 """A whole pipeline on one GPU: JSONL, heuristic filters, tokens, model, JSONL, with the balancer on.
 
     python benchmarks/models/pipeline_gpu.py prepare WORK --text sotu.txt.gz --tokenizer FOLDER --documents 700000
+    python benchmarks/models/pipeline_gpu.py tokenizer WORK deberta
     python benchmarks/models/pipeline_gpu.py run WORK deberta
     python benchmarks/models/pipeline_gpu.py run WORK deberta --batch-mode
     python benchmarks/models/pipeline_gpu.py run WORK deberta --gpu-memory-gb 2.5 --workers 1 --output capped
@@ -8,9 +9,11 @@
 
 `prepare` makes documents of 291 tokens on average, at most 512, of slices of real text, and checkpoints with the shape
 of DeBERTa-v3-base and MiniLM with random weights (``--tiny``: two layers of 64 numbers, to try the commands on a CPU).
-`run` prints documents per second between the first fifth and the last twentieth of the documents, what NVML says of the
-GPU and of its processes in that time, and the workers of each step. `compare` reads two outputs and compares scores and
-labels of the same documents.
+`tokenizer` measures the tokenizer, in one process and in one less than there are cores. `run` prints documents per
+second between the first tenth and the last fiftieth of the blocks, what NVML says of the GPU and of its processes in
+that time, and the workers of each step. Where CPU workers are the limit, that needs many more blocks than workers
+(``--blocksize``), since the workers end their first blocks at about the same time. `compare` reads two outputs and compares scores and labels of the same
+documents, and the bytes of the files that both have.
 """
 
 from __future__ import annotations
@@ -40,23 +43,46 @@ def prepare(arguments: argparse.Namespace) -> None:
     print(f"{arguments.documents:,} documents, {sum(sizes) / 1e6:,.0f} MB")
     for name in arguments.models:
         _checkpoint(work / name, name, arguments.tokenizer, TINY if arguments.tiny else {})
+
+
+def tokenizer(arguments: argparse.Namespace) -> None:
+    cores = os.cpu_count() or 1
+    for processes in (1, cores - 1):
+        if processes < 1:
+            continue
+        context = multiprocessing.get_context("spawn")
+        ready = context.Barrier(processes)
+        with context.Pool(processes, _load_tokenizer, (arguments.work, arguments.model, ready)) as pool:
+            jobs = [pool.apply_async(_tokenize) for _ in range(processes)]
+            spans = [job.get() for job in jobs]
+        seconds = max(end for _, end in spans) - min(start for start, _ in spans)
+        speed = processes * TOKENIZED / seconds
+        print(f"tokenizer, {processes} processes: {speed:,.0f} docs/s, {speed / processes:,.0f} for each")
+
+
+TOKENIZED = 10_000
+LOADED: list[Any] = []
+"""In a process that measures the tokenizer: the tokenizer, the texts, and a barrier."""
+
+
+def _load_tokenizer(work: Path, model: str, ready: Any) -> None:
     from gristmill.models.checkpoint import Checkpoint
-    from gristmill.models.tokenizer import ReadLimits, load_tokenizer
+    from gristmill.models.tokenizer import load_tokenizer
 
-    tokenizer = load_tokenizer(Checkpoint(str(work / arguments.models[0])))
     with open(work / "input" / "0000.jsonl", encoding="utf-8") as lines:
-        texts = [json.loads(line)["text"] for line, _ in zip(lines, range(5000), strict=False)]
-    start = time.process_time()
-    lengths = tokenizer.tokens(texts, ReadLimits(None, 512))[0].lengths
-    seconds = time.process_time() - start
-    print(f"{lengths.mean():.0f} tokens on average, at most {lengths.max()}; one core: {5000 / seconds:,.0f} docs/s")
+        texts = [json.loads(line)["text"] for line, _ in zip(lines, range(TOKENIZED), strict=False)]
+    LOADED.extend((load_tokenizer(Checkpoint(str(work / model))), texts, ready))
 
 
-def _write(source: str, target: Path, count: int, seed: int) -> int:
-    with open(target, "w", encoding="utf-8") as out:
-        for number, text in enumerate(slices(Path(source), count, seed)):
-            out.write(json.dumps({"id": f"{seed}-{number}", "text": text}) + "\n")
-    return target.stat().st_size
+def _tokenize() -> tuple[float, float]:
+    """Tokenize the first documents. Return when that began, in all processes at once, and when it ended."""
+    from gristmill.models.tokenizer import ReadLimits
+
+    tokenizer, texts, ready = LOADED
+    ready.wait()
+    start = time.time()
+    tokenizer.tokens((texts * (TOKENIZED // len(texts) + 1))[:TOKENIZED], ReadLimits(None, 512))
+    return start, time.time()
 
 
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -129,7 +155,7 @@ def run(arguments: argparse.Namespace) -> None:
     pipeline = Pipeline(
         "gpu",
         stages=[
-            JsonlReader(str(work / "input" / arguments.files)),
+            JsonlReader(str(work / "input" / arguments.files), blocksize=arguments.blocksize),
             ScoreFilter(WordCountFilter(min_words=5)),
             ScoreFilter(MeanWordLengthFilter()),
             stage,
@@ -148,17 +174,18 @@ def run(arguments: argparse.Namespace) -> None:
     counts = [path.read_bytes().count(b"\n") for _, path in written]
     print(f"{sum(counts):,} documents in {total:.1f} s: {sum(counts) / total:,.0f} docs/s with start and end")
     ends, done = [when for when, _ in written], np.cumsum(counts)
-    first, last = len(ends) // 5, len(ends) - 1 - len(ends) // 20
+    first, last = len(ends) // 10, len(ends) - 1 - len(ends) // 50
     if first >= last:
         print("too few blocks for a steady rate")
         return
     speed = (done[last] - done[first]) / (ends[last] - ends[first])
-    print(f"between the first fifth and the last twentieth: {speed:,.0f} docs/s over {ends[last] - ends[first]:.0f} s")
+    print(f"between the first tenth and the last fiftieth: {speed:,.0f} docs/s over {ends[last] - ends[first]:.0f} s")
     steady = [sample for sample in gpu.samples if ends[first] <= sample[0] <= ends[last]]
     if steady:
         busy = np.array([sample[1] for sample in steady])
         print(
             f"GPU by NVML: busy {busy.mean():.2f} % on average, {np.percentile(busy, 5):.0f} % in the 5th percentile, "
+            f"at 99 % or more in {np.mean(busy >= 99):.1%} of {len(busy)} samples, "
             f"memory at most {max(sample[2] for sample in steady) / 2**30:.1f} GiB, "
             f"{np.mean([sample[3] for sample in steady]):.0f} W"
         )
@@ -172,6 +199,10 @@ def compare(arguments: argparse.Namespace) -> None:
     error = max((float(np.abs(np.subtract(one[key][1], other[key][1])).max()) for key in shared), default=0.0)
     print(f"{len(shared):,} documents in both, {len(one):,} and {len(other):,} in each")
     print(f"labels equal {same:,} of {len(shared):,}; largest difference of a probability {error:.2e}")
+    paths = sorted((arguments.work / f"output-{arguments.one}").glob("part-*.jsonl"))
+    pairs = [(path, arguments.work / f"output-{arguments.other}" / path.name) for path in paths]
+    equal = [a.read_bytes() == b.read_bytes() for a, b in pairs if b.exists()]
+    print(f"files of the same name: {len(equal)}, with the same bytes: {sum(equal)}")
 
 
 def _rows(output: Path) -> dict[str, tuple[str, list[float]]]:
@@ -194,6 +225,10 @@ def main() -> None:
     making.add_argument("--models", nargs="+", default=["deberta", "minilm"])
     making.add_argument("--tiny", action="store_true", help="small models, to try the commands")
     making.set_defaults(act=prepare)
+    reading = commands.add_parser("tokenizer")
+    reading.add_argument("work", type=Path)
+    reading.add_argument("model")
+    reading.set_defaults(act=tokenizer)
     running = commands.add_parser("run")
     running.add_argument("work", type=Path)
     running.add_argument("model")
@@ -203,6 +238,7 @@ def main() -> None:
     running.add_argument("--workers", type=int, help="of the model, instead of what the balancer chooses")
     running.add_argument("--auto", action="store_true", help="find the token budget during the run")
     running.add_argument("--files", default="*.jsonl", help="which of the files, as a glob pattern")
+    running.add_argument("--blocksize", help="of the input; default: that of the reader")
     running.add_argument("--output", help="the name of the output; default: that of the model")
     running.add_argument("--no-gpu", action="store_true", help="do not sample NVML")
     running.set_defaults(act=run)
