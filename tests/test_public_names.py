@@ -1,4 +1,4 @@
-"""The short import paths: `gristmill`, `gristmill.text`, `gristmill.dedup` and `gristmill.image`."""
+"""The short import paths: `gristmill`, `gristmill.text`, `gristmill.dedup`, `gristmill.image` and `gristmill.video`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 import pytest
 
 import gristmill
-from gristmill import dedup, image, text
+from gristmill import dedup, image, text, video
 from gristmill.stages.registry import INTERNAL, known
 
 
 def test_short_paths_name_every_class_that_a_pipeline_file_can_name():
     names = {name for name, cls in known().items() if name not in INTERNAL and cls.__module__.startswith("gristmill.")}
-    assert names <= {*text.__all__, *dedup.__all__, *image.__all__}
+    assert names <= {*text.__all__, *dedup.__all__, *image.__all__, *video.__all__}
 
 
 def test_short_paths_name_the_same_objects_as_the_long_ones():

@@ -119,7 +119,7 @@ def rows_of_source(source: Path) -> list[dict[str, Any]]:
 
 
 def test_files_that_are_not_wanted_are_not_written(source: Path, tmp_path: Path) -> None:
-    run(curate(source, tmp_path / "dry", dry_run=True, output_path=None))
+    run(curate(source, tmp_path / "dry", dry_run=True))
     assert {path.name for path in (tmp_path / "dry").iterdir()} <= {
         *(path.name for path in (tmp_path / "dry").glob("part-*.parquet")),
         *("excluded", "scores", "_gristmill"),
@@ -219,6 +219,7 @@ def test_names_of_the_files_of_clips_are_known_by_their_block() -> None:
     names = OutputNames.of(ClipWriterStage("out"), 3)
     assert OutputNames.of_run({"output": names.plain()}, 3) == names
     assert names.block_of("clips", "part-000002.00001-00000003-00000004.film_mp4-a1.mp4") == 2
+    assert names.is_own("metas/v0/part-000001.a-1.json")
     for place, name in (
         ("clips", "part-000003.a-1.mp4"),
         ("clips", "part-000001.mp4"),

@@ -9,7 +9,7 @@ from gristmill.lazy import np
 from gristmill.stages.registry import builtin
 from gristmill.stages.resources import Resources
 from gristmill.stages.text.filters.columns import set_column
-from gristmill.stages.text.filters.document_filter import AtLeast
+from gristmill.stages.text.filters.document_filter import AtLeast, DocumentFilter
 from gristmill.stages.text.filters.score_filter import Filter
 from gristmill.stages.video.clips import ClipStage, places_of
 from gristmill.stages.video.rows import without_bad
@@ -124,8 +124,8 @@ class MotionFilterStage(Filter):
         super().__init__(rules, [MEAN, LEAST])
         self.score_only = score_only
 
-    def scored_rules(self) -> Sequence[tuple[AtLeast, bool]]:
-        return [] if self.score_only else super().scored_rules()  # type: ignore[return-value]  # rules are these two
+    def scored_rules(self) -> Sequence[tuple[DocumentFilter, bool]]:
+        return [] if self.score_only else super().scored_rules()
 
     def process(self, task: DocumentBatch) -> DocumentBatch:
         return task if self.score_only else super().process(task)

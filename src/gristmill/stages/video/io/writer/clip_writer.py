@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ _CONTAINERS = ((4, b"ftyp", ".mp4"), (0, b"\x1aE\xdf\xa3", ".webm"), (0, b"RIFF"
 
 
 @builtin
+@dataclass(eq=False, repr=False, kw_only=True)
 class ClipWriterStage(ParquetWriter):
     """Clips as files in the folder ``path`` (or ``output_path``), and a Parquet index of them.
 
@@ -59,48 +60,51 @@ class ClipWriterStage(ParquetWriter):
     )
     loads = ("gristmill.stages.text.io.writer.lines", "pyarrow.parquet")
 
-    # Many parameters: those of all writers, and those of NeMo Curator's.
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        output_path: str | os.PathLike[str] | None = None,
-        upload_clips: bool = True,
-        generate_previews: bool = True,
-        generate_metadata: bool = True,
-        generate_embeddings: bool = False,
-        dry_run: bool = False,
-        fields: Sequence[str] | None = None,
-        compression: str | None = "zstd",
-        excluded: bool | float = True,
-        excluded_clips: bool = False,
-        write_kwargs: dict[str, Any] | None = None,
-        schema: dict[str, str] | None = None,
-        scores: bool = True,
-        input_path: str | None = None,
-        generate_captions: bool = True,
-        embedding_algorithm: str = "cosmos-embed1",
-        caption_models: Sequence[str] | None = None,
-        enhanced_caption_models: Sequence[str] | None = None,
-        verbose: bool = False,
-        max_workers: int = 6,
-        log_stats: bool = False,
-    ) -> None:
-        if (path is None) == (output_path is None):
+    path: str = field(default="", kw_only=False)
+    output_path: str = ""
+    upload_clips: bool = True
+    generate_previews: bool = True
+    generate_metadata: bool = True
+    generate_embeddings: bool = False
+    dry_run: bool = False
+    fields: list[str] | None = None
+    compression: str | None = "zstd"
+    excluded: bool | float = True
+    excluded_clips: bool = False
+    write_kwargs: dict[str, Any] | None = None
+    schema: dict[str, str] = field(default_factory=dict)
+    scores: bool = True
+    input_path: str | None = None
+    generate_captions: bool = True
+    embedding_algorithm: str = "cosmos-embed1"
+    caption_models: Sequence[str] | None = None
+    enhanced_caption_models: Sequence[str] | None = None
+    verbose: bool = False
+    max_workers: int = 6
+    log_stats: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.path) == bool(self.output_path):
             raise ValueError("path (or output_path) names the folder of the output: give one of them.")
-        folder = path if path is not None else output_path
-        assert folder is not None
-        known = None if fields is None else [CLIP_ID, *fields, CLIP_PATH, CLIP_BYTES, PREVIEW_PATH]
-        super().__init__(folder, known, compression, excluded, write_kwargs, schema, scores)
-        self.wanted = fields
-        self.excluded_clips = excluded_clips
-        wanted = {
-            CLIPS: (upload_clips, [one for *_, one in _CONTAINERS]),
-            PREVIEWS: (generate_previews, [".webp"]),
-            METAS: (generate_metadata, [".json"]),
-            EMBEDDINGS: (generate_embeddings, [".npy"]),
+        self.wanted = self.fields
+        known = None if self.fields is None else [CLIP_ID, *self.fields, CLIP_PATH, CLIP_BYTES, PREVIEW_PATH]
+        ParquetWriter.__init__(
+            self,
+            self.path or self.output_path,
+            known,
+            self.compression,
+            self.excluded,
+            self.write_kwargs,
+            self.schema,
+            self.scores,
+        )
+        made = {
+            CLIPS: (self.upload_clips, [one for *_, one in _CONTAINERS]),
+            PREVIEWS: (self.generate_previews, [".webp"]),
+            METAS: (self.generate_metadata, [".json"]),
+            EMBEDDINGS: (self.generate_embeddings, [".npy"]),
         }
-        self.folders = {place: ends for place, (is_wanted, ends) in wanted.items() if is_wanted and not dry_run}
+        self.folders = {place: ends for place, (is_made, ends) in made.items() if is_made and not self.dry_run}
 
     def preload(self) -> None:
         from gristmill.kernels import json_lines
@@ -181,7 +185,7 @@ class ClipWriterStage(ParquetWriter):
                     for name, data in zip(names, bytes_of(task, column), strict=True)
                     if name is not None and data is not None
                 )
-        vectors = [field.name for field in index.schema if is_vector(field.type)]
+        vectors = [one.name for one in index.schema if is_vector(one.type)]
         if METAS in self.folders:
             shown = [name for name in index.column_names if name not in (*HIDDEN, *vectors)]
             if self.fields is not None:
