@@ -12,8 +12,8 @@ of DeBERTa-v3-base and MiniLM with random weights (``--tiny``: two layers of 64 
 `tokenizer` measures the tokenizer, in one process and in one less than there are cores. `run` prints documents per
 second between the first tenth and the last fiftieth of the blocks, what NVML says of the GPU and of its processes in
 that time, and the workers of each step. Where CPU workers are the limit, that needs many more blocks than workers
-(``--blocksize``), since the workers end their first blocks at about the same time. `compare` reads two outputs and compares scores and labels of the same
-documents, and the bytes of the files that both have.
+(``--blocksize``), since the workers end their first blocks at about the same time. `compare` reads two outputs and
+compares scores and labels of the same documents, and the bytes of the files that both have.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ def prepare(arguments: argparse.Namespace) -> None:
     print(f"{arguments.documents:,} documents, {sum(sizes) / 1e6:,.0f} MB")
     for name in arguments.models:
         _checkpoint(work / name, name, arguments.tokenizer, TINY if arguments.tiny else {})
+
+
+def _write(source: str, target: Path, count: int, seed: int) -> int:
+    with open(target, "w", encoding="utf-8") as out:
+        for number, text in enumerate(slices(Path(source), count, seed)):
+            out.write(json.dumps({"id": f"{seed}-{number}", "text": text}) + "\n")
+    return target.stat().st_size
 
 
 def tokenizer(arguments: argparse.Namespace) -> None:
