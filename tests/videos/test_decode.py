@@ -156,3 +156,19 @@ def test_a_file_of_another_size_is_refused(video, tmp_path):
     assert len(list(frames(str(path), file_size=len(video(5))))) == 5
     with pytest.raises(BadVideo, match="changed"):
         list(frames(str(path), file_size=len(video(5)) + 1))
+
+
+def test_an_edit_list_begins_later(video):
+    """The first ten frames are decoded, and not shown."""
+    data = bytearray(video(30, gop=30))
+    place = data.index(b"elst") + 12
+    length, begin = (int.from_bytes(data[place + n : place + n + 4], "big") for n in (0, 4))
+    data[place : place + 8] = (length - 400).to_bytes(4, "big") + (begin + 10 * 512).to_bytes(4, "big")
+    found = list(frames(bytes(data)))
+    assert [number_of(one.pixels) for one in found] == list(range(10, 30)) and found[0].time_s == 0.0
+    assert numbers(bytes(data), 0.2, 0.4) == [15, 16, 17, 18, 19]
+
+
+def test_a_codec_without_a_decoder(video):
+    with pytest.raises(BadVideo, match="a codec that cannot be decoded"):
+        list(frames(video(5).replace(b"avc1", b"zzzz")))

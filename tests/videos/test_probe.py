@@ -70,6 +70,7 @@ def bad_videos() -> dict[str, tuple[bytes, str]]:
         "sound only": (corpus.sound_only(), "no video stream"),
         "no frames": (corpus.without_samples(), "no frames"),
         "16K wide": (corpus.huge(), "too many pixels"),
+        "unknown codec": (plain.replace(b"avc1", b"zzzz"), "a codec that cannot be decoded"),
         "encrypted": (corpus.video(10, muxer=locked), "encrypted"),
     }
 

@@ -12,8 +12,8 @@ from gristmill.stages.barrier import KEYS, BarrierStage
 from gristmill.stages.core import ProcessingStage, accounts_for_all
 from gristmill.stages.protocols import Sink, Source
 from gristmill.storage import Folder
-from gristmill.tasks import BadRecord, DocumentBatch, FileGroupTask, ImageBatch, SpoolBlock, Written
-from gristmill.tasks.document import ID, RAW, rows_of
+from gristmill.tasks import BadRecord, DocumentBatch, FileGroupTask, ImageBatch, SpoolBlock, VideoTask, Written
+from gristmill.tasks.document import ID, LOCATION, RAW, rows_of
 from gristmill.tasks.names import block_of_file, part_name
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ SMALL_BYTES = 1 << 20
 """A remote file below this size is read whole: parts of it would take several requests."""
 SPOOLED = "the documents in " + "front of the cut"
 """The name of this input in run.json, which earlier versions have written."""
-IMAGES = b"gristmill.images"
-"""Key in the metadata of documents that are an `ImageBatch`."""
+KINDS = {b"gristmill.images": ImageBatch, b"gristmill.videos": VideoTask}
+"""Keys in the metadata of documents that are of such a type."""
 PART = "spool_part"
 """Key in the metadata of a batch: the name of its part."""
 OF_DOCUMENTS = (ArithmeticError, LookupError, NotImplementedError, TypeError, ValueError)
@@ -109,7 +109,7 @@ class Spool(Sink[DocumentBatch, FileGroupTask], builtin=True):
         written = FileGroupTask(dataset_name=task.dataset_name)
         if keys is not None:
             if self.with_documents:
-                files.append((name + DOCUMENTS, in_arrow(_marked(left, isinstance(task, ImageBatch)))))
+                files.append((name + DOCUMENTS, in_arrow(_marked(left, task))))
             files.append((name + KEYS, in_arrow(keys)))
         if reasons:
             written.account.bad += bad_records(whole, reasons)
@@ -235,8 +235,8 @@ class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):
     def process(self, task: SpoolBlock) -> DocumentBatch:
         table = read_arrow(self.folder, task.data + DOCUMENTS)
         notes = dict(table.schema.metadata or {})
-        kind = DocumentBatch if notes.pop(IMAGES, None) is None else ImageBatch
-        batch = kind(table.replace_schema_metadata(notes or None), task_id=task.task_id)
+        kinds = [kind for mark, kind in KINDS.items() if notes.pop(mark, None) is not None]
+        batch = (kinds or [DocumentBatch])[0](table.replace_schema_metadata(notes or None), task_id=task.task_id)
         batch._metadata[PART] = task.data
         read = Counter(str(ident).rpartition("#")[0] for ident in table.column(ID).to_pylist())
         known = set(task.files)
@@ -248,9 +248,11 @@ class SpoolReader(Source[SpoolBlock, DocumentBatch], builtin=True):
         return batch
 
 
-def _marked(table: pa.Table, are_images: bool) -> pa.Table:
-    """The documents with a note if they are images."""
-    return table.replace_schema_metadata({**(table.schema.metadata or {}), IMAGES: b""}) if are_images else table
+def _marked(table: pa.Table, task: DocumentBatch) -> pa.Table:
+    """The documents of a task with a note of its type, and without URLs that hold secrets."""
+    table = table.drop_columns([LOCATION]) if LOCATION in table.column_names else table
+    notes = {mark: b"" for mark, kind in KINDS.items() if isinstance(task, kind)}
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), **notes}) if notes else table
 
 
 def in_arrow(table: pa.Table) -> pa.Buffer:

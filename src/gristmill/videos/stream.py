@@ -126,6 +126,8 @@ class _Opened:
             if other.index != self._stream.index:
                 other.discard = Discard.all
         context = self._stream.codec_context
+        if context is None:
+            raise BadVideo("a codec that cannot be decoded")
         if context.width * context.height > self._max_pixels:
             raise BadVideo("too many pixels")
         context.thread_count = self._threads

@@ -26,6 +26,7 @@ from gristmill.pipeline import Pipeline
 from gristmill.pipeline.explain import explain
 from gristmill.pipeline.planner import flatten
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.protocols import own_tasks
 from gristmill.stages.text.io import JsonlWriter
 from gristmill.stages.video.clipping import FixedStrideExtractorStage
@@ -302,6 +303,28 @@ def test_only_parts_of_videos_on_a_server_are_fetched_and_keys_stay_secret(tmp_p
     assert not result.ledger.problems and server.sent < 12 << 20
     texts = [path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert not any(b"hush" in text for text in texts)
+
+
+class Scan(ProcessingStage[VideoTask, VideoTask]):
+    """Looks for a key in all files of a run."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def process(self, task: VideoTask) -> VideoTask:
+        files = [path for path in Path(self.folder).rglob("*") if path.is_file()]
+        assert any(path.suffix == ".docs" for path in files), files
+        assert not any(b"hush" in path.read_bytes() for path in files)
+        return task
+
+
+def test_keys_are_not_in_the_files_of_a_barrier(tmp_path, server, video):  # noqa: F811
+    server.files["/a.mp4"] = video(25)
+    put(tmp_path, "m.jsonl", json.dumps({"url": f"{server.url}/a.mp4?token=hush", "n": 1}).encode() + b"\n")
+    reader = VideoReader(f"{tmp_path}/m.jsonl", fields=["n"])
+    stages = [ExactDeduplication(text_field="video_id"), Scan(str(tmp_path / "out"))]
+    run(curate(tmp_path / "out", reader, FixedStrideExtractorStage(1, 1, 1), *stages))
+    assert [row["clip_id"] for row in rows(tmp_path / "out")] == [f"{server.url}/a.mp4@0.000-1.000"]
 
 
 class Sizes(ProcessingStage[VideoTask, VideoTask]):

@@ -23,6 +23,7 @@ from tests.videos import corpus
 from gristmill.backends.local import LocalExecutor
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
+from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.text.io import ParquetWriter
 from gristmill.stages.video.clipping import ClipTranscodingStage, FixedStrideExtractorStage
 from gristmill.stages.video.io.reader import VideoReader
@@ -79,6 +80,24 @@ def test_the_bytes_do_not_depend_on_workers(source, tmp_path):
     assert dict(total.errored) == {"empty": 1, "not a video of a known format": 1, "damaged": total.errored["damaged"]}
     assert dict(total.dropped) == {("FixedStrideExtractorStage", "too short"): 1}
     assert total.documents + total.made == total.kept + total.errored.total() + total.dropped.total()
+
+
+class AsUsersWrite(ProcessingStage[VideoTask, VideoTask]):
+    """A stage of a user that takes and returns videos."""
+
+    def process(self, task: VideoTask) -> VideoTask:
+        assert type(task) is VideoTask
+        return task
+
+
+def test_clips_pass_a_barrier_and_stay_clips(source, tmp_path):
+    stages = [ExactDeduplication(text_field="video_codec"), AsUsersWrite()]
+    reader = VideoReader(str(source), files_per_partition=2)
+    after = [FixedStrideExtractorStage(1.0, 1.0, 0.6), ClipTranscodingStage(preset="ultrafast")]
+    result = run(Pipeline("once", stages=[reader, *stages, *after, ParquetWriter(str(tmp_path / "out"))]))
+    assert not result.ledger.problems
+    assert {row["video_codec"] for row in clips(tmp_path / "out")} <= {"h264", "mpeg4"}
+    assert all(row["clip"][4:8] == b"ftyp" for row in clips(tmp_path / "out"))
 
 
 SCRIPT = """
