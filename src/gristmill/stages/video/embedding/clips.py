@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.lazy import Array, np
 from gristmill.stages.text.filters.columns import set_column
+from gristmill.stages.video.clipping.clip_extraction_stages import TIMEOUT_S
 from gristmill.stages.video.rows import VideoStage, locations, values, without_bad
 from gristmill.tasks.video import CLIP, END, START, VIDEO, VideoTask
 from gristmill.videos.errors import BadVideo
@@ -90,6 +91,8 @@ class ClipFrameStage(VideoStage):
     """
 
     fan_out = True
+    timeout_s = TIMEOUT_S
+    """For the clips of one output task."""
     loads = ("av",)
 
     @abstractmethod
