@@ -60,6 +60,10 @@ class PipelineFileError(PlanError):
     """A pipeline's YAML is wrong. The message has a line for each problem, with file and line."""
 
 
+class StopRun(PipelineError):
+    """A stage raises it to end the run: no other task can succeed either. Finished blocks stay, and the run resumes."""
+
+
 class LedgerError(PipelineError):
     """The account of a run does not balance: tasks were lost or counted twice. This is a bug of the engine
     or, where documents do not add up, of a stage."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 
-from gristmill.errors import OutOfSpace
+from gristmill.errors import OutOfSpace, StopRun
 from gristmill.secrets import without_secrets
 from gristmill.stages import core, function_definitions
 
@@ -23,7 +23,7 @@ class Interrupt(BaseException):
 class StageError(Exception):
     """A stage raised, or broke its contract. Carries text, not the exception, which may not be picklable.
 
-    ``ends_run`` marks an error of the stage's code that no document causes: another attempt cannot help.
+    ``ends_run`` marks an error that no document causes: another attempt cannot help. A stage raises `StopRun` for it.
     """
 
     def __init__(self, stage: int, error: str, detail: str = "", ends_run: bool = False) -> None:
@@ -36,12 +36,14 @@ class StageError(Exception):
 
 def stage_error(index: int, error: BaseException) -> StageError:
     """Return the error of the stage at this place of its step as a `StageError`."""
-    return error if isinstance(error, StageError) else StageError(index, one_line(error), details(error))
+    if isinstance(error, StageError):
+        return error
+    return StageError(index, one_line(error), details(error), ends_run=isinstance(error, StopRun))
 
 
 def one_line(error: BaseException) -> str:
     """An exception's type and the first line of its message."""
-    if isinstance(error, OutOfSpace):
+    if isinstance(error, OutOfSpace | StopRun):
         return without_secrets(str(error))
     kind = type(error)
     name = kind.__qualname__
@@ -60,7 +62,7 @@ def details(error: BaseException) -> str:
 
     Empty for a full disk and the like: the place in the code does not help then.
     """
-    if isinstance(error, OutOfSpace):
+    if isinstance(error, OutOfSpace | StopRun):
         return ""
     whole = traceback.TracebackException.from_exception(error)
     todo = [whole]

@@ -37,6 +37,7 @@ PACKAGES_OF_MODELS = (
     "gristmill.stages.image.io.writer",
     "gristmill.stages.text.classifiers",
     "gristmill.stages.text.embedders",
+    "gristmill.stages.text.llm",
     "gristmill.stages.video.caption",
     "gristmill.stages.video.clipping",
     "gristmill.stages.video.deduplication",
