@@ -6,8 +6,11 @@ import numpy as np
 
 from gristmill.kernels.compile import helper, kernel
 
-BANDS = 4
-BAND_BITS = 16
+BANDS = 5
+LIST_BITS = 13
+"""Each band has 2 to this power lists."""
+LONG, LONG_BITS, SHORT_BITS = 3, 13, 12
+"""The first bands have one bit more than the others: 63 altogether."""
 GREY, COLOUR = 32, 8
 SAMPLES = 16
 THUMBNAIL = GREY * GREY + 2 * COLOUR * COLOUR
@@ -24,7 +27,6 @@ OTHER_COLOUR = 8
 OTHER_SHARE = 3
 """... and are if the difference is more than a third of both: less may come from the coarse grid."""
 _NO_HASH = np.uint64(1 << 63)
-_LOW = np.uint64((1 << BAND_BITS) - 1)
 _MILLION = 1_000_000
 
 
@@ -137,90 +139,115 @@ def similarity(thumbnails, part, whole, window, windows, scratch, edges):
 
 @helper
 def band_of(value, band):
-    return np.int64((value >> np.uint64(BAND_BITS * band)) & _LOW)
+    first = LONG_BITS * min(band, LONG) + SHORT_BITS * max(band - LONG, 0)
+    low = (1 << (LONG_BITS if band < LONG else SHORT_BITS)) - 1
+    return np.int64(value >> np.uint64(first)) & low
 
 
 @helper
-def insert(value, entry, entries, heads, nexts):
-    """Add a hash to the lists of its bands."""
-    if value == _NO_HASH:
-        return
-    for band in range(BANDS):
-        head = (band << BAND_BITS) + band_of(value, band)
-        nexts[band * entries + entry] = heads[head]
-        heads[head] = entry
+def list_of(value, band, part):
+    """Return the number of the list in which a hash is: of a band, in one of the two parts of the index."""
+    return ((part * BANDS + band) << LIST_BITS) + band_of(value, band)
 
 
 @helper
-def bands_before_find(apart, band, ends):
+def make_index(hashes, count, width, index):
+    """Sort the hashes of the first pictures into lists, by each band: first those of all windows, then whole pictures.
+
+    A list has its hashes next to each other, those of earlier pictures first.
+    """
+    starts, values, entries = index
+    parts = 2 if width > 1 else 1
+    for is_counting in range(1, -1, -1):
+        for part in range(parts):
+            for picture in range(count):
+                for window in range(1 if part else width):
+                    value = hashes[picture * width + window]
+                    if value == _NO_HASH:
+                        continue
+                    for band in range(BANDS):
+                        found = list_of(value, band, part)
+                        if is_counting == 0:
+                            place = starts[found + 1]
+                            values[place] = value
+                            entries[place] = picture * (1 if part else width) + window
+                        starts[found + 1] += 1
+        if is_counting:
+            total = np.int32(0)
+            for k in range(1, len(starts)):
+                total, starts[k] = total + starts[k], total
+
+
+@helper
+def bands_before_find(apart, band, radii):
     """Whether a band before this one finds a pair whose hashes differ in the bits of ``apart``."""
     found = False
     for before in range(band):
-        found = found or ends[BANDS + before] >= bits_set(np.uint64(band_of(apart, before)))
+        found = found or radii[before] >= bits_set(np.uint64(band_of(apart, before)))
     return found
 
 
 @helper
-def look_up(pictures, shape, search, index, scratch, picture, window, best):
+def look_up(pictures, width, search, index, survivors, scratch, picture, window, best):
     """Return the first picture before ``best`` that a window of a picture is nearly equal to; ``best`` if none is.
 
     The whole picture is compared with the windows of others, another window with whole pictures.
     """
     hashes, thumbnails, windows = pictures
-    count, width = shape
-    changes, ends, most, least = search
-    heads, nexts = index
+    changes, ranges, radii, most, least = search
+    starts, values, entries = index
     edges = scratch[2 * SAMPLES * SAMPLES :]
     wanted = hashes[picture * width + window]
     if wanted == _NO_HASH:
         return best
-    # lists of windows come first, then those of whole pictures
+    part = 0 if window == 0 else 1
     stride = width if window == 0 else 1
-    entries = count * stride
-    first_list = 0 if window == 0 else BANDS << BAND_BITS
-    first_next = 0 if window == 0 else BANDS * count * width
     for band in range(BANDS):
-        own = band_of(wanted, band)
-        for k in range(ends[band]):
-            entry = np.int64(heads[first_list + (band << BAND_BITS) + (own ^ changes[k])])
-            while entry >= 0:
-                other = entry // stride
-                there = entry % stride
-                apart = wanted ^ hashes[other * width + there]
-                if other < best and bits_set(apart) <= most and not bands_before_find(apart, band, ends):
-                    part, whole = (picture, other) if window == 0 else (other, picture)
-                    if similarity(thumbnails, part, whole, max(window, there), windows, scratch, edges) >= least:
-                        best = other
-                entry = np.int64(nexts[first_next + band * entries + entry])
+        own = list_of(wanted, band, part)
+        for k in range(ranges[2 * band], ranges[2 * band + 1]):
+            near = own ^ changes[k]
+            for place in range(starts[near], starts[near + 1]):
+                apart = wanted ^ values[place]
+                if bits_set(apart) > most:
+                    continue
+                other = np.int64(entries[place]) // stride
+                if other >= best:
+                    break
+                if survivors[other] >= 0 or bands_before_find(apart, band, radii):
+                    continue
+                there = np.int64(entries[place]) % stride
+                small, whole = (picture, other) if window == 0 else (other, picture)
+                if similarity(thumbnails, small, whole, max(window, there), windows, scratch, edges) >= least:
+                    best = other
+                    break
     return best
 
 
-@kernel("(hashes bytes ints) (int64 int64 int64) (ints ints int64 int64) (out_int32s out_int32s) out_ints out_ints")
+@kernel(
+    "(hashes bytes ints) (int64 int64) (ints ints ints int64 int64) "
+    "(out_int32s out_hashes out_int32s) out_ints out_ints"
+)
 def find_near(pictures, counts, search, index, out, scratch):
     """Write the first picture that each picture is nearly equal to, -1 for none, to ``out``.
 
-    ``pictures`` are their hashes and thumbnails, and the windows. ``counts`` are the pictures, the hashes of each, and
-    the leading pictures that are not looked for but only found. If there are none of these, each picture that is nearly
-    equal to none before it is found by those after it. ``search`` are the changes of a band, those of fewer bits first;
-    for each band their number and then the number of bits; the largest distance and the least similarity. ``index`` are
-    the first entry of each list, and the entry after each.
+    ``pictures`` are their hashes and thumbnails, and the windows. ``counts`` are the hashes of each picture, and the
+    leading pictures that are not looked for but only found. If there are none of these, each picture that is nearly
+    equal to none before it is found by those after it. ``search`` are the changes of bands; for each band the range of
+    these; for each band their most bits; the largest distance and the least similarity. ``index`` is
+    memory: zeros for the start of each list and the end of the last; for the hashes in the lists; for their numbers.
     """
-    hashes = pictures[0]
-    heads, nexts = index
-    count, width, known = counts
-    shape = (count, width)
-    for picture in range(count):
-        best = np.int64(count)
-        if picture >= known:
-            for window in range(width):
-                best = look_up(pictures, shape, search, index, scratch, picture, window, best)
-        out[picture] = best if best < count else -1
-        if picture < known or (known == 0 and best == count):
-            for window in range(width):
-                insert(hashes[picture * width + window], picture * width + window, count * width, heads, nexts)
-            if width > 1:
-                of_whole = heads[BANDS << BAND_BITS :], nexts[BANDS * count * width :]
-                insert(hashes[picture * width], picture, count, of_whole[0], of_whole[1])
+    width, known = counts
+    make_index(pictures[0], known if known else len(out), width, index)
+    for picture in range(len(out)):
+        out[picture] = -1
+        if picture < known:
+            continue
+        limit = np.int64(known if known else picture)
+        best = limit
+        for window in range(width):
+            best = look_up(pictures, width, search, index, out, scratch, picture, window, best)
+        if best < limit:
+            out[picture] = best
 
 
 @kernel("hashes bytes ints int64 int64 out_ints out_ints out_ints")
@@ -231,7 +258,7 @@ def compare_near(hashes, thumbnails, windows, width, most, distances, similariti
     """
     edges = scratch[2 * SAMPLES * SAMPLES :]
     for pair in range(len(distances)):
-        distances[pair] = BAND_BITS * BANDS
+        distances[pair] = 64
         similarities[pair] = 0
         for window in range(width):
             for side in range(2 if window else 1):

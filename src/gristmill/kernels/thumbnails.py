@@ -1,8 +1,9 @@
 """Find pictures that are nearly equal, by hashes of 63 bits and thumbnails. Results depend on the order of pictures.
 
-Each hash is in four bands of 16 bits. Of two hashes that differ in few bits at least one band differs in fewer: with a
-largest distance of 12, in at most 3 bits of the first band or 2 of another. So all pairs within the distance are found
-by looking up a band with these changes.
+Each hash is in five bands of 13 or 12 bits. Of two hashes that differ in few bits at least one band differs in fewer:
+with a largest distance of 12, in at most 2 bits of one of the first three bands or 1 of another. So all pairs within
+the distance are found by looking up a band with these changes. The hashes with the same band are next to each other in
+memory: most of them are too far away, and to see that must not take a jump for each.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ COMPARE_NEAR = Kernel("thumbnail_kernels.compare_near")
 MOST_DISTANCE = 15
 """The largest distance: the number of changes of a band grows with its square and more."""
 CELLS, SIDE = 80, 1280
-BANDS, BAND_BITS = 4, 16
+BAND_BITS = (13, 13, 13, 12, 12)
+BANDS, LIST_BITS = len(BAND_BITS), max(BAND_BITS)
 _SCRATCH = 520
 MILLION = 1_000_000
-INDEX_BYTES = 4 * BANDS
+INDEX_BYTES = 12 * BANDS
 """Of memory for each hash, beside the hash."""
 
 
@@ -49,15 +51,20 @@ def first_near(
     The first ``known`` pictures are not compared with each other, and then neither are the others.
     """
     count, width = hashes.shape
-    lists = BANDS << BAND_BITS
-    heads = np.full(lists * (2 if width > 1 else 1), -1, np.int32)
-    nexts = np.empty(BANDS * count * (width + (1 if width > 1 else 0)), np.int32)
-    out = np.full(count, -1, np.int64)
+    parts = 2 if width > 1 else 1
+    entries = BANDS * (known or count) * (width + parts - 1)
+    if entries > np.iinfo(np.int32).max:
+        raise ValueError(f"{known or count:,} pictures are too many to compare at a time.")
+    out = np.empty(count, np.int64)
     FIND_NEAR(
         (np.ascontiguousarray(hashes).ravel(), np.ascontiguousarray(thumbnails).ravel(), _units(windows)),
-        (count, width, known),
-        (changes(), _ends(most), most, round(least * MILLION)),
-        (heads, nexts),
+        (width, known),
+        (*_search(most), most, round(least * MILLION)),
+        (
+            np.zeros((parts * BANDS << LIST_BITS) + 1, np.int32),
+            np.empty(entries, np.uint64),
+            np.empty(entries, np.int32),
+        ),
         out,
         np.empty(_SCRATCH, np.int64),
     )
@@ -87,17 +94,17 @@ def _units(windows: Sequence[tuple[int, int, int]]) -> Array:
 
 
 @cache
-def changes() -> Array:
-    """Return all numbers of a band with few bits set, those with fewer bits first."""
-    return np.array([sum(1 << bit for bit in bits) for n in range(4) for bits in combinations(range(BAND_BITS), n)])
-
-
-@cache
-def _ends(most: int) -> Array:
-    """Return for each band the number of `changes` to look up, then the number of bits; -1 if it is not needed.
+def _search(most: int) -> tuple[Array, Array, Array]:
+    """Return the changes of bands to look up, for each band the range of its changes, and its most changed bits.
 
     If two hashes differed in more than these bits in every band, they would differ in more than ``most`` altogether.
+    The most bits are -1 for a band that need not be looked up.
     """
-    bits = np.array([(most + 1 + BANDS - 1 - band) // BANDS - 1 for band in range(BANDS)])
-    sizes = np.array([bin(value).count("1") for value in changes().tolist()])
-    return np.concatenate([[int((sizes <= n).sum()) for n in bits], bits]).astype(np.int64)
+    radii = [(most + 1 + BANDS - 1 - band) // BANDS - 1 for band in range(BANDS)]
+    changes: list[int] = []
+    ranges: list[int] = []
+    for bits, radius in zip(BAND_BITS, radii, strict=True):
+        begin = len(changes)
+        changes += [sum(1 << bit for bit in some) for n in range(radius + 1) for some in combinations(range(bits), n)]
+        ranges += [begin, len(changes)]
+    return np.array(changes, np.int64), np.array(ranges, np.int64), np.array(radii, np.int64)

@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 
 ORDER, LEADERS = "order.npy", "leaders.npy"
 """Images with hashes, in the order in which they are settled; those that stay so far."""
-BYTES_EACH = 6500
+BYTES_EACH = 7000
 """Of memory, for each image that is compared at a time: hashes and thumbnail in three copies, and the index."""
 LEAST_BLOCK, BLOCKS = 16_384, 16
 """Images of a block at least, if memory allows it, and the number of blocks of more images."""
