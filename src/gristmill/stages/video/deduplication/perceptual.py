@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gristmill.lazy import Array
 from gristmill.stages.barrier import Forecast, InputEstimate
@@ -80,4 +80,5 @@ class ClipPerceptualDeduplication(NearDuplicates):
         from gristmill.stages.image.deduplication.near import BYTES_EACH
 
         key_bytes = 8 * len(self.windows) + THUMBNAIL_BYTES + 16
-        return Cost(estimate, memory, workers, stored, key_bytes=key_bytes, match_bytes=BYTES_EACH).forecast()
+        cost = Cost(estimate, memory, workers, stored, key_bytes=key_bytes, match_bytes=BYTES_EACH)
+        return replace(cost.forecast(), text_bytes=0)
