@@ -1,6 +1,6 @@
 """Four GPU models of unequal speed on a simulated cluster of 8 nodes with 8 GPUs: how near the balancer is to the best.
 
-    python benchmarks/video/balance_models.py [--seeds 5] [--inputs 2400]
+    python benchmarks/video/balance_models.py [--seeds 5] [--inputs 4800]
 
 The load is examples/loads/video-models.json: TransNetV2 at 2 clips/s, Cosmos-Embed1 at 4, captions at 0.5 and their
 enhancement at 1 clip/s of a worker, with a fifth of a GPU for the first two and a whole one for the others. The share

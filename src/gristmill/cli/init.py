@@ -50,11 +50,13 @@ stages:
 """
 
 
-def init(path: str, images: bool = False) -> list[str]:
+def init(path: str, images: bool = False, videos: bool = False) -> list[str]:
     """Write the example and its input to a folder. Return messages. Nothing is overwritten.
 
-    ``images``: an example with images instead of texts.
+    ``images``, ``videos``: an example with these instead of texts.
     """
+    if images and videos:
+        raise UsageError("an example has images or videos: give --images or --video, not both")
     folder = Path(path)
     file = folder / "pipeline.yaml"
     if folder.suffix in (".yaml", ".yml"):
@@ -65,9 +67,11 @@ def init(path: str, images: bool = False) -> list[str]:
             raise UsageError(f"{there} exists already; nothing was written. Name another folder: gristmill init NAME")
     if images and find_spec("PIL") is None:
         raise UsageError("the example draws images with Pillow, which is missing: pip install 'gristmill[image]'")
+    if videos and find_spec("av") is None:
+        raise UsageError("the example encodes videos with PyAV, which is missing: pip install 'gristmill[video]'")
     try:
         source.mkdir(parents=True)
-        example, what = _images(source) if images else _texts(source)
+        example, what = (_images if images else _videos if videos else _texts)(source)
         file.write_text(example.format(file=file.as_posix()), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
@@ -86,6 +90,14 @@ def _images(source: Path) -> tuple[str, str]:
     images, size = init_images.write_images(source)
     what = f"{images} images ({size / 1e6:.1f} MB) with captions into {source}/: drawn shapes, copies, and some junk"
     return init_images.EXAMPLE, what
+
+
+def _videos(source: Path) -> tuple[str, str]:
+    from gristmill.cli import init_videos
+
+    made = init_videos.write_videos(source)
+    what = f"{made.count} videos ({made.size / 1e6:.1f} MB) into {source}/: {made.origin}, and some junk"
+    return init_videos.EXAMPLE, what
 
 
 MODULES = (

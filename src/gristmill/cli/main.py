@@ -70,7 +70,7 @@ def _execute(args: argparse.Namespace) -> int:
         case "init":
             from gristmill.cli.init import init
 
-            return _print(init(args.path, args.images))
+            return _print(init(args.path, args.images, args.video))
         case "stages":
             from gristmill.cli.stages import show_stages
 
@@ -378,6 +378,7 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
     )
     init.add_argument("path", metavar="PATH", nargs="?", default=".", help="the folder (default: this one)")
     init.add_argument("--images", action="store_true", help="an example with images instead of texts (extra 'image')")
+    init.add_argument("--video", action="store_true", help="an example with videos (extras 'video' and 'models')")
 
     stages = commands.add_parser(
         "stages",

@@ -24,6 +24,7 @@ from gristmill.ledger.dropped import (
 )
 from gristmill.metrics.format import cut, escaped, size
 from gristmill.tasks.image import CAPTION, IMAGE_ID
+from gristmill.videos.shown import clip_bytes, is_video, name_of, words
 
 if TYPE_CHECKING:
     from gristmill.pipeline import Pipeline
@@ -103,7 +104,7 @@ def _counts(counts: Reasons, output: str, width: int) -> Iterator[str]:
 
 def _missing_fields(found: Sequence[DroppedDocument], options: Mapping[str, str], width: int) -> Iterator[str]:
     """Yield a hint for each option whose field none of the documents has."""
-    of_text = [document.record for document in found if image_of(document.record) is None]
+    of_text = [one.record for one in found if image_of(one.record) is None and not is_video(one.record)]
     there = list(dict.fromkeys(name for record in of_text for name in record))
     for option, name in options.items():
         if there and name not in there:
@@ -116,13 +117,20 @@ def _document(document: DroppedDocument, id_field: str, text_field: str, width: 
     score = "" if document.score is None else f" (score {document.score:.4g})"
     record = document.record
     image = image_of(record)
-    ident = record.get(id_field, None if image is None else record.get(IMAGE_ID))
+    own_name = name_of(record) if is_video(record) else None if image is None else record.get(IMAGE_ID)
+    ident = record.get(id_field, own_name)
     name = f"no {id_field!r}" if ident is None else escaped(str(ident)[:EXCERPT])
     why = f"dropped by {escaped(document.stage)}: {escaped(document.reason)}{score}"
     yield from textwrap.wrap(f"{name}: {why}", width, subsequent_indent="  ")
     if image is not None:
         yield f"  {described(image)}"
         text_field = text_field if text_field in record else CAPTION
+    if is_video(record):
+        clip = clip_bytes(record)
+        yield f"  {words(record, '' if clip is None else size(len(clip)))}"
+        text_field = text_field if text_field in record else CAPTION
+        if record.get(text_field) is None:
+            return
     text = _excerpt(record.get(text_field), text_field)
     yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ")
 

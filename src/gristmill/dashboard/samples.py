@@ -21,6 +21,7 @@ from gristmill.metrics.format import size
 from gristmill.metrics.history import History
 from gristmill.storage import Folder
 from gristmill.tasks.image import CAPTION, IMAGE_ID
+from gristmill.videos.shown import is_video, name_of
 
 SHOWN = 12
 """Documents of each kind."""
@@ -133,7 +134,7 @@ class SampleReader:
 
     def _of_record(self, row: dict[str, Any]) -> dict[str, Any]:
         image = image_of(row)
-        ident = row.get("id" if image is None else IMAGE_ID)
+        ident = name_of(row) if is_video(row) else row.get("id" if image is None else IMAGE_ID)
         shown: dict[str, Any] = {"id": "" if ident is None else visible(str(ident))}
         if not self._show_text:
             return shown

@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gristmill.images.errors import BadImage
 from gristmill.images.formats import format_of
+from gristmill.lazy import Array
 from gristmill.tasks.image import IMAGE
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 THUMBNAIL = 96
 """The longer side of a thumbnail, in pixels."""
@@ -71,6 +75,19 @@ def thumbnail(data: bytes) -> str:
         image = Image.fromarray(decode(data, THUMBNAIL, _MOST_PIXELS))
     except (BadImage, ImportError):
         return ""
+    return _small_jpeg(image)
+
+
+def thumbnail_of(pixels: Array) -> str:
+    """Return a small JPEG of RGB pixels as a ``data:`` URI; empty if Pillow is not installed."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return ""
+    return _small_jpeg(Image.fromarray(pixels))
+
+
+def _small_jpeg(image: Image) -> str:
     image.thumbnail((THUMBNAIL, THUMBNAIL))
     made = io.BytesIO()
     image.save(made, "JPEG", quality=QUALITY)

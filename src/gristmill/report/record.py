@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.secrets import without_secrets
 from gristmill.tasks.image import CAPTION, IMAGE, IMAGE_ID
+from gristmill.videos.shown import clip_bytes, is_video, name_of, still, words
 
 if TYPE_CHECKING:
     from gristmill.metrics.history import History, PlanHistory, Point
@@ -177,10 +178,12 @@ def cut(text: str, longest: int = LONGEST) -> str:
 def text_and_id(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the beginning of the text of a record, its length, and the id if it has one.
 
-    Of an image the text is the caption, and its facts and a thumbnail are there too.
+    Of an image or a clip the text is the caption, and its facts and a thumbnail are there too.
     """
     if isinstance(image := record.get(IMAGE), bytes):
         return _image(record, image)
+    if is_video(record):
+        return _video(record)
     text = record.get("text")
     if not isinstance(text, str):
         texts = [value for value in record.values() if isinstance(value, str)]
@@ -203,4 +206,20 @@ def _image(record: Mapping[str, Any], image: bytes) -> dict[str, Any]:
         **({} if ident is None else {"id": str(ident)[:300]}),
         "image": known._asdict(),
         THUMBNAIL: thumbnail(image),
+    }
+
+
+def _video(record: Mapping[str, Any]) -> dict[str, Any]:
+    from gristmill.images.shown import thumbnail_of
+    from gristmill.metrics.format import size
+
+    caption = record.get(CAPTION)
+    text = caption if isinstance(caption, str) else ""
+    ident, data, pixels = name_of(record), clip_bytes(record), still(record)
+    return {
+        "text": text[:LONGEST_EXAMPLE],
+        "characters": len(text),
+        **({} if ident is None else {"id": ident[:300]}),
+        "video": words(record, "" if data is None else size(len(data))),
+        THUMBNAIL: "" if pixels is None else thumbnail_of(pixels),
     }

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 from gristmill.lazy import Array, np
 from gristmill.videos.audio import Sound
@@ -59,6 +60,8 @@ class Encoding:
             given = {"preset": self.preset}
             if self.bit_rate is None:
                 given["crf"] = str(23 if self.crf is None else self.crf)
+            if level := _repeatable_instructions():
+                given["x264-params"] = f"asm={level}"
         elif self.encoder == "libvpx-vp9":
             given = {"cpu-used": self.preset if self.preset.isdigit() else "4", "row-mt": "0"}
             if self.bit_rate is None:
@@ -66,6 +69,21 @@ class Encoding:
         elif self.bit_rate is None:
             given = {"rc": "constqp", "qp": str(23 if self.crf is None else round(self.crf))}
         return given
+
+
+@cache
+def _repeatable_instructions() -> str:
+    """The instructions of the CPU with which libx264 gives the same bytes each time, on CPUs with and without AVX-512.
+
+    With AVX-512 its weights of macroblocks vary from one run to the next. AVX2 and SSE 4.2 give the same bytes. Empty
+    for other CPUs and systems, where it chooses.
+    """
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            flags = next((line.partition(":")[2].split() for line in file if line.startswith("flags")), [])
+    except OSError:
+        return ""
+    return "avx2" if "avx2" in flags else "sse4.2" if "sse4_2" in flags else ""
 
 
 def transcode(
@@ -85,7 +103,7 @@ def transcode(
     another one.
     """
     how = encoding or Encoding()
-    found = raw_frames(location, start_s, end_s, options, size=size, max_pixels=max_pixels)
+    found = raw_frames(location, start_s, end_s, options, file_size=size, max_pixels=max_pixels)
     with ExitStack() as stack:
         sound = Sound.opened(stack, location, options) if how.has_audio else None
         return _encoded(found, how, end_s, sound)
@@ -130,7 +148,7 @@ def _file_of(found: Iterator[RawFrame], how: Encoding, end_s: float | None, soun
         raise BadVideo("no frames in the time of the clip")
     memory = _Memory()
     with av.open(memory, "w", format="mp4", container_options=BITEXACT) as out:
-        writer = _Writer(out, first, how)
+        writer = _ClipEncoder(out, first, how)
         if sound is not None:
             sound.begin(out, first, end_s)
         shown = first
@@ -155,7 +173,7 @@ class _Memory(io.BytesIO):
         return super().write(data)
 
 
-class _Writer:
+class _ClipEncoder:
     """Encodes frames into a file."""
 
     def __init__(self, out: OutputContainer, first: RawFrame, how: Encoding) -> None:
@@ -171,7 +189,7 @@ class _Writer:
         width, height = first.frame.width, first.frame.height
         self._inner = (max(2, width - width % 2), max(2, height - height % 2))
         rate = Fraction(1 / length_s(first.frame)).limit_denominator(1001)
-        stream: VideoStream = out.add_stream(how.encoder, rate=rate, options=how.options())  # type: ignore[assignment]
+        stream = cast("VideoStream", out.add_stream(how.encoder, rate=rate, options=how.options()))
         context = stream.codec_context
         stream.width, stream.height = reversed(self._inner) if self._turn.swaps else self._inner
         stream.pix_fmt = "yuv420p"

@@ -1,15 +1,7 @@
-"""Whole runs over videos: the same clips for any number of workers, bad videos, decoders that hang or crash, kills."""
+"""Whole runs from videos to files of clips: any number of workers, and bad videos."""
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import secrets
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +17,6 @@ from gristmill.backends.local import LocalExecutor
 from gristmill.cli.main import main
 from gristmill.pipeline import Pipeline
 from gristmill.stages.core import ProcessingStage
-from gristmill.tasks.video import VideoTask
 from gristmill.video import (
     ClipTranscodingStage,
     ClipWriterStage,
@@ -106,79 +97,3 @@ def test_each_bad_video_costs_that_video(tmp_path: Path) -> None:
     run(curate(good, tmp_path / "alone"))
     clips = {path.name.partition(".mp4")[0][-14:] for path in (tmp_path / "out" / "clips").iterdir()}
     assert len(clips) == len(list((tmp_path / "alone" / "clips").iterdir())) == 5
-
-
-class Unlucky(FixedStrideExtractorStage):
-    """A decoder that hangs in one video, or takes the process down with it."""
-
-    failure = ""
-
-    def process(self, task: VideoTask) -> Any:
-        if "3.mp4" in task.data.column("video_id").to_pylist():
-            if self.failure == "hangs":
-                signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
-                time.sleep(10_000)
-            os.kill(os.getpid(), signal.SIGSEGV)
-        return super().process(task)
-
-
-class Hangs(Unlucky):
-    failure = "hangs"
-    timeout_s = 6.0
-    max_attempts = 1
-
-
-class Crashes(Unlucky):
-    failure = "crashes"
-
-
-@pytest.mark.parametrize("stage", [Hangs, Crashes])
-def test_a_decoder_that_hangs_or_crashes_costs_one_video(tmp_path: Path, stage: Any) -> None:
-    source = make_input(tmp_path / "in")
-    result = run(curate(source, tmp_path / "out", stride=stage(1.0, 1.0, 0.5)), num_cpus=2, ignore_failures=True)
-    total = balanced(result)
-    assert total.errored.total() == 1 and total.kept == 12
-    assert not any("3_mp4" in path.name for path in (tmp_path / "out" / "clips").iterdir())
-
-
-SCRIPT = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from tests.stages.video.test_runs import *
-from gristmill.stages.function_definitions import processing_stage
-
-@processing_stage(name="slow")
-def slow(task: VideoTask) -> VideoTask:
-    time.sleep(0.05)
-    return task
-
-run(curate(Path(sys.argv[1]), Path(sys.argv[2]), slow), num_cpus=2)
-"""
-
-
-def test_a_driver_killed_at_any_moment_is_finished_by_the_next(tmp_path: Path) -> None:
-    source = make_input(tmp_path / "in")
-    script = tmp_path / "job.py"
-    script.write_text(SCRIPT.format(tests=str(Path(__file__).parents[3])))
-    command = [sys.executable, str(script), str(source)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, env=env)
-    seed = secrets.randbits(32)
-    print("seed", seed)
-    rng = random.Random(seed)
-    out, killed = tmp_path / "out", 0
-    for _ in range(3):
-        process = subprocess.Popen([*command, str(out)], env=env, stderr=subprocess.DEVNULL)
-        enough = len(list(out.glob("part-*"))) + rng.randint(0, 3)
-        while len(list(out.glob("part-*"))) < enough and process.poll() is None:
-            time.sleep(0.005)
-        time.sleep(rng.uniform(0, 0.1))
-        process.send_signal(signal.SIGKILL)
-        killed += process.wait() == -signal.SIGKILL
-    assert killed
-    subprocess.run([*command, str(out)], check=True, env=env)
-    assert written(out) == written(tmp_path / "whole")
-    ledgers = [json.loads((x / "_gristmill" / "ledger.json").read_text()) for x in (out, tmp_path / "whole")]
-    assert ledgers[0]["total"] == ledgers[1]["total"]
-    assert main(["verify", str(out)]) == 0

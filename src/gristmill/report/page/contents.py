@@ -67,18 +67,24 @@ def _document(document: Data, words: str, kind: str) -> str:
     ident = f'<span class="soft small"> <bdi>{escaped(document["id"])}</bdi></span>' if "id" in document else ""
     text = excerpt(str(document.get("text") or ""), LONGEST_TEXT, document.get("characters"))
     head = f'<span class="small">{escaped(words)}</span>{ident}'
-    if "image" not in document:
+    if "image" not in document and "video" not in document:
         return f'<div class="card {kind}">{head}{text}</div>'
     return f'<div class="card {kind}">{head}<div class="image">{_picture(document)}<div>{text}</div></div></div>'
 
 
 def _picture(document: Data) -> str:
-    """Return a thumbnail with the facts of the image. What is no thumbnail of ours is not shown."""
-    known = ImageFacts(*(document["image"].get(name, 0) for name in ImageFacts._fields))
-    words = escaped(known.words(size(int(known.bytes))))
+    """Return a thumbnail with the facts of the image or clip. What is no thumbnail of ours is not shown."""
+    words = escaped(_facts(document))
     shown = str(document.get("thumbnail") or "")
     picture = f'<img alt="" src="{shown}">' if _DATA.fullmatch(shown) else '<span class="no">no picture</span>'
     return f'<figure>{picture}<figcaption class="soft small">{words}</figcaption></figure>'
+
+
+def _facts(document: Data) -> str:
+    if "video" in document:
+        return str(document["video"])
+    known = ImageFacts(*(document["image"].get(name, 0) for name in ImageFacts._fields))
+    return known.words(size(int(known.bytes)))
 
 
 def kept(data: Data, examples: int) -> Iterator[str]:
