@@ -39,7 +39,7 @@ def copy_clip(
     """
     import av
 
-    first = next(raw_frames(location, start_s, end_s, options, size=size), None)
+    first = next(raw_frames(location, start_s, end_s, options, file_size=size), None)
     if first is None:
         raise BadVideo("no frames in the time of the clip")
     if first.frame.pts is None or not first.frame.key_frame or orientation(first.frame) != Orientation():

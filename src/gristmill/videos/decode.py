@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from gristmill.lazy import Array, np
-from gristmill.videos.source import MAX_PIXELS, Location
-from gristmill.videos.stream import RawFrame, microseconds, raw_frames
+from gristmill.videos.source import Location
+from gristmill.videos.stream import RawFrame, Reading, microseconds, raw_frames
 
 if TYPE_CHECKING:
     from av import VideoFrame
 
 RESIZES = ("bilinear", "bicubic", "area", "lanczos", "nearest")
 """The ways to resize frames."""
+
+
+class FramesReading(Reading, total=False):
+    """How a video is read to decode frames."""
+
+    options: Mapping[str, Any] | None
+    """Those of the storage of a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +46,7 @@ def frames(
     times: Sequence[float] | None = None,
     size: tuple[int, int] | None = None,
     resize: str = "bilinear",
-    options: Mapping[str, Any] | None = None,
-    tolerant: bool = False,
-    threads: int = 1,
-    max_pixels: int = MAX_PIXELS,
-    file_size: int | None = None,
+    **reading: Unpack[FramesReading],
 ) -> Iterator[Frame]:
     """Yield frames of a video or of an encoded clip, one at a time.
 
@@ -71,17 +74,7 @@ def frames(
         start_s = max(0.0, times[0])
     is_sampled = rate is not None or times is not None
     stop = end_s if times is None else None
-    found = raw_frames(
-        location,
-        start_s,
-        stop,
-        options,
-        size=file_size,
-        tolerant=tolerant,
-        threads=threads,
-        max_pixels=max_pixels,
-        from_shown=is_sampled,
-    )
+    found = raw_frames(location, start_s, stop, from_shown=is_sampled, **reading)
     if times is not None:
         found = _shown_at(found, times)
     elif rate is not None:

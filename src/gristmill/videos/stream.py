@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from gristmill.videos.errors import BadVideo
 from gristmill.videos.source import MAX_PIXELS, Location, as_bad_video, open_video
@@ -35,6 +35,19 @@ class RawFrame:
     frame: VideoFrame
 
 
+class Reading(TypedDict, total=False):
+    """How a video is read."""
+
+    tolerant: bool
+    """Skip damaged frames. Only a video without any frame raises then."""
+    threads: int
+    """Threads of the decoder, 1 by default. The pixels do not depend on them."""
+    max_pixels: int
+    """Larger frames are refused."""
+    file_size: int | None
+    """The size that the file has if it is the one that was meant."""
+
+
 def microseconds(seconds: float) -> int:
     """A time as a whole number, to compare times without errors of rounding."""
     return round(seconds * 1_000_000)
@@ -56,12 +69,9 @@ def raw_frames(
     end_s: float | None = None,
     options: Mapping[str, Any] | None = None,
     *,
-    size: int | None = None,
-    tolerant: bool = False,
-    threads: int = 1,
-    max_pixels: int = MAX_PIXELS,
     motion_vectors: bool = False,
     from_shown: bool = False,
+    **reading: Unpack[Reading],
 ) -> Iterator[RawFrame]:
     """Yield the frames that begin from ``start_s`` on and before ``end_s``, in order of display.
 
@@ -70,7 +80,7 @@ def raw_frames(
     frame raises. ``motion_vectors`` asks the decoder for them: they are side data of frames.
     """
     with ExitStack() as stack:
-        opened = _Opened(stack, location, options, size, tolerant, threads, max_pixels, motion_vectors)
+        opened = _Opened(stack, location, options, motion_vectors, reading)
         with as_bad_video(location):
             yield from _in_range(opened.frames(start_s), start_s, end_s, from_shown)
 
@@ -102,14 +112,15 @@ class _Opened:
         stack: ExitStack,
         location: Location,
         options: Mapping[str, Any] | None,
-        size: int | None,
-        tolerant: bool,
-        threads: int,
-        max_pixels: int,
         motion_vectors: bool,
+        reading: Reading,
     ) -> None:
-        self._stack, self._location, self._options, self._size = stack, location, options, size
-        self._tolerant, self._threads, self._max_pixels = tolerant, threads, max_pixels
+        self._stack, self._location, self._options = stack, location, options
+        if unknown := reading.keys() - Reading.__annotations__.keys():
+            raise TypeError(f"a video is not read with {', '.join(sorted(unknown))}.")
+        self._size = reading.get("file_size")
+        self._tolerant, self._threads = reading.get("tolerant", False), reading.get("threads", 1)
+        self._max_pixels = reading.get("max_pixels", MAX_PIXELS)
         self._motion_vectors = motion_vectors
         self._open()
 

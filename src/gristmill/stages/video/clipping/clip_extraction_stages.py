@@ -11,7 +11,7 @@ from gristmill.errors import PlanError
 from gristmill.stages.core import WorkerMetadata
 from gristmill.stages.registry import builtin
 from gristmill.stages.resources import Resources
-from gristmill.stages.video.clipping.spans import TOO_SHORT, Spans, Split, split, whole_span
+from gristmill.stages.video.clipping.spans import TOO_SHORT, Spans, VideoSplit, split, whole_span
 from gristmill.stages.video.rows import VideoStage, bad_record, locations, values
 from gristmill.tasks import Account
 from gristmill.tasks.document import ID
@@ -59,7 +59,7 @@ class FixedStrideExtractorStage(VideoStage):
         return ["data"], [CLIP_ID, START, END]
 
     def process(self, task: VideoTask) -> Iterator[VideoTask]:
-        return split(task, [Split(self._spans(*whole), TOO_SHORT) for whole in whole_span(task)])
+        return split(task, [VideoSplit(self._spans(*whole), TOO_SHORT) for whole in whole_span(task)])
 
     def _spans(self, begin: float, stop: float) -> Spans:
         found: list[tuple[float, float]] = []
@@ -132,7 +132,7 @@ class ClipTranscodingStage(VideoStage):
 
     def process(self, task: VideoTask) -> Iterator[VideoTask]:
         is_split = CLIP_ID in task.data.column_names
-        for part in [task] if is_split else split(task, [Split([whole]) for whole in whole_span(task)]):
+        for part in [task] if is_split else split(task, [VideoSplit([whole]) for whole in whole_span(task)]):
             yield from self._encoded(part)
 
     def _encoded(self, task: VideoTask) -> Iterator[VideoTask]:

@@ -22,7 +22,7 @@ Spans = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Split:
+class VideoSplit:
     """The clips of a video, or why it has none."""
 
     spans: Spans
@@ -44,7 +44,7 @@ def clip_name(video: str, start_s: float, end_s: float) -> str:
     return f"{video}@{start_s:.3f}-{end_s:.3f}"
 
 
-def split(task: VideoTask, splits: Sequence[Split], most: int = CLIPS_OF_TASK) -> Iterator[VideoTask]:
+def split(task: VideoTask, splits: Sequence[VideoSplit], most: int = CLIPS_OF_TASK) -> Iterator[VideoTask]:
     """Yield tasks of the clips of each row, at most ``most`` in a task and of one row, at least one task.
 
     A row without clips is dropped. All clips of a row but the first are made.

@@ -14,7 +14,7 @@ from gristmill.stages.core import NodeInfo, WorkerMetadata
 from gristmill.stages.registry import builtin
 from gristmill.stages.resources import Resources
 from gristmill.stages.video.clipping.clip_extraction_stages import TIMEOUT_S
-from gristmill.stages.video.clipping.spans import NO_CLIPS, TOO_SHORT, Spans, Split, split
+from gristmill.stages.video.clipping.spans import NO_CLIPS, TOO_SHORT, Spans, VideoSplit, split
 from gristmill.stages.video.clipping.video_frame_extraction import carried_frames, small_frames
 from gristmill.stages.video.rows import VideoStage, bad_record, locations, values
 from gristmill.tasks import Account
@@ -126,7 +126,7 @@ class TransNetV2ClipExtractionStage(VideoStage):
 
     def process(self, task: VideoTask) -> Iterator[VideoTask]:
         account = task.take_account() or Account()
-        splits: list[Split] = []
+        splits: list[VideoSplit] = []
         good: list[int] = []
         idents, sizes, durations = values(task, ID, ""), values(task, VIDEO_BYTES), values(task, DURATION)
         for row, location in enumerate(locations(task)):
@@ -160,19 +160,19 @@ class TransNetV2ClipExtractionStage(VideoStage):
 
         return times, self._network.of_frames(decoded())
 
-    def _split(self, times: list[float], probabilities: Array, duration: float | None) -> Split:
+    def _split(self, times: list[float], probabilities: Array, duration: float | None) -> VideoSplit:
         if not len(probabilities):
-            return Split([], "no frames")
+            return VideoSplit([], "no frames")
         step = (times[-1] - times[0]) / max(1, len(times) - 1) or 0.04
         end = round(max(times[-1] + step, duration or 0.0), 6)
         shots = cuts(probabilities, self.threshold)
         if len(shots) == 1 and shots[0] == (0, len(times)) and not self.entire_scene_as_clip:
-            return Split([], "no cuts")
+            return VideoSplit([], "no cuts")
         spans = [self._cropped(first, stop, times, end) for first, stop in shots]
         found = [one for span in spans for one in self._limited(*span)]
         if self.limit_clips > 0:
             found = found[: self.limit_clips]
-        return Split(found, TOO_SHORT if shots else NO_CLIPS)
+        return VideoSplit(found, TOO_SHORT if shots else NO_CLIPS)
 
     def _cropped(self, first: int, stop: int, times: list[float], end: float) -> tuple[float, float]:
         """The times of a shot. Its ends are cropped where they are cuts, not where the video begins or ends."""

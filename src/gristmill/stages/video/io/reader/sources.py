@@ -135,8 +135,8 @@ def row_of(location: str, name: str, ident: str, metadata: pa.Table | None = Non
     shown = public_url(location)
     text = pa.large_string()
     made = {VIDEO: pa.array([shown], text), VIDEO_ID: pa.array([name], text)}
-    for column in [] if metadata is None else metadata.column_names:
-        made[_free(column, metadata.column_names)] = metadata.column(column)  # type: ignore[union-attr]  # not None
+    if metadata is not None:
+        made |= {_free(name, metadata.column_names): metadata.column(name) for name in metadata.column_names}
     made[ID] = pa.array([ident], text)
     if location != shown:
         made[LOCATION] = pa.array([location], text)
