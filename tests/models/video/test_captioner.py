@@ -62,8 +62,30 @@ def test_captions_are_those_of_generate_one_by_one(tmp_path: Path, seed: int, ki
         )
         expected.append(captioner.chats.tokenizer.decode(made[0, len(prompt.ids) :], skip_special_tokens=True).strip())
     assert found == expected
+    assert sum(type(one).__name__ == "GroupedAttention" for one in captioner.model.modules()) == 2
     assert len(set(found)) > 1, "the frames do not matter"
     assert found == captioner.captions(windows)
+
+
+def test_attention_of_windows_is_that_of_transformers(seed: int) -> None:
+    import torch
+    from transformers import Qwen2_5_VLVisionConfig
+    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLVisionAttention
+
+    from gristmill.models.video.vision_attention import GroupedAttention, SeenGroups
+
+    torch.manual_seed(seed)
+    theirs = Qwen2_5_VLVisionAttention(Qwen2_5_VLVisionConfig(hidden_size=32, num_heads=2))
+    theirs.config._attn_implementation = "sdpa"
+    ours = GroupedAttention(theirs, SeenGroups())
+    states, angles = torch.randn(41, 32), torch.randn(41, 16)
+    for bounds in ([0, 16, 20, 36, 40, 41], [0, 41], [0, 16, 20, 36, 40, 41]):
+        layout = torch.tensor(bounds, dtype=torch.int32)
+        with torch.no_grad():
+            places = (angles.cos(), angles.sin())
+            expected = theirs(states, cu_seqlens=layout, position_embeddings=places)
+            found = ours(states, cu_seqlens=layout, position_embeddings=places)
+        assert (found - expected).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize(("patch", "half"), [(14, False), (16, True)])

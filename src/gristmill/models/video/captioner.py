@@ -110,6 +110,9 @@ class QwenCaptioner(TextGenerator):
     def __init__(self, model: Any, tokenizer: Any, spec: CaptionerSpec) -> None:
         import inspect
 
+        from gristmill.models.video.vision_attention import group_attention
+
+        group_attention(model)
         super().__init__(model, tokenizer, spec.checkpoint.title, spec.batch_size, spec.most_tokens)
         self.format = spec.format
         self._video_token = tokenizer.convert_tokens_to_ids("<|video_pad|>")

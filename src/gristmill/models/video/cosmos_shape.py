@@ -50,7 +50,7 @@ class CosmosShape:
 
 @dataclass(frozen=True)
 class CosmosConfig:
-    """What a configuration tells of a Cosmos-Embed1."""
+    """What is in the configuration of a Cosmos-Embed1."""
 
     side: int
     frames: int
