@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from tests.stages.deduplication.in_process import InProcess
 
 from gristmill.backends.base import Executor
@@ -17,6 +20,7 @@ from gristmill.backends.local import LocalExecutor
 from gristmill.pipeline import Pipeline, RunResult
 from gristmill.stages.core import ProcessingStage
 from gristmill.stages.text.io import JsonlReader, JsonlWriter
+from gristmill.storage import Folder
 
 WORDS = ("grain", "flour", "stone", "wheel", "water", "mill", "sack", "dust", "sieve", "bran", "hopper", "weir")
 
@@ -65,6 +69,36 @@ def written(folder: Path) -> dict[str, bytes]:
     """All that a run leaves but its log, by relative path."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and "_gristmill" not in path.parts]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def resumed_after_each_change(run: Callable[[Path], object], out: Path, left: Path) -> int:
+    """Require that a run makes the same of what a kill leaves, whatever was written or removed last.
+
+    A run in this process goes on, and what is there after each change is copied. Returns the number of changes.
+    """
+    count = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)  # hundreds of runs: the disk would take minutes
+        with pytest.MonkeyPatch.context() as watched:
+            for kind in ("write", "remove"):
+                change = getattr(Folder, kind)
+
+                def then_copy(self: Folder, *arguments: Any, change: Any = change, **options: Any) -> Any:
+                    nonlocal count
+                    result = change(self, *arguments, **options)
+                    count += 1
+                    shutil.copytree(out, left / str(count))
+                    return result
+
+                watched.setattr(Folder, kind, then_copy)
+            run(out)
+        whole = written(out)
+        for number in range(1, count + 1):
+            shutil.rmtree(out)
+            (left / str(number)).rename(out)
+            run(out)
+            assert written(out) == whole, f"killed after change {number} of {count}"
+    return count
 
 
 def lines_of(out: Path, folder: str = "") -> list[Document]:

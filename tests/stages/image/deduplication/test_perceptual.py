@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +15,9 @@ pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'gristmi
 from PIL import Image
 from tests.backends.slow_starts import allow_slow_starts
 from tests.images.pictures_made import blank, encoded, picture, scaled
-from tests.stages.deduplication.corpora import written
+from tests.stages.deduplication.corpora import resumed_after_each_change, written
 from tests.stages.image.deduplication.corpus import copies, ids_in, odd_images, removed_in, run, write_images
 
-from gristmill.backends.stage_errors import Interrupt
 from gristmill.errors import PipelineError
 from gristmill.images.decode import decode
 from gristmill.images.hashes import perceptual_hashes, windows
@@ -28,7 +26,6 @@ from gristmill.pipeline.explain import explain
 from gristmill.stages.image.deduplication import ImageExactDeduplication, ImagePerceptualDeduplication, near
 from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
 from gristmill.stages.text.io import ParquetReader, ParquetWriter
-from gristmill.storage import Folder
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.image import ImageBatch
 
@@ -187,41 +184,13 @@ def test_the_bytes_are_the_same_on_ray(source, tmp_path):
     assert written(tmp_path / "ray") == written(tmp_path / "local")
 
 
-class Stopped(Interrupt):
-    """Not an error of a task: the process is gone."""
-
-
 @pytest.mark.timeout(900)
-def test_a_run_that_stops_after_any_file_is_finished_by_the_next(tmp_path, monkeypatch):
+def test_a_run_that_is_killed_after_any_file_is_finished_by_the_next(tmp_path):
     source = write_images(tmp_path / "in", [*copies(1), *odd_images()])
-    left = [0]
-    changes = {name: getattr(Folder, name) for name in ("write", "remove")}
-
-    def counting(kind):
-        def change(self, *arguments, **options):
-            result = changes[kind](self, *arguments, **options)
-            left[0] -= 1
-            if left[0] == 0:
-                raise Stopped
-            return result
-
-        return change
-
-    for kind in changes:
-        monkeypatch.setattr(Folder, kind, counting(kind))
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    run(source, tmp_path / "whole", ImagePerceptualDeduplication())
-    steps, whole = -left[0], written(tmp_path / "whole")
-    assert steps > 20
-    for step in range(1, steps + 1):
-        out = tmp_path / f"out{step}"
-        left[0] = step
-        with pytest.raises(Stopped):
-            run(source, out, ImagePerceptualDeduplication())
-        left[0] = 0
-        run(source, out, ImagePerceptualDeduplication())
-        assert written(out) == whole, step
-        shutil.rmtree(out)
+    changes = resumed_after_each_change(
+        lambda out: run(source, out, ImagePerceptualDeduplication()), tmp_path / "out", tmp_path / "left"
+    )
+    assert changes > 20
 
 
 def test_blank_pictures_are_duplicates_only_if_their_pixels_are_equal(tmp_path):
