@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import secrets
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -172,3 +174,34 @@ def test_an_edit_list_begins_later(video):
 def test_a_codec_without_a_decoder(video):
     with pytest.raises(BadVideo, match="a codec that cannot be decoded"):
         list(frames(video(5).replace(b"avc1", b"zzzz")))
+
+
+MEMORY = """
+import resource, sys
+from gristmill.videos.decode import frames
+from gristmill.videos.errors import BadVideo
+from gristmill.videos.probe import probe
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+probe(sys.argv[1])
+next(frames(sys.argv[1]))
+before = peak()
+assert sum(1 for one in frames(sys.argv[1])) == 120
+try:
+    probe(sys.argv[2])
+    raise SystemExit("it was not refused")
+except BadVideo as error:
+    assert str(error) == "too many pixels"
+print(peak() - before)
+"""
+
+
+def test_memory_does_not_grow_with_the_length_or_a_declared_size(video, tmp_path):
+    """All frames would take 330 MB, the large one 800."""
+    (tmp_path / "long.mp4").write_bytes(video(120, size=(1280, 720), gop=60))
+    (tmp_path / "huge.ivf").write_bytes(corpus.huge())
+    command = [sys.executable, "-c", MEMORY, str(tmp_path / "long.mp4"), str(tmp_path / "huge.ivf")]
+    grown = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert grown < 60

@@ -150,10 +150,13 @@ class Pixels:
         self._how = int(kinds[resize] | Interpolation.ACCURATE_RND | Interpolation.BITEXACT)
         self._size = size
         self._reformatter = VideoReformatter()
+        self._turn: Orientation | None = None
 
     def of(self, frame: VideoFrame) -> Array:
         """The pixels of a frame: uint8, (height, width, 3), RGB, upright."""
-        turn = orientation(frame)
+        if self._turn is None:
+            self._turn = orientation(frame)
+        turn = self._turn
         if self._size is None:
             self._size = (frame.width, frame.height) if turn.swaps else (frame.height, frame.width)
         height, width = reversed(self._size) if turn.swaps else self._size
@@ -183,7 +186,11 @@ class Orientation:
 
 
 def orientation(frame: VideoFrame) -> Orientation:
-    """The orientation that a frame's display matrix asks for. Other angles than quarters of a circle are ignored."""
+    """The orientation that a frame's display matrix asks for. Other angles than quarters of a circle are ignored.
+
+    It is the same for all frames of a stream. Call it for one of them: PyAV's side data and their frame refer to each
+    other, so the memory of the frame is not freed before the garbage collector finds them.
+    """
     from av.sidedata.sidedata import Type
 
     data: Any = frame.side_data  # PyAV's own type of it is that of a dict

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.videos.errors import BadVideo
 from gristmill.videos.source import MAX_PIXELS, Location, as_bad_video, open_video, opened_bytes, size_of
-from gristmill.videos.stream import video_stream
+from gristmill.videos.stream import free_side_data, video_stream
 
 if TYPE_CHECKING:
     from av import VideoFrame
@@ -68,6 +68,8 @@ def probe(location: Location, options: Mapping[str, Any] | None = None, *, max_p
         if error.reason == "damaged":
             raise _closer(location, options, start, size) from None
         raise
+    finally:
+        free_side_data()
 
 
 def _info(container: InputContainer, size: int, max_pixels: int) -> VideoInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ MOST_BAD_PACKETS = 64
 """After so many packets in a row that give no frame, the rest of a tolerated video is not tried."""
 _LINEAR_S = 2.0
 """A start before this time is reached by decoding from the first frame, without a seek."""
+FRAMES_AT_ONCE = 16
+"""After so many frames with motion vectors their memory is freed."""
 STEPS_BACK_S = (0.0, 1.0, 5.0, 30.0)
 """How much earlier to seek if a seek ends after the key frame that is needed."""
 _NOT_SOUGHT = ("mpeg", "mpegvideo")
@@ -53,6 +56,15 @@ def microseconds(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
+def free_side_data() -> None:
+    """Free frames whose side data was read.
+
+    PyAV's side data and their frame refer to each other. A frame takes megabytes, of which Python's collector knows
+    nothing, so it would run too late.
+    """
+    gc.collect(1)
+
+
 def video_stream(container: InputContainer) -> VideoStream:
     """The first video stream that is no cover picture. Raise `BadVideo` if there is none."""
     from av.stream import Disposition
@@ -81,8 +93,13 @@ def raw_frames(
     """
     with ExitStack() as stack:
         opened = _Opened(stack, location, options, motion_vectors, reading)
+        stack.callback(free_side_data)
         with as_bad_video(location):
-            yield from _in_range(opened.frames(start_s), start_s, end_s, from_shown)
+            found = _in_range(opened.frames(start_s), start_s, end_s, from_shown)
+            for number, one in enumerate(found):
+                yield one
+                if motion_vectors and number % FRAMES_AT_ONCE == 0:
+                    free_side_data()
 
 
 def _in_range(found: Iterator[RawFrame], start_s: float, end_s: float | None, from_shown: bool) -> Iterator[RawFrame]:
@@ -115,7 +132,8 @@ class _Opened:
         motion_vectors: bool,
         reading: Reading,
     ) -> None:
-        self._stack, self._location, self._options = stack, location, options
+        self._inner = stack.enter_context(ExitStack())
+        self._location, self._options = location, options
         if unknown := reading.keys() - Reading.__annotations__.keys():
             raise TypeError(f"a video is not read with {', '.join(sorted(unknown))}.")
         self._size = reading.get("file_size")
@@ -128,8 +146,8 @@ class _Opened:
         from av.codec.context import Flags2
         from av.stream import Discard
 
-        self._stack.close()
-        self._container = self._stack.enter_context(
+        self._inner.close()
+        self._container = self._inner.enter_context(
             open_video(self._location, self._options, size=self._size, max_pixels=self._max_pixels)
         )
         self._stream = video_stream(self._container)
