@@ -1,7 +1,7 @@
 """How much moves in a video: by the motion vectors of its codec, or by differences of frames where there are none.
 
-Both give a speed: the way that a point of the picture moves in a 30th of a second, as a share of the width plus the
-height of the frame. So the score does not depend on the size of the frame or on the number of frames per second.
+Both give a speed: the distance that a point of the picture moves in a 30th of a second, as a share of the width plus
+the height of the frame. So the score does not depend on the size of the frame or on the number of frames per second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATCH = 256
 EXPORTING = ("h264", "mpeg1video", "mpeg2video", "mpeg4", "h263", "flv1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2")
 """The codecs whose motion vectors FFmpeg exports."""
 LEAST_COVERED = 0.5
-"""Of the frames' area. If vectors cover less, most blocks were coded anew, and vectors say little about the motion."""
+"""Of the frames' area. If vectors cover less, most blocks have no reference, and vectors tell little of the motion."""
 SPAN_S = 0.1
 """Each measurement takes so long: animations and converted films repeat frames, so two of them may be equal."""
 _PER_SECOND = 30
@@ -145,12 +145,12 @@ class _Patches:
             return
         width, height = self.size
         scale = vectors["motion_scale"].astype(np.float64)
-        ways = np.hypot(vectors["motion_x"] / scale, vectors["motion_y"] / scale) / (width + height)
+        distances = np.hypot(vectors["motion_x"] / scale, vectors["motion_y"] / scale) / (width + height)
         areas = vectors["w"].astype(np.float64) * vectors["h"]
         column = np.clip(vectors["dst_x"].astype(np.int64) * self._columns // width, 0, self._columns - 1)
         row = np.clip(vectors["dst_y"].astype(np.int64) * self._rows // height, 0, self._rows - 1)
         patch, count = row * self._columns + column, len(self._moved)
-        self._moved += np.bincount(patch, ways * areas, count)
+        self._moved += np.bincount(patch, distances * areas, count)
         self._times += np.bincount(patch, areas, count) * time
         self._covered += float(areas.sum())
 
@@ -170,8 +170,8 @@ def _count(side: int) -> int:
 def _by_differences(frames: Iterator[RawFrame], start: float, rate: float) -> Motion:
     """Measure by pairs of frames about a tenth of a second apart.
 
-    The difference in time of a pixel, divided by the slope of the brightness around it, is the way that would explain
-    the difference. It is computed from means over a patch. Large motion is underestimated.
+    The difference in time of a pixel, divided by the slope of the brightness around it, is the distance that would
+    explain the difference. It is computed from means over a patch. Large motion is underestimated.
     """
     sums: Array | None = None
     before: tuple[float, Array] | None = None
@@ -183,11 +183,11 @@ def _by_differences(frames: Iterator[RawFrame], start: float, rate: float) -> Mo
         grey = _grey(later.frame)
         if grey.shape != earlier[1].shape:
             return
-        ways = _ways(earlier[1], grey, _count(later.frame.height), _count(later.frame.width))
-        ways /= sum(grey.shape) * (later.time_s - earlier[0]) * _PER_SECOND
-        if sums is None or sums.shape != ways.shape:
-            sums, pairs = np.zeros_like(ways), 0
-        sums += ways
+        distances = _distances(earlier[1], grey, _count(later.frame.height), _count(later.frame.width))
+        distances /= sum(grey.shape) * (later.time_s - earlier[0]) * _PER_SECOND
+        if sums is None or sums.shape != distances.shape:
+            sums, pairs = np.zeros_like(distances), 0
+        sums += distances
         pairs += 1
 
     for last in frames:
@@ -222,8 +222,8 @@ def _interpolation() -> int:
     return int(Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.BITEXACT)
 
 
-def _ways(one: Array, two: Array, rows: int, columns: int) -> Array:
-    """The ways in pixels between two frames in each patch."""
+def _distances(one: Array, two: Array, rows: int, columns: int) -> Array:
+    """The distances in pixels between two frames in each patch."""
     changed = np.abs(two - one)
     changed = np.where(changed > _NOISE, changed, 0)
     across, down = np.zeros((2, *one.shape))

@@ -120,7 +120,7 @@ def test_copies_are_removed_and_others_stay(
         gone = {name: row for name, row in removed.items() if name.startswith(seed)}
         assert {row["survivor_document_id"] for row in gone.values()} == {stays}
         assert all(row["distance"] <= 12 and row["similarity"] >= 0.9 for row in gone.values())
-    assert len(families["walk"]) == 3, "something else moves in front of the same background"
+    assert len(families["walk"]) == 3, "something else moves before the same background"
     assert len(families["still"]) == len(families["black"]) == 1
     total = result.ledger.total()
     assert (total.kept, total.errored.total()) == (len(kept), 2)

@@ -55,9 +55,9 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
         MotionVectorDecodeStage(),
         MotionFilterStage(),
         ScoreFilter(StaticClipFilter()).with_(name="static"),
-        ClipWriterStage(folder / "out"),
     ]
-    result = Pipeline("clips", stages=stages).run(InProcess())
+    Pipeline("clips", stages=[*stages, ClipWriterStage(folder / "with bytes", excluded_clips=True)]).run(InProcess())
+    result = Pipeline("clips", stages=[*stages, ClipWriterStage(folder / "out")]).run(InProcess())
     dropped = result.ledger.total().dropped
     assert dropped == {
         ("ScoreFilter", "too short"): 1,
@@ -92,6 +92,14 @@ def test_other_thresholds_are_tried_without_another_run(
     assert main(["what-if", str(out), change]) == 0
     printed = capsys.readouterr().out
     assert line in " ".join(printed.split()), printed
+
+
+def test_with_the_bytes_of_dropped_clips_later_stages_are_tried_too(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["what-if", str(out.parent / "with bytes"), "ScoreFilter.clip_length.min_length_s=0.2"]) == 0
+    printed = capsys.readouterr().out
+    assert "kept 2 3 +1" in " ".join(printed.split()), printed
 
 
 def test_a_clip_is_explained_by_its_scores(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -255,3 +255,21 @@ def test_the_folder_is_named_once() -> None:
     for options in ({}, {"path": "x", "output_path": "x"}):
         with pytest.raises(ValueError, match="give one of them"):
             ClipWriterStage(**options)
+    with pytest.raises(ValueError, match="max_workers"):
+        ClipWriterStage("x", max_workers=0)
+
+
+def test_clips_are_written_to_a_remote_storage(tmp_path: Path) -> None:
+    import fsspec
+
+    task = batch([encoded(panned(n, 3, 1.0, 64, 48)) for n in range(5)])
+    stages = [ClipWriterStage(out) for out in ("memory://clips/out", tmp_path)]
+    there, here = (
+        [(one.name, one.rows, one.size, one.checksum) for one in stage.process(task).account.written]
+        for stage in stages
+    )
+    assert there == here
+    storage = fsspec.filesystem("memory")
+    for name, *_ in here:
+        assert storage.cat_file(f"/clips/out/{name}") == (tmp_path / name).read_bytes()
+    storage.rm("/clips", recursive=True)

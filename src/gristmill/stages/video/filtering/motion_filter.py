@@ -29,12 +29,12 @@ MEAN, LEAST, METHOD = "motion_score_global_mean", "motion_score_per_patch_min_25
 class MotionVectorDecodeStage(ClipStage):
     """Measures how much moves in each clip, by the motion vectors of its codec.
 
-    - ``motion_score_global_mean``: the way that a point moves in 1/30 s, as a share of the width plus the height of the
-      frame: its mean over all points and measured frames.
+    - ``motion_score_global_mean``: the distance that a point moves in 1/30 s, as a share of the width plus the height
+      of the frame: its mean over all points and measured frames.
     - ``motion_score_per_patch_min_256``: the same in the patch of about 256 x 256 pixels in which least moves.
     - ``motion_method``: "vectors", or "differences" where there are no or few vectors: FFmpeg exports none for HEVC,
-      VP9 and AV1, and a clip whose frames are all key frames has none. Then pairs of frames are compared, and the way
-      is that which explains the differences. It has the same unit.
+      VP9 and AV1, and a clip whose frames are all key frames has none. Then pairs of frames are compared, and the
+      distance that would explain the differences is the score, in the same unit.
 
     ``target_fps`` is how often motion is measured, ``target_duration_ratio`` the part of a clip that is looked at, from
     its start. ``clip_field`` is the column of encoded clips; a column of paths, such as "video", is read between the

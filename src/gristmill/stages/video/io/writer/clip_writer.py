@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,8 @@ class ClipWriterStage(ParquetWriter):
     of workers writes the same files, and a run that resumes, is verified or starts over knows which files are its own.
 
     ``upload_clips``, ``generate_previews`` and ``generate_metadata`` switch these files off, ``dry_run`` all but the
-    index. ``fields`` limits the columns of index and metadata. Dropped clips are rows of Parquet files in
+    index. ``fields`` limits the columns of index and metadata. A worker writes up to ``max_workers`` files at the same
+    time to a remote storage. Dropped clips are rows of Parquet files in
     ``excluded/``: with ``excluded_clips`` also their encoded bytes. ``excluded``, ``compression``, ``write_kwargs``,
     ``schema`` and ``scores`` are as for `ParquetWriter`. Other arguments are accepted for pipelines of NeMo Curator.
     """
@@ -84,6 +86,8 @@ class ClipWriterStage(ParquetWriter):
     log_stats: bool = False
 
     def __post_init__(self) -> None:
+        if type(self.max_workers) is not int or self.max_workers < 1:
+            raise ValueError(f"max_workers must be a whole number of 1 or more, not {self.max_workers!r}.")
         if bool(self.path) == bool(self.output_path):
             raise ValueError("path (or output_path) names the folder of the output: give one of them.")
         self.wanted = self.fields
@@ -138,12 +142,24 @@ class ClipWriterStage(ParquetWriter):
                 written.account.bad += task.account.bad
         stems = [f"{part_name(task.task_id, '')}.{key}" for key in _keys(task)]
         index = self._indexed(task, stems)
-        for name, data in self._files(task, stems, index):
-            written.account.written.append(Written(name, 0, len(data), self.folder.write(name, data)))
+        written.account.written += self._write(self._files(task, stems, index))
         name, data = part_name(task.task_id, self.extension), self._rendered(index)
         written.data.append(self.folder.full_path(name))
         written.account.written.append(Written(name, index.num_rows, len(data), self.folder.write(name, data)))
         return written
+
+    def _write(self, files: Iterator[tuple[str, Any]]) -> Iterator[Written]:
+        """Write files: one after the other here, several at a time elsewhere, where each takes a round trip."""
+
+        def write(file: tuple[str, Any]) -> Written:
+            name, data = file
+            return Written(name, 0, len(data), self.folder.write(name, data))
+
+        if self.folder.is_local:
+            yield from map(write, files)
+            return
+        with ThreadPoolExecutor(self.max_workers, thread_name_prefix="gristmill-clips") as pool:
+            yield from pool.map(write, files)
 
     def render(self, table: pa.Table, extra: Sequence[str] = ()) -> bytes:
         return super().render(without_bytes(table), extra)
