@@ -93,11 +93,11 @@ def video(
         for start in range(0, frames * 48_000 // fps if sound else 0, 960):
             wave = np.sin(np.arange(start, start + 960) * 0.05).astype(np.float32)[None]
             if audio == "pcm_s16le":
-                heard = av.AudioFrame.from_ndarray((wave * 30_000).astype(np.int16), "s16", "mono")
+                wave_frame = av.AudioFrame.from_ndarray((wave * 30_000).astype(np.int16), "s16", "mono")
             else:
-                heard = av.AudioFrame.from_ndarray(wave, "fltp" if audio == "aac" else "flt", "mono")
-            heard.sample_rate, heard.pts, heard.time_base = 48_000, start, Fraction(1, 48_000)
-            out.mux(sound.encode(heard))
+                wave_frame = av.AudioFrame.from_ndarray(wave, "fltp" if audio == "aac" else "flt", "mono")
+            wave_frame.sample_rate, wave_frame.pts, wave_frame.time_base = 48_000, start, Fraction(1, 48_000)
+            out.mux(sound.encode(wave_frame))
         if sound:
             out.mux(sound.encode())
     return file.getvalue()

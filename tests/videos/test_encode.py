@@ -1,4 +1,4 @@
-"""Clips: encoded anew, and copied."""
+"""Clips: encoded, and copied."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ def test_sound_is_kept_if_it_is_asked_for(video, container, codec, audio, kept):
         clip = transcode(data, start, end, Encoding(has_audio=True))
         assert probe(clip).audio_codec == kept
         with av.open(io.BytesIO(clip)) as opened:
-            heard = [frame for frame in opened.decode(audio=0)]
-        length = sum(frame.samples for frame in heard) / heard[0].sample_rate
+            sounds = [frame for frame in opened.decode(audio=0)]
+        length = sum(frame.samples for frame in sounds) / sounds[0].sample_rate
         assert length == pytest.approx(1, abs=0.05)
-        assert max(np.abs(frame.to_ndarray()).max() for frame in heard) > 0.5
+        assert max(np.abs(frame.to_ndarray()).max() for frame in sounds) > 0.5
     assert probe(transcode(video(10), encoding=Encoding(has_audio=True))).audio_codec is None
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import os
+import threading
 
 import pytest
 
@@ -149,3 +152,49 @@ def test_only_parts_of_a_remote_file_are_read(tmp_path):
         kind.read = original
         memory.rm("/v.mp4")
     assert read < 8 << 20
+
+
+def test_web_servers_that_fail_or_send_no_parts(tmp_path, video):
+    pytest.importorskip("aiohttp")
+    plain = video(30)
+    begin = plain.index(b"mdat") - 4
+    size = int.from_bytes(plain[begin : begin + 4], "big")
+    files = {"/far.mp4": plain[:begin] + (5 << 20).to_bytes(4, "big") + b"free" + bytes((5 << 20) - 8) + plain[begin:]}
+    assert size and b"moov" in files["/far.mp4"][5 << 20 :]
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            status = {"/far.mp4": 200, "/busy.mp4": 503, "/secret.mp4": 403}.get(self.path, 404)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(files.get(self.path, b""))))
+            self.end_headers()
+            if self.command == "GET":
+                with contextlib.suppress(OSError):
+                    self.wfile.write(files.get(self.path, b""))
+
+        do_HEAD = do_GET
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    port = server.server_port
+    try:
+        for name, reason, may_pass in [
+            ("far.mp4", "the server does not send parts of files", False),
+            ("busy.mp4", "the server failed", True),
+            ("secret.mp4", "the server refused with 403", False),
+            ("none.mp4", "the file does not exist (ENOENT)", False),
+        ]:
+            with pytest.raises(BadVideo) as error:
+                probe(f"http://127.0.0.1:{port}/{name}")
+            assert (error.value.reason, error.value.may_pass) == (reason, may_pass)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    with pytest.raises(BadVideo) as error:
+        probe(f"http://127.0.0.1:{port}/far.mp4")
+    assert (error.value.reason, error.value.may_pass) == ("the connection failed", True)

@@ -115,6 +115,20 @@ def _open_remote(url: str, options: Mapping[str, Any]) -> Any:
     return file
 
 
+def _of_server(error: BaseException) -> BadVideo | None:
+    """The reason of an error of a web server. None if there is no such file."""
+    status = vars(error).get("status")
+    if not isinstance(status, int) or status < 400:
+        return BadVideo("the connection failed", may_pass=True)
+    if status in _GONE:
+        return None
+    may_pass = status >= 500 or status in _AGAIN
+    return BadVideo("the server failed" if status >= 500 else f"the server refused with {status}", may_pass)
+
+
+_GONE = (404, 410)
+_AGAIN = (408, 425, 429)
+"""Answers of web servers to which it is worth asking again, beside those from 500 on."""
 _REASONS = (
     (FileNotFoundError, "the file does not exist (ENOENT)"),
     (NotADirectoryError, "the file does not exist (ENOTDIR)"),
@@ -131,6 +145,9 @@ def as_bad_video(location: Location) -> Iterator[None]:
     except (BadVideo, MemoryError, AssertionError):
         raise
     except Exception as error:  # each storage has exceptions of its own
+        is_plain = isinstance(error, ValueError) and not type(error).__module__.startswith("av.")
+        if is_plain and isinstance(location, str) and location.startswith(("http://", "https://")):
+            raise BadVideo("the server does not send parts of files") from None
         raise reason_of(error) from None
 
 
@@ -145,12 +162,15 @@ def reason_of(error: Exception) -> BadVideo:
             return BadVideo("a codec that cannot be decoded")
         if isinstance(error, av.error.ArgumentError | av.error.PatchWelcomeError | av.error.NotImplementedError):
             return BadVideo("a feature that cannot be decoded")
+    cause = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
+    if type(cause).__module__.partition(".")[0] == "aiohttp" and (answered := _of_server(cause)) is not None:
+        return answered
     for kind, reason in _REASONS:
         if isinstance(error, kind):
             return BadVideo(reason)
     if isinstance(error, TimeoutError):
         return BadVideo("no answer in time (ETIMEDOUT)", may_pass=True)
-    if isinstance(error, ConnectionError) or type(error).__module__.partition(".")[0] == "aiohttp":
+    if isinstance(error, ConnectionError):
         return BadVideo("the connection failed", may_pass=True)
     if isinstance(error, OSError) and error.errno == errno.EINVAL:
         return BadVideo("not a regular file")
