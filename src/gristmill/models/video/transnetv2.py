@@ -67,7 +67,7 @@ class TransNetV2Spec:
         require_torch(self.checkpoint)
         import torch
 
-        from gristmill.models.video.shot_network import TransNetV2, network_state
+        from gristmill.models.video.shot_network import ShotNetwork, network_state
         from gristmill.models.vision.vit_weights import load_state
 
         place = torch.device(device)
@@ -75,7 +75,7 @@ class TransNetV2Spec:
         self._check_shapes(weights.shapes)
         tensors = Tensors(self.checkpoint.title)
         tensors.update(weights.under(""))
-        module: Any = TransNetV2(MARGIN, MARGIN + STEP)
+        module: Any = ShotNetwork(MARGIN, MARGIN + STEP)
         load_state(module, network_state(tensors), self.checkpoint.title)
         types = {"float32": torch.float32, "bfloat16": torch.bfloat16}
         dtype = torch.float32 if place.type == "cpu" else types.get(self.precision, torch.float16)
