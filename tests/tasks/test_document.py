@@ -242,3 +242,32 @@ def test_parts_are_put_together_again_whatever_was_done_to_them(records, mask, s
     wanted = [record for record, left in zip(records, mask, strict=False) if left]
     assert result.data.select(SCHEMA.names).to_pylist() == wanted
     assert ("more" in result.columns) == one_is_changed
+
+
+def test_parts_of_which_nothing_was_taken_are_the_whole(big):
+    before = [big.data.slice(n * 5_000, 5_000) for n in range(4)]
+    parts = [DocumentBatch(data=table).keep(np.ones(5_000, bool)) for table in before]
+    assert rejoined(big.data, before, parts).data is big.data
+
+
+def test_documents_that_are_not_selected_are_not_reported(big):
+    big.account.counters["seen"] = 3
+    big.cache["n"] = Numbers(np.arange(20_000))
+    mask = np.arange(20_000) % 3 == 0
+    selected = big.select(mask)
+    assert selected.data["n"].to_pylist() == list(range(0, 20_000, 3)) == selected.cache["n"].values.tolist()
+    assert selected.account.counters["seen"] == 3 and not selected.account.dropped
+    kept = selected.keep(np.arange(selected.num_items) < 10)
+    assert kept.account.dropped[0].rows["n"].to_pylist() == list(range(30, 20_000, 3))
+    with pytest.raises(ValueError, match="one True or False for each"):
+        big.select(mask[1:])
+
+
+@dataclass
+class Numbers:
+    """Values that a batch keeps in its cache."""
+
+    values: np.ndarray
+
+    def select(self, mask: np.ndarray) -> "Numbers":
+        return Numbers(self.values[mask])

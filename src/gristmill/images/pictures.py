@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from gristmill.images.decode import MAX_PIXELS, Header, decode, read, read_header
 from gristmill.images.errors import BadImage
@@ -11,6 +11,8 @@ from gristmill.lazy import Array, np
 from gristmill.tasks import BadRecord, DocumentBatch
 from gristmill.tasks.document import ID
 from gristmill.tasks.image import IMAGE
+
+Made = TypeVar("Made")
 
 SHORT_SIDE = 256
 """What filters and hashes look at: an image reduced by a whole number, its short side at least this if it has that."""
@@ -66,23 +68,18 @@ class Pictures:
     @classmethod
     def _read(cls, batch: DocumentBatch, field: str, pixels: bool, max_pixels: int) -> tuple[DocumentBatch, Pictures]:
         made = cls([], [], max_pixels)
-        reasons: dict[int, str] = {}
-        for row, data in enumerate(encoded(batch, field)):
-            try:
-                if data is None:
-                    raise BadImage("no image")
-                if pixels:
-                    header, decoded = read(data, SHORT_SIDE, max_pixels)
-                    made._keep(len(made), decoded)
-                else:
-                    header = read_header(data, max_pixels)
-                made.headers.append(header)
-                made._data.append(data)
-            except BadImage as error:
-                reasons[row] = str(error)
+
+        def add(data: memoryview) -> None:
+            if pixels:
+                header, decoded = read(data, SHORT_SIDE, max_pixels)
+                made._keep(len(made), decoded)
+            else:
+                header = read_header(data, max_pixels)
+            made.headers.append(header)
+            made._data.append(data)
+
+        batch, _ = each_readable(batch, add, field)
         made._is_decoded = pixels
-        if reasons:
-            batch = without_bad(batch, reasons)
         batch.cache[cache_key(field)] = made
         return batch, made
 
@@ -188,13 +185,28 @@ def encoded(batch: DocumentBatch, field: str = IMAGE) -> list[memoryview | None]
     return [memoryview(value.as_buffer()) if value.is_valid else None for value in column]
 
 
+def each_readable(
+    batch: DocumentBatch, make: Callable[[memoryview], Made], field: str = IMAGE
+) -> tuple[DocumentBatch, list[Made]]:
+    """Return the batch without the images for which ``make`` raises `BadImage`, and what it makes of each other one."""
+    made: list[Made] = []
+    reasons: dict[int, str] = {}
+    for row, data in enumerate(encoded(batch, field)):
+        try:
+            if data is None:
+                raise BadImage("no image")
+            made.append(make(data))
+        except BadImage as error:
+            reasons[row] = str(error)
+    return (without_bad(batch, reasons) if reasons else batch), made
+
+
 def without_bad(batch: DocumentBatch, reasons: Mapping[int, str]) -> DocumentBatch:
     """Return the batch without some images. They are reported as records that could not be read, with their reasons."""
     mask = np.ones(batch.num_items, dtype=bool)
     mask[list(reasons)] = False
     idents = batch.data.column(ID).to_pylist() if batch.has_ids else [""] * batch.num_items
-    kept = batch.keep(mask)
-    kept.account.dropped.pop()  # they are bad, not dropped
+    kept = batch.select(mask)
     for row, reason in sorted(reasons.items()):
         file, _, position = str(idents[row]).rpartition("#")
         kept.account.bad.append(BadRecord(file, int(position) if position.isdigit() else 0, reason))

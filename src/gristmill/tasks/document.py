@@ -155,22 +155,35 @@ class DocumentBatch(Task[Any]):
         import numpy as np
 
         mask = np.asarray(mask, dtype=bool)
-        if mask.shape != (self.num_items,):
-            raise ValueError(f"keep() wants one True or False for each of {self.num_items} rows, not {mask.shape}.")
+        kept = self.select(mask)
         lost = int((~mask).sum())
-        account = self.take_account()
-        table, rows = self.selection()
-        if rows is None and lost:
-            rows = np.arange(table.num_rows)
-        kept = self._with_selection(table, rows[mask] if lost else rows)
-        kept.account = account
-        kept.cache.update({key: value.select(mask) if lost else value for key, value in self.cache.items()})
         if lost:
             reasons = [reason] * lost if isinstance(reason, str) else list(reason)
             if len(reasons) != lost or (scores is not None and len(scores) != lost):
                 raise ValueError(f"keep() wants one reason and score for each of the {lost} rows that are dropped.")
-            kept.account.dropped.append(Dropped(table, reasons, scores, rows[~mask]))
+            table, rows = self.selection()
+            places = np.flatnonzero(~mask) if rows is None else rows[~mask]
+            kept.account.dropped.append(Dropped(table, reasons, scores, places))
         return kept
+
+    def select(self, mask: Any) -> Self:
+        """The documents for which ``mask`` is true, with the account. The caller reports the others: `keep` does.
+
+        What is in the cache is selected too.
+        """
+        import numpy as np
+
+        mask = np.asarray(mask, dtype=bool)
+        if mask.shape != (self.num_items,):
+            raise ValueError(f"keep() wants one True or False for each of {self.num_items} rows, not {mask.shape}.")
+        is_whole = bool(mask.all())
+        table, rows = self.selection()
+        if not is_whole:
+            rows = np.flatnonzero(mask) if rows is None else rows[mask]
+        selected = self._with_selection(table, rows)
+        selected.account = self.take_account()
+        selected.cache.update({key: one if is_whole else one.select(mask) for key, one in self.cache.items()})
+        return selected
 
     def slice(self, start: int, stop: int) -> Self:
         start, stop, _ = slice(start, stop).indices(self.num_items)
@@ -221,4 +234,5 @@ def rejoined(whole: pa.Table, before: Sequence[pa.Table], parts: Sequence[Docume
             return joined(parts)
         rows.append(start + (np.arange(table.num_rows) if left is None else left))
         start += table.num_rows
-    return parts[0]._with_selection(whole, np.concatenate(rows))
+    together = np.concatenate(rows)
+    return parts[0]._with_selection(whole, None if len(together) == whole.num_rows else together)

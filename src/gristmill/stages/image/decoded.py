@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gristmill.images.decode import MAX_PIXELS, decode
-from gristmill.images.errors import BadImage
-from gristmill.images.pictures import SHORT_SIDE, Pictures, encoded, without_bad
+from gristmill.images.pictures import SHORT_SIDE, Pictures, each_readable
 from gristmill.lazy import Array
 from gristmill.tasks import DocumentBatch
 from gristmill.tasks.image import IMAGE
@@ -27,13 +26,4 @@ def each_decoded(
     if side is not None and side <= SHORT_SIDE:
         batch, pictures = Pictures.of(batch, field, max_pixels=max_pixels)
         return batch, [make(pixels) for pixels in pictures.pixels]
-    made: list[Array] = []
-    reasons: dict[int, str] = {}
-    for row, data in enumerate(encoded(batch, field)):
-        try:
-            if data is None:
-                raise BadImage("no image")
-            made.append(make(decode(data, side, max_pixels)))
-        except BadImage as error:
-            reasons[row] = str(error)
-    return (without_bad(batch, reasons) if reasons else batch), made
+    return each_readable(batch, lambda data: make(decode(data, side, max_pixels)), field)

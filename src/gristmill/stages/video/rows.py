@@ -71,8 +71,7 @@ def without_bad(task: B, problems: Mapping[int, BadVideo]) -> B:
     stays = np.ones(task.num_items, dtype=bool)
     stays[list(problems)] = False
     idents = values(task, ID, "")
-    kept = task.keep(stays)
-    kept.account.dropped.pop()  # they are bad, not dropped
+    kept = task.select(stays)
     for row, problem in sorted(problems.items()):
         kept.account.bad.append(bad_record(idents[row], problem))
     return kept

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gristmill.errors import ModelError
 from gristmill.lazy import Array, np
-from gristmill.models.engine import without_waiting
 from gristmill.models.vision.rows import Items, RowEngine, RowInference, RowModel
-from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
+from gristmill.stages.inference import InferenceStage
 from gristmill.stages.resources import Resources
 from gristmill.stages.text.filters.columns import column_of, set_column
 from gristmill.tasks import DocumentBatch
@@ -22,15 +21,13 @@ BATCH = 32
 GPUS = 0.25
 
 
-class RowModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True):
+class RowModelStage(InferenceStage, builtin=True):
     """Computes a row of numbers of each document from a column of inputs, makes columns of it, and removes the inputs.
 
     Documents keep their order. A worker has a share of a GPU; where there is none, it runs on CPUs.
     """
 
-    accounts_for_documents = True
     resources = Resources(cpus=1, gpus=GPUS)
-    resources_without_gpu = Resources(cpus=1)
     max_in_flight = 3
     """The GPU computes one task while the inputs of the next are copied, and the results of the last are passed on."""
     indifferent: ClassVar[tuple[str, ...]] = (
@@ -46,7 +43,7 @@ class RowModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True)
         self.input_field = input_field
         self.batch = batch_size
         self.resources = Resources(cpus=1, gpus=gpus)
-        self._engine: RowEngine | None = None
+        self._engine = None
 
     @abstractmethod
     def load(self, device: str) -> RowModel:
@@ -60,52 +57,18 @@ class RowModelStage(ProcessingStage[DocumentBatch, DocumentBatch], builtin=True)
     def results(self, rows: Array, task: DocumentBatch) -> Mapping[Any, pa.Array]:
         """The columns, by name or field, made of the numbers of each document (float32)."""
 
-    @abstractmethod
-    def fetch(self) -> None:
-        """Download what is not on this machine yet."""
-
     def inputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.input_field]
 
     def removes(self) -> list[str]:
         return [self.input_field]
 
-    def preload(self) -> None:
-        try:
-            import torch  # noqa: F401  # imported once for all workers
-        except ImportError:
-            raise ImportError(f"stage {self.name!r} needs the package torch: pip install 'gristmill[models]'") from None
+    def make_engine(self, device: str) -> RowEngine:
+        engine = RowEngine(self.load(device), self.batch, self.what)
+        engine.warm_up(*self.item())
+        return engine
 
-    def setup_on_node(self, node_info: NodeInfo | None = None, worker_metadata: WorkerMetadata | None = None) -> None:
-        self.fetch()
-
-    def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:
-        import torch
-
-        from gristmill.models.gpu_memory import limit_memory
-
-        has_gpu = worker_metadata is not None and bool(worker_metadata.gpus) and torch.cuda.is_available()
-        if has_gpu and worker_metadata is not None and 0 < worker_metadata.gpu_share < 1:
-            limit_memory(worker_metadata.gpu_share)
-        model = self.load("cuda" if has_gpu else "cpu")
-        self._engine = RowEngine(model, self.batch, self.what)
-        self._engine.warm_up(*self.item())
-
-    def teardown(self) -> None:
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
-
-    def runs_async(self) -> bool:
-        return self.resources.requires_gpu
-
-    def process(self, task: DocumentBatch) -> Any:
-        assert self._engine is not None, "setup() comes first"
-        if self.runs_async():
-            return self._computed(task, self._engine.begin_async())
-        return without_waiting(self._computed(task, self._engine.begin()))
-
-    async def _computed(self, task: DocumentBatch, inference: RowInference) -> DocumentBatch:
+    async def computed(self, task: DocumentBatch, inference: RowInference) -> DocumentBatch:
         rows = await inference.run(self._items(task))
         for field, column in self.results(rows, task).items():
             set_column(task, field, column)

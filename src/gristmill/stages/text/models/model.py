@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from gristmill.errors import ModelError
 from gristmill.lazy import Array
-from gristmill.models.engine import TOKEN_BUDGET, BatchSize, InferenceEngine, TaskInference, without_waiting
+from gristmill.models.engine import TOKEN_BUDGET, BatchSize, InferenceEngine, TaskInference
 from gristmill.models.tokens import TokenLists
-from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
+from gristmill.stages.inference import InferenceStage
 from gristmill.stages.protocols import Tuned
 from gristmill.stages.resources import Resources
 from gristmill.stages.text.filters.columns import column_of, set_column
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_BATCH = 256
 
 
-class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=True):
+class ModelStage(InferenceStage, Tuned, builtin=True):
     """Computes a row of numbers for each document from its tokens, and makes columns of it.
 
     A subclass names the columns (`result_columns`) and makes them (`results`). The column of tokens is removed, unless
@@ -35,9 +35,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=T
     A worker has a GPU; where there is none, it runs on CPUs.
     """
 
-    accounts_for_documents = True
     resources = Resources(cpus=1, gpus=1)
-    resources_without_gpu = Resources(cpus=1)
     max_in_flight = 2
     """The GPU computes one task while the next is prepared, and the results of the last are passed on."""
     indifferent: ClassVar[tuple[str, ...]] = ("model_inference_batch_size",)
@@ -58,7 +56,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=T
         self.model_inference_batch_size = model_inference_batch_size
         self.token_field = token_field
         self.keep_tokens = keep_tokens
-        self._engine: InferenceEngine | None = None
+        self._engine = None
         self._known_budget: int | None = None
 
     @abstractmethod
@@ -81,26 +79,13 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=T
     def check_needs(self) -> None:
         self.spec.check()
 
-    def preload(self) -> None:
-        try:
-            import torch  # noqa: F401  # imported once for all workers
-        except ImportError:
-            raise ImportError(f"stage {self.name!r} needs the package torch: pip install 'gristmill[models]'") from None
-
-    def setup_on_node(self, node_info: NodeInfo | None = None, worker_metadata: WorkerMetadata | None = None) -> None:
+    def fetch(self) -> None:
         self.spec.fetch()
 
-    def setup(self, worker_metadata: WorkerMetadata | None = None) -> None:
-        import torch
-
-        from gristmill.models.gpu_memory import limit_memory
+    def make_engine(self, device: str) -> InferenceEngine:
         from gristmill.models.loading import load
 
-        has_gpu = worker_metadata is not None and bool(worker_metadata.gpus) and torch.cuda.is_available()
-        if has_gpu and worker_metadata is not None and 0 < worker_metadata.gpu_share < 1:
-            limit_memory(worker_metadata.gpu_share)
-        model = load(self.loaded_spec(), "cuda" if has_gpu else "cpu")
-        self._engine = InferenceEngine.of(model, self.model_inference_batch_size, self._known_budget)
+        return InferenceEngine.of(load(self.loaded_spec(), device), self.model_inference_batch_size, self._known_budget)
 
     def loaded_spec(self) -> ModelSpec:
         """Return the model to load. Its files are on this machine now, so tokens are known that planning does not."""
@@ -110,19 +95,6 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=T
         changed = copy.copy(self)
         changed._known_budget = settings.get(TOKEN_BUDGET)
         return changed
-
-    def teardown(self) -> None:
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
-
-    def runs_async(self) -> bool:
-        return self.resources.requires_gpu
-
-    def process(self, task: DocumentBatch) -> Any:
-        if self.runs_async():
-            return self.computed(task, self.engine.begin_async())
-        return without_waiting(self.computed(task, self.engine.begin()))
 
     async def computed(self, task: DocumentBatch, inference: TaskInference) -> DocumentBatch:
         """The task with its new columns."""
@@ -138,7 +110,7 @@ class ModelStage(ProcessingStage[DocumentBatch, DocumentBatch], Tuned, builtin=T
 
     @property
     def engine(self) -> InferenceEngine:
-        assert self._engine is not None, "setup() comes first"
+        assert isinstance(self._engine, InferenceEngine), "setup() comes first"
         return self._engine
 
     async def compute(self, inference: TaskInference, tokens: TokenLists) -> Mapping[str, pa.Array]:
