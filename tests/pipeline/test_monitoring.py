@@ -11,6 +11,8 @@ from gristmill.errors import PipelineFailed, PlanError
 from gristmill.pipeline import Pipeline, monitoring
 from gristmill.pipeline.monitoring import DashboardOptions, MetricsOptions, MonitoringOptions
 from gristmill.stages.function_definitions import processing_stage
+from gristmill.stages.text.filters import ScoreFilter, WordCountFilter
+from gristmill.stages.text.io import JsonlReader, JsonlWriter
 from gristmill.tasks import DocumentBatch
 
 
@@ -68,6 +70,19 @@ def test_an_attachment_sees_the_plan_then_moments_then_the_outcome(noted):
     assert outcome.result is result and outcome.error is None
     last = [call[1] for call in noted.calls if call[0] == "update"][-1]
     assert (last.stages[0].name, last.stages[0].tasks_done, last.snapshot.steps[0].tasks_done) == ("pass", 3, 3)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_the_items_of_a_step_that_reads_are_documents(noted, tmp_path, fuse):
+    source = tmp_path / "in"
+    source.mkdir()
+    for name in "abc":
+        (source / f"{name}.jsonl").write_text("".join(f'{{"text": "{"word " * n}"}}\n' for n in range(10)))
+    rule = ScoreFilter(WordCountFilter(min_words=4))
+    stages = [JsonlReader(str(source)), rule, JsonlWriter(str(tmp_path / "out"))]
+    Pipeline("watched", stages=stages).run(LocalExecutor({"num_cpus": 1, "view": "off"}), fuse=fuse, report=True)
+    moments = [call[1] for call in noted.calls if call[0] == "update"]
+    assert [step.items_done for step in moments[-1].snapshot.steps] == ([30] if fuse else [30, 30, 18])
 
 
 def test_after_failed_tasks_the_outcome_has_the_error_and_the_result(noted):

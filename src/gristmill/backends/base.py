@@ -147,6 +147,11 @@ class StageStats:
     setups: int = 0
     teardowns: int = 0
 
+    @property
+    def items_done(self) -> int:
+        """The items that it has taken, or returned if these are more: a reader takes blocks and returns documents."""
+        return max(self.items_in - self.items_failed, self.items_out)
+
 
 @dataclass
 class StepStats:

@@ -96,7 +96,7 @@ SETUP_SECONDS = _metric("gristmill_worker_setup_seconds_total", COUNTER, _STEP, 
 # Steps
 TASKS_DONE = _metric("gristmill_step_tasks_done_total", COUNTER, _STEP, "Tasks that the step has finished.")
 TASKS_FAILED = _metric("gristmill_step_tasks_failed_total", COUNTER, _STEP, "Tasks that the step has given up.")
-ITEMS_DONE = _metric("gristmill_step_items_done_total", COUNTER, _STEP, "Items (documents) in finished tasks.")
+ITEMS_DONE = _metric("gristmill_step_items_done_total", COUNTER, _STEP, "Items (documents) that are done.")
 UNIT_SECONDS = _metric(
     "gristmill_step_unit_seconds", HISTOGRAM, _STEP, "Latency: how long a worker took for a batch of tasks."
 )

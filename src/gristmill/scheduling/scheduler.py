@@ -71,9 +71,12 @@ class Scheduler:
         _finish_if_done(s)
         return s.out
 
-    def snapshot(self) -> Snapshot:
-        """Return the present state of the run, for views."""
-        return snapshot(self.state)
+    def snapshot(self, items: Sequence[int] = ()) -> Snapshot:
+        """Return the present state of the run, for views.
+
+        ``items`` are the items that each step has done. Without them, the items of its finished tasks are counted.
+        """
+        return snapshot(self.state, items)
 
     @staticmethod
     def _take_in(s: State, event: Any) -> None:

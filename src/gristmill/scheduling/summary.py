@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gristmill.scheduling.credit import fits_budget
 from gristmill.scheduling.optimum import optimum_ns
 from gristmill.scheduling.records import StepRec, WorkerState
@@ -11,11 +13,13 @@ from gristmill.scheduling.state import State
 _SHOWN_DECISIONS = 8
 
 
-def snapshot(s: State) -> Snapshot:
+def snapshot(s: State, items: Sequence[int] = ()) -> Snapshot:
+    """Return the present state. ``items`` are those that each step has done, as the backend counts them."""
+    items = items or [step.counts.items_done for step in s.steps]
     starting = sum(1 for w in s.shared.workers.values() if w.state is WorkerState.STARTING)
     return Snapshot(
         now_us=s.now,
-        steps=tuple(_step(s, step, optimum) for step, optimum in zip(s.steps, optimum_ns(s), strict=True)),
+        steps=tuple(_step(s, *of_step) for of_step in zip(s.steps, items, optimum_ns(s), strict=True)),
         bottleneck=bottleneck(s),
         held_bytes=s.budget.held,
         reserved_bytes=s.budget.reserved,
@@ -34,7 +38,7 @@ def snapshot(s: State) -> Snapshot:
     )
 
 
-def _step(s: State, step: StepRec, optimum: int) -> StepSnapshot:
+def _step(s: State, step: StepRec, items: int, optimum: int) -> StepSnapshot:
     if step.dedicated:
         workers = step.workers.values()
         busy = sum(1 for w in workers if w.assigned)
@@ -55,7 +59,7 @@ def _step(s: State, step: StepRec, optimum: int) -> StepSnapshot:
         queued_bytes=step.queue.bytes,
         running=step.running,
         tasks_done=step.counts.tasks_done,
-        items_done=step.counts.items_done,
+        items_done=items,
         tasks_failed=step.counts.tasks_failed,
         busy_us=step.times.busy_us,
         service_us=step.service.service_us(),

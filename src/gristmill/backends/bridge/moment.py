@@ -56,7 +56,7 @@ def _step(accounts: RunAccounts, i: int, has_ended: bool, before_ended: bool) ->
         queued_bytes=0,
         running=running,
         tasks_done=accounts.tasks_ended[i] - accounts.tasks_lost[i],
-        items_done=stages[0].items_in - stages[0].items_failed,
+        items_done=stages[0].items_done,
         tasks_failed=accounts.tasks_lost[i],
         busy_us=accounts.busy_ns[i] // 1000,
         service_us=accounts.busy_ns[i] // 1000 // max(1, accounts.tasks_ended[i]),

@@ -170,7 +170,7 @@ class Driver(ABC):
             self.plan.ledger.log.flush(now=now)
 
     def _show(self) -> None:
-        snapshot = self.scheduler.snapshot()
+        snapshot = self.scheduler.snapshot([stages[0].items_done for stages in self.account.stages])
         gpus = self.gpus()
         if gpus:
             snapshot = replace(snapshot, gpus=gpus)
