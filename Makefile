@@ -38,13 +38,16 @@ imports: $(STAMP)
 
 # Other tests than those of the scheduler and the kernels wait now and then, so there are more processes than CPUs. Tests of
 # clusters wait most: for nodes to start, to end and to be given up. What depends on time (mark "alone") runs at the end.
-CLUSTERS := tests/backends/conformance tests/backends/ray tests/core tests/deploy
+CONFORMANCE := tests/backends/conformance
+CLUSTERS := tests/backends/ray tests/core tests/deploy
+OTHERS := --ignore=$(CONFORMANCE) --ignore=tests/backends/ray
 
 pytest: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 3 --quiet --ignore=tests/backends --ignore=tests/core --ignore=tests/deploy
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --quiet $(CONFORMANCE)
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --quiet $(CLUSTERS)
-	$(BIN)/python -m pytest --numprocesses 3 --quiet -m "not alone" $(CLUSTERS:%=--ignore=%) tests/backends
-	$(BIN)/python -m pytest --quiet -m alone tests/backends
+	$(BIN)/python -m pytest --numprocesses 3 --quiet -m "not alone" tests/backends $(OTHERS)
+	$(BIN)/python -m pytest --quiet -m alone tests/backends $(OTHERS)
 
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -28,7 +28,7 @@ START = """
 import sys
 from gristmill.core.client import RayClient
 
-client = RayClient(num_cpus=1, address="local").start()
+client = RayClient(num_cpus=1, address="local", include_dashboard=False).start()
 print("up", flush=True)
 sys.stdin.read()
 """
@@ -133,7 +133,7 @@ def test_two_clusters_at_once_and_one_of_them_without_a_token(cluster: RayClient
     first = cluster.at
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     port = free_port()
-    with RayClient(num_cpus=1, address="local", ray_port=port) as other:
+    with RayClient(num_cpus=1, address="local", ray_port=port, include_dashboard=False) as other:
         assert other.started and other.at == f"127.0.0.1:{port}" != first
         assert python(COUNT, RAY_AUTH_TOKEN=None).stdout.strip() == "1"
         assert len(list(ray_home.glob("gm-ray-*"))) == 2

@@ -33,21 +33,18 @@ NOT_ON_BRIDGES = (
 def ray_session() -> Iterator[None]:
     """Start Ray with four CPUs, some of them only declared, on loopback. All runs of this module use it."""
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
-    from tests.backends.slow_starts import allow_slow_starts
+    from tests.backends.slow_starts import start_ray
 
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)
-    allow_slow_starts()
     reread_environment()
     try:
-        ray.init(
-            address="local",
+        start_ray(
             num_cpus=4,
             object_store_memory=200 << 20,
             include_dashboard=find_spec("cosmos_xenna") is not None,
             dashboard_host="127.0.0.1",
             _node_ip_address="127.0.0.1",
-            log_to_driver=False,
             namespace="metrics",
         )
         yield

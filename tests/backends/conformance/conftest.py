@@ -1,9 +1,10 @@
-"""One Ray for all tests of a module, on loopback, with what each executor asks of a cluster."""
+"""One Ray for all tests of a process, on loopback, with what each executor asks of a cluster."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.backends.conformance.executors import KINDS, Kind
@@ -14,30 +15,38 @@ from gristmill.core.environment import reread_environment
 
 @pytest.fixture(autouse=True)
 def nothing_stays_behind() -> None:
-    """Ray lives longer than a test here; `ray_session` looks at what stays behind."""
+    """Ray lives longer than a test here."""
 
 
-@pytest.fixture(scope="module")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let pytest-xdist (``--dist loadgroup``) run the tests of a file with the same executor in one process, in order.
+
+    They share the runs that fixtures make.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and Path(__file__).parent in item.path.parents:
+            kind = item.callspec.params.get("kind") if hasattr(item, "callspec") else None
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{kind.name if kind else 'others'}"))
+
+
+@pytest.fixture(scope="session")
 def ray_session() -> Iterator[None]:
     """Four CPUs and two GPUs that are only declared."""
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)
-    from tests.backends.slow_starts import allow_slow_starts
+    from tests.backends.slow_starts import start_ray
 
-    allow_slow_starts()
     reread_environment()
     has_xenna = not next(kind for kind in KINDS if kind.name == "xenna").missing()
     try:
-        ray.init(
-            address="local",
+        start_ray(
             num_cpus=4,
             num_gpus=2,
             object_store_memory=200 << 20,
             include_dashboard=has_xenna,
             dashboard_host="127.0.0.1",
             _node_ip_address="127.0.0.1",
-            log_to_driver=False,
             namespace="conformance",
         )
         yield

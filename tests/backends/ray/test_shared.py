@@ -67,7 +67,9 @@ def at(refusals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     (code / "sitecustomize.py").write_text(REFUSE.format(folder=str(refusals)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(code), prepend=os.pathsep)
-        client = RayClient(num_cpus=CPUS, num_gpus=0, address="local", ray_client_server_port=port).start()
+        client = RayClient(
+            num_cpus=CPUS, num_gpus=0, address="local", ray_client_server_port=port, include_dashboard=False
+        ).start()
     with client:
         outside = f"ray://127.0.0.1:{port}"
         until = time.monotonic() + 120

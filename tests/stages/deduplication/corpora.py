@@ -74,7 +74,7 @@ def written(folder: Path) -> dict[str, bytes]:
 def resumed_after_each_change(run: Callable[[Path], object], out: Path, left: Path) -> int:
     """Require that a run makes the same of what a kill leaves, whatever was written or removed last.
 
-    A run in this process goes on, and what is there after each change is copied. Returns the number of changes.
+    A run in this process continues after each change, and what is there then is copied. Returns the number of changes.
     """
     count = 0
     with pytest.MonkeyPatch.context() as patch:

@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'gristmill[image]'")
 
 from PIL import Image
-from tests.backends.slow_starts import allow_slow_starts
 from tests.images.pictures_made import blank, encoded, picture, scaled
 from tests.stages.deduplication.corpora import resumed_after_each_change, written
 from tests.stages.image.deduplication.corpus import copies, ids_in, odd_images, removed_in, run, write_images
@@ -169,14 +168,13 @@ def test_the_bytes_do_not_depend_on_workers(source, tmp_path, spooled, monkeypat
 
 def test_the_bytes_are_the_same_on_ray(source, tmp_path):
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'gristmill[ray]'")
+    from tests.backends.slow_starts import start_ray
+
     from gristmill.backends.ray import RayExecutor
 
-    allow_slow_starts()
     run(source, tmp_path / "local", ImagePerceptualDeduplication(id_field="image_id"))
     try:
-        ray.init(
-            address="local", num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False
-        )
+        start_ray(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False)
         executor = RayExecutor({"view": "off"})
         run(source, tmp_path / "ray", ImagePerceptualDeduplication(id_field="image_id"), executor=executor)
     finally:

@@ -45,7 +45,7 @@ def test_a_cluster_that_is_started_for_a_run_ends_with_it(monkeypatch):
 
 
 XENNA = """
-from tests.backends.conformance.test_own_cluster import Number, double, twice
+from tests.backends.ray.test_own_cluster import Number, double, twice
 from gristmill.backends.xenna import XennaExecutor
 from gristmill.core.client import RayClient
 from gristmill.pipeline import Pipeline
