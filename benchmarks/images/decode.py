@@ -1,12 +1,16 @@
 """Images decoded per second on two cores: gristmill, a Pillow loop in two processes, and a PyTorch DataLoader.
 
-python decode.py [--sizes 500x500 4000x3000] [--repeats 5] [--seconds 8] [--work FOLDER]
+python decode.py [--sizes 500x500 4000x3000] [--repeats 5] [--seconds 8] [--work FOLDER] [--programs NAME ...]
 
 All decode the same JPEG files of one folder and throw the pixels away: to a short side of at least 256, with the scaled
 decoding of JPEG (`Image.draft`), and at full size with ``--full``. gristmill reads them with `ImageReader`; its second
 stage decodes. Rounds alternate between the programs. Wall time is that of the whole program, from its start. CPU time
 is that of the program with its children. The peak of memory is the largest sum of the proportional set sizes of all its
 processes, sampled every 50 ms. With ``--memory``, files are also run ten times in number, to see whether it grows.
+
+The program `pipeline` is a whole pipeline: it reads, decodes, filters by the share of blank pixels, keeps all images
+and writes them to shards of WebDataset, in a folder that is removed afterwards. Compare its speed with that of
+`gristmill`, which only reads and decodes.
 """
 
 from __future__ import annotations
@@ -94,6 +98,23 @@ def run_gristmill(folder: Path, full: bool) -> int:
     return sum(task.num_items for task in result)
 
 
+def run_pipeline(folder: Path, full: bool) -> int:
+    """Return the number of images that a pipeline has read, decoded, filtered and written."""
+    from gristmill.backends.local import LocalExecutor
+    from gristmill.pipeline import Pipeline
+    from gristmill.stages.image.filters import BlankImageFilter
+    from gristmill.stages.image.io.image_writer import ImageWriter
+    from gristmill.stages.image.io.reader import ImageReader
+    from gristmill.stages.text.filters import ScoreFilter
+
+    assert not full, "filters look at reduced images"
+    with tempfile.TemporaryDirectory(dir=folder.parent) as output:
+        stages = [ImageReader(str(folder)), ScoreFilter(BlankImageFilter(1.0)), ImageWriter(output)]
+        executor = LocalExecutor({"num_cpus": 2, "view": "off"})
+        result = Pipeline("pipeline", stages=stages).run(executor, profile_store=False)
+        return result.ledger.total().kept
+
+
 def decode_by_pillow(path: str, full: bool) -> int:
     from PIL import Image
 
@@ -135,7 +156,12 @@ def run_dataloader(folder: Path, full: bool) -> int:
     return sum(sum(batch) for batch in DataLoader(Files(), batch_size=32, num_workers=2, collate_fn=list))
 
 
-PROGRAMS = {"gristmill": run_gristmill, "pillow": run_pillow, "dataloader": run_dataloader}
+PROGRAMS = {
+    "gristmill": run_gristmill,
+    "pipeline": run_pipeline,
+    "pillow": run_pillow,
+    "dataloader": run_dataloader,
+}
 
 
 def descendants(root: int) -> Iterator[int]:
@@ -210,6 +236,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "gristmill-decode")
     parser.add_argument("--full", action="store_true", help="decode at full size")
     parser.add_argument("--memory", action="store_true", help="also ten times as many files, once")
+    parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
     parser.add_argument("--program", choices=PROGRAMS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -223,12 +250,17 @@ def main() -> None:
         for factor in (1, 10) if given.memory else (1,):
             folder = given.work / f"{size}-{count * factor}"
             write_files(folder, size, count * factor)
-            rounds: dict[str, list[dict[str, float]]] = {program: [] for program in PROGRAMS}
+            programs = [program for program in given.programs if not (given.full and program == "pipeline")]
+            rounds: dict[str, list[dict[str, float]]] = {program: [] for program in programs}
             for _ in range(given.repeats if factor == 1 else 1):
                 for program, runs in rounds.items():
                     runs.append(measured(program, folder, given.full, count * factor))
             how = "full size" if given.full else f"short side of at least {SHORT_SIDE}"
-            show(f"{size}, {how}, {count * factor} files, {len(rounds['pillow'])} runs of each", rounds, count * factor)
+            show(
+                f"{size}, {how}, {count * factor} files, {given.repeats if factor == 1 else 1} runs of each",
+                rounds,
+                count * factor,
+            )
 
 
 if __name__ == "__main__":
