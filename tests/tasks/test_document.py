@@ -244,7 +244,7 @@ def test_parts_are_put_together_again_whatever_was_done_to_them(records, mask, s
     assert ("more" in result.columns) == one_is_changed
 
 
-def test_parts_of_which_nothing_was_taken_are_the_whole(big):
+def test_parts_that_kept_all_documents_are_the_whole(big):
     before = [big.data.slice(n * 5_000, 5_000) for n in range(4)]
     parts = [DocumentBatch(data=table).keep(np.ones(5_000, bool)) for table in before]
     assert rejoined(big.data, before, parts).data is big.data

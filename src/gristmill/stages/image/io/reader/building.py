@@ -94,7 +94,7 @@ class ImageBuilder(BatchBuilder):
         self._ids: list[str] = []
 
     def expect(self, size: int) -> None:
-        """Make room for the images of each batch: this many bytes are likely to come. Call it before the first."""
+        """Note how many bytes of images are likely to come for each batch. Call it before the first image."""
         assert not self._ids, "images were collected"
         self._expected = size
         self._start()
