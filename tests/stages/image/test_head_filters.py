@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,17 @@ def seed() -> int:
     drawn = random.randrange(2**31)
     print("seed", drawn)
     return drawn
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Sums of floats depend on the number of threads, and the workers of a run have one."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def embeddings(rows: Any, made_by: MadeBy | None = None, **columns: Any) -> DocumentBatch:
@@ -240,6 +252,7 @@ def test_embeddings_that_were_read_are_refused_by_their_column(aesthetic_head: s
         staged(stage, DocumentBatch(data=pa.table({"embedding": ["a"]})))
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_run_drops_by_scores_and_accounts_for_all(aesthetic_head: str, tmp_path: Path, seed: int) -> None:
     images = [checkpoints.encoded(one) for one in checkpoints.pictures(random.Random(seed), 20)]
     pq.write_table(batch(images).data.drop_columns(["_gristmill_id"]), tmp_path / "in.parquet")
