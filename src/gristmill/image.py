@@ -8,7 +8,7 @@ from gristmill.image import ImageReader, ImageWriter
 from typing import TYPE_CHECKING
 
 from gristmill.lazy import names_in
-from gristmill.stages.image import deduplication, embedders, filters
+from gristmill.stages.image import deduplication, embedders, filters, llm
 from gristmill.stages.image.io import reader, writer
 
 if TYPE_CHECKING:
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from gristmill.stages.image.filters import *  # noqa: F403
     from gristmill.stages.image.io.reader import *  # noqa: F403
     from gristmill.stages.image.io.writer import *  # noqa: F403
+    from gristmill.stages.image.llm import *  # noqa: F403
     from gristmill.tasks.image import ImageBatch
 
-_PACKAGES = (deduplication, embedders, filters, reader, writer)
+_PACKAGES = (deduplication, embedders, filters, llm, reader, writer)
 __getattr__ = names_in(
     {"ImageBatch": "gristmill.tasks.image"} | {name: one.__name__ for one in _PACKAGES for name in one.__all__}
 )
 
-__all__ = ["ImageBatch", *deduplication.__all__, *embedders.__all__, *filters.__all__, *reader.__all__, *writer.__all__]
+__all__ = ["ImageBatch", *(name for package in _PACKAGES for name in package.__all__)]

@@ -159,18 +159,24 @@ class RunningServer:
             if exited is None and time.monotonic() - answered < self.config.unhealthy_s:
                 continue
             why = f"exited with {exited}" if exited is not None else "did not answer"
-            if self.restarts >= self.config.max_restarts:
-                self.failed = Unusable(f"the server {why} after {self.restarts} restarts:\n{self.tail()}")
-                return
-            self.restarts += 1
-            logger.warning("the server of the run %s: it is started again", why)
-            try:
-                await self._end()
-                await self._start()
-            except Unusable as error:
-                self.failed = error
+            if not await self._restarted(why):
                 return
             answered = time.monotonic()
+
+    async def _restarted(self, why: str) -> bool:
+        """Start the server again, several times if necessary. Return whether it runs."""
+        while self.restarts < self.config.max_restarts:
+            self.restarts += 1
+            logger.warning("the server of the run %s: it is started again", why)
+            await self._end()
+            try:
+                await self._start()
+            except Unusable as error:
+                why = str(error)
+                continue
+            return True
+        self.failed = Unusable(f"the server {why} after {self.restarts} restarts:\n{self.tail()}")
+        return False
 
     async def _end(self) -> None:
         process, self._process = self._process, None

@@ -35,6 +35,7 @@ PACKAGES_OF_MODELS = (
     "gristmill.stages.image.filters",
     "gristmill.stages.image.io.reader",
     "gristmill.stages.image.io.writer",
+    "gristmill.stages.image.llm",
     "gristmill.stages.text.classifiers",
     "gristmill.stages.text.embedders",
     "gristmill.stages.text.llm",

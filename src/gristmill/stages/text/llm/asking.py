@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gristmill.llm.errors import BadAnswer, Refused
 from gristmill.llm.prompts import PromptTemplate, chat
 from gristmill.llm.requests import Message, Request
 from gristmill.llm.session import Session
@@ -17,6 +19,19 @@ Document = Mapping[str, Any]
 PromptFunction = Callable[[Document], str | Sequence[Message]]
 TalkFunction = Callable[[Document, "Ask"], Awaitable[Any]]
 SEED = "seed"
+
+
+class Conversation(ABC):
+    """Several requests about a document, as an object: like a function with ``ask``, but with known columns."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """The columns of the document that it reads."""
+
+    @abstractmethod
+    async def __call__(self, document: Document, ask: Ask) -> Any:
+        """Return the answer."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,9 @@ class Asking:
             return Request(prompt=prompt, parameters=parameters, sample=sample)
         system = None if self.system is None else self.system.render(document)
         image = document[self.image_field] if self.image_field is not None else None
-        images = [] if image is None else [image]
+        images = image if isinstance(image, list) else [] if image is None else [image]
+        if self.image_field is not None and not images:
+            raise Refused("there is no image")
         messages = chat(prompt, system, self.examples, images)
         return Request(messages=messages, parameters=parameters, sample=sample)
 
@@ -62,11 +79,11 @@ class Asking:
     async def _value(self, prompt: PromptTemplate | PromptFunction | TalkFunction, ask: Ask) -> Any:
         if isinstance(prompt, PromptTemplate):
             return await ask(prompt.render(ask.document), schema=self.schema)
-        if inspect.iscoroutinefunction(prompt):
+        if isinstance(prompt, Conversation) or inspect.iscoroutinefunction(prompt):
             value = await prompt(ask.document, ask)
             return checked_value(value, self.schema)
-        words: Any = prompt(ask.document)  # type: ignore[call-arg]  # a function without `ask`
-        return await ask(words, schema=self.schema)
+        function: Any = prompt
+        return await ask(function(ask.document), schema=self.schema)
 
 
 @dataclass(frozen=True)
@@ -91,9 +108,7 @@ class Ask:
         """Return the answer to a prompt or a list of messages: its text, or its value if there is a ``schema``."""
         request = self.asking.request(self.document, prompt, self.sample)
         if parameters:
-            request = Request(
-                request.messages, request.prompt, {**request.parameters, **parameters}, sample=request.sample
-            )
+            request = replace(request, parameters={**request.parameters, **parameters})
         if schema is None:
             return await self.session.text(request, self.used, self.rank)
         wanted = schema if isinstance(schema, Schema) else Schema.of(schema)
@@ -103,7 +118,6 @@ class Ask:
 def checked_value(value: Any, schema: Schema | None) -> Any:
     """Return what a function returned. Raise `BadAnswer` if it does not match the schema, or is no text without one."""
     from gristmill import fast_json
-    from gristmill.llm.errors import BadAnswer
 
     if schema is not None:
         return schema.parsed(fast_json.dumps(value).decode())

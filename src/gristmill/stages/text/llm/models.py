@@ -158,6 +158,105 @@ class Endpoint(LanguageModel):
         return headers
 
 
+@builtin
+@dataclass(eq=False)
+class TransformersModel(LanguageModel):
+    """A causal language model of transformers in the workers, with a worker for each GPU.
+
+    Requests share the steps of the model: each leaves when its answer is complete, and the next one gets its place. So
+    short answers do not wait for long ones. Answers to requests with a schema always match it. The random numbers of a
+    request depend on its seed, or on the request if it has none.
+
+    - ``model``: a folder, or a repository on the Hugging Face hub.
+    - ``max_length``: the most tokens of a prompt and its answer together.
+    - ``slots``: the most requests that are computed together; fewer if the memory of the GPU does not suffice.
+    - ``dtype``: the precision, such as "bfloat16"; "auto": bfloat16 on a GPU, float32 on CPUs.
+    - ``gpus``: GPUs per worker; 0: CPUs only.
+    - ``cache_dir``, ``hf_token``: the cache of the Hugging Face hub, and an access token for gated repositories.
+
+    Parameters are ``max_tokens``, ``temperature``, ``top_p`` and ``seed``. Models with sliding windows or other kinds
+    of attention, and images, need an `Endpoint`.
+    """
+
+    indifferent = ("slots", "gpus", "cache_dir", "hf_token")
+
+    model: str
+    _: KW_ONLY
+    max_length: int = 4096
+    slots: int = 256
+    dtype: str = "auto"
+    gpus: float = 1.0
+    cache_dir: str | None = None
+    hf_token: str | bool | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, count in (("max_length", self.max_length), ("slots", self.slots)):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {count!r}.")
+
+    def limits(self) -> Limits:
+        return Limits(concurrency=2 * self.slots, max_attempts=2)  # some wait, so that slots never do
+
+    def resources(self) -> Resources:
+        return Resources(cpus=1, gpus=self.gpus)
+
+    def num_workers(self) -> int | None:
+        return None if self.gpus else 1
+
+    def check_needs(self) -> None:
+        for module in ("torch", "transformers", "llguidance"):
+            if find_spec(module) is None:
+                raise PlanError(f"a TransformersModel needs {module}: pip install 'gristmill[llm,models]'.")
+
+    def backend(self, has_gpu: bool) -> Backend:
+        from gristmill.llm.local.backend import LocalBackend, loader
+
+        options = {"cache_dir": self.cache_dir, "token": self.hf_token}
+        device = "cuda" if has_gpu else "cpu"
+        load = loader(self.model, device, self.dtype, {k: v for k, v in options.items() if v is not None})
+        return LocalBackend(self.model, load, self.slots, self.max_length)
+
+
+@builtin
+@dataclass(eq=False)
+class VLLMModel(LanguageModel):
+    """A model of vLLM in the workers, with a worker for each group of GPUs. vLLM has to be installed.
+
+    - ``model``: a folder, or a repository on the Hugging Face hub.
+    - ``gpus``: GPUs per worker, which share the model.
+    - ``concurrency``: requests that vLLM gets at the same time.
+    - ``options``: other arguments of the engine, such as ``max_model_len`` and ``gpu_memory_utilization``.
+
+    Answers to requests with a schema are constrained by vLLM.
+    """
+
+    indifferent = ("gpus", "concurrency")
+
+    model: str
+    _: KW_ONLY
+    gpus: int = 1
+    concurrency: int = 512
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def limits(self) -> Limits:
+        return Limits(concurrency=self.concurrency, max_attempts=2)
+
+    def resources(self) -> Resources:
+        return Resources(cpus=1, gpus=self.gpus)
+
+    def num_workers(self) -> int | None:
+        return None
+
+    def check_needs(self) -> None:
+        if find_spec("vllm") is None:
+            raise PlanError("a VLLMModel needs vLLM: pip install vllm. Or use a TransformersModel, or an Endpoint.")
+
+    def backend(self, has_gpu: bool) -> Backend:
+        from gristmill.llm.vllm_backend import VLLMBackend
+
+        return VLLMBackend(self.model, {"tensor_parallel_size": self.gpus, **self.options})
+
+
 def _from_environment(variable: str) -> str:
     value = os.environ.get(variable, "").strip()
     if not value:

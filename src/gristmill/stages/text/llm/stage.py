@@ -25,7 +25,7 @@ from gristmill.sizes import parse_size
 from gristmill.stages.core import ProcessingStage, WorkerMetadata
 from gristmill.stages.protocols import Linked, Sink, Stages
 from gristmill.stages.registry import builtin
-from gristmill.stages.text.llm.asking import Asking, Document
+from gristmill.stages.text.llm.asking import Asking, Conversation, Document
 from gristmill.stages.text.llm.columns import TEXT, bad_record, ids_of, list_of, with_column, without_rows
 from gristmill.stages.text.llm.models import LanguageModel
 from gristmill.tasks import BadRecord, DocumentBatch
@@ -148,9 +148,10 @@ class LLMStage(ProcessingStage[DocumentBatch, DocumentBatch], Linked):
     def _template_columns(self) -> list[str] | None:
         """The columns that prompts name; None if a function may use any."""
         parts = [*self.asking.prompts.values(), self.asking.system]
-        if any(callable(part) for part in parts):
+        known = [part for part in parts if isinstance(part, PromptTemplate | Conversation)]
+        if len(known) < sum(part is not None for part in parts):
             return None
-        named = {name for part in parts if isinstance(part, PromptTemplate) for name in part.columns}
+        named = {name for part in known for name in part.columns}
         return sorted(named | ({self.image_field} if self.image_field is not None else set()))
 
     def inputs(self) -> tuple[list[str], list[str]]:
