@@ -9,7 +9,7 @@ from typing import Any
 
 from gristmill.backends.accounting import StageCounts
 from gristmill.backends.base import Failure, Plan, StageStats, StepStats
-from gristmill.backends.engine.payload import unpack
+from gristmill.backends.engine.payload import Payload, unpack
 from gristmill.backends.engine.protocol import Counts
 from gristmill.ledger.run import RunLedger
 from gristmill.metrics.rates import InputProgress
@@ -238,9 +238,9 @@ class KeptOutputs:
         if keep is False:
             self.reason = "keep_outputs is False"
         self._bytes = 0
-        self._tasks: list[tuple[str, bytes | bytearray]] = []
+        self._tasks: list[tuple[str, Payload]] = []
 
-    def add(self, label: str, payload: bytes | bytearray) -> None:
+    def add(self, label: str, payload: Payload) -> None:
         self._tasks.append((label, payload))
         self._bytes += len(payload) + 256
         if self._limit is not None and self._bytes > self._limit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cloudpickle
 
@@ -14,6 +14,8 @@ from gristmill.tasks import Task
 if TYPE_CHECKING:
     from gristmill.backends.engine.names import LocalNames
 
+Payload: TypeAlias = bytes | bytearray | memoryview
+"""A task as bytes."""
 INLINE_BYTES = 64 * 1024
 """Payloads up to this size travel inside messages."""
 _ALIGN = 64
@@ -54,11 +56,13 @@ def size_of(parts: list[Any]) -> int:
     return sum(p.nbytes if isinstance(p, memoryview) else len(p) for p in parts)
 
 
-def unpack(data: bytes | bytearray) -> Any:
-    """The task in a payload."""
+def unpack(data: Payload) -> Any:
+    """The task in a payload. It shares the memory of ``data`` if that can be written to."""
     if data[0] == 0:
         return pickle.loads(memoryview(data)[1:])
-    view = memoryview(data if isinstance(data, bytearray) else bytearray(data))
+    view = memoryview(data)
+    if view.readonly:
+        view = memoryview(bytearray(view))
     n, body = struct.unpack_from("<IQ", view, 1)
     sizes = struct.unpack_from(f"<{n}Q", view, 13)
     position = 13 + 8 * n
@@ -72,7 +76,7 @@ def unpack(data: bytes | bytearray) -> Any:
     return pickle.loads(pickled, buffers=buffers)
 
 
-def load_task(label: str, payload: bytes | bytearray, start: int, stop: int) -> Task[Any]:
+def load_task(label: str, payload: Payload, start: int, stop: int) -> Task[Any]:
     """The task in a payload, or a slice of its items, with its id. Raises `StageError`."""
     try:
         task: Task[Any] = unpack(payload)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gristmill.backends.engine import protocol as wp
-from gristmill.backends.engine.payload import size_of
+from gristmill.backends.engine.payload import Payload, size_of
 from gristmill.backends.engine.run import RunParts
 from gristmill.ledger.run import UnderWay
 from gristmill.scheduling import events as e
@@ -57,7 +57,7 @@ class PayloadStore(ABC):
             self.put_large(task, label, parts, size)
         return size
 
-    def payload(self, task: int) -> bytes | bytearray:
+    def payload(self, task: int) -> Payload:
         """The data of a live task."""
         ref = self.refs[task]
         return ref.payload if ref.payload is not None else self.read(ref)
@@ -67,7 +67,7 @@ class PayloadStore(ABC):
         """Keep a payload of the driver's own that is too large for messages."""
 
     @abstractmethod
-    def read(self, ref: wp.TaskInput) -> bytes | bytearray:
+    def read(self, ref: wp.TaskInput) -> Payload:
         """The bytes of a payload that is not with the driver."""
 
     @abstractmethod
@@ -75,7 +75,7 @@ class PayloadStore(ABC):
         """Keep the payload of a task that a worker made. Return whether it can be lost with a node."""
 
     @abstractmethod
-    def take(self, w: Any, offset: int, length: int, wanted: bool) -> bytes | bytearray | None:
+    def take(self, w: Any, offset: int, length: int, wanted: bool) -> Payload | None:
         """Take a payload that a worker made out of the store; its bytes if they are wanted."""
 
     @abstractmethod
@@ -231,7 +231,7 @@ class Reports(ABC):
         for x in outputs:
             ident = self.new_task()
             if last:
-                payload: bytes | bytearray | None = x.payload
+                payload: Payload | None = x.payload
                 if payload is None and x.length:
                     payload = self.store.take(w, x.offset, x.length, self.outputs.wanted)
                 if payload is not None and self.outputs.wanted:

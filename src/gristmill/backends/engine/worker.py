@@ -12,7 +12,7 @@ from typing import Any
 from gristmill.backends.accounting import Documents, StageAccounting
 from gristmill.backends.engine import protocol as wp
 from gristmill.backends.engine.library_limits import limit_threads, reuse_freed_memory
-from gristmill.backends.engine.payload import load_task, pack, size_of
+from gristmill.backends.engine.payload import Payload, load_task, pack, size_of
 from gristmill.backends.stage_errors import Interrupt, StageError, details, one_line
 from gristmill.backends.step_runner import StepRunner
 from gristmill.stages.core import NodeInfo, ProcessingStage, WorkerMetadata
@@ -113,7 +113,7 @@ class Worker(ABC):
         """Put a payload where others can read it; its place and length."""
 
     @abstractmethod
-    def get(self, x: wp.TaskInput) -> bytes | bytearray:
+    def get(self, x: wp.TaskInput) -> Payload:
         """The payload of an input that does not travel with its message."""
 
     @abstractmethod

@@ -15,6 +15,7 @@ from typing import Any
 
 from gristmill.backends.engine.payload import MAX_BUFFERS, size_of
 from gristmill.errors import out_of_space
+from gristmill.lazy import np
 
 INLINE_BYTES_ON_DISK = 1024
 """Where tasks are many and wait on disk, little of each may stay in memory."""
@@ -80,17 +81,16 @@ class ArenaWriter:
         return total
 
 
-def read_arena(fd: int, offset: int, length: int) -> bytearray:
-    """A private copy of a payload."""
-    data = bytearray(length)
-    view = memoryview(data)
+def read_arena(fd: int, offset: int, length: int) -> memoryview:
+    """A private copy of a payload. Its memory is not filled with zeros first, which would hold Python's lock."""
+    view: memoryview = np.empty(length, np.uint8).data
     done = 0
     while done < length:
         n = os.preadv(fd, [view[done:]], offset + done)
         if n == 0:
             raise EOFError(f"a payload of {length} bytes ends after {done}")
         done += n
-    return data
+    return view
 
 
 def punch(fd: int, offset: int, length: int) -> None:

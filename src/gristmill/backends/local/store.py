@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from gristmill.backends.engine.payload import Payload
 from gristmill.backends.engine.protocol import TaskInput, TaskOutput
 from gristmill.backends.engine.reports import PayloadStore
 from gristmill.backends.engine.worker import Limits
@@ -46,7 +47,7 @@ class LocalStore(PayloadStore):
             self.arena_bytes += output.length
         return False
 
-    def take(self, w: WorkerProcess, offset: int, length: int, wanted: bool) -> bytearray | None:
+    def take(self, w: WorkerProcess, offset: int, length: int, wanted: bool) -> Payload | None:
         """Take a payload out of a worker's arena; a copy of it if it is wanted."""
         w.freed.append((offset, length))
         return read_arena(self.processes.arenas[w.id], offset, length) if wanted else None
@@ -64,7 +65,7 @@ class LocalStore(PayloadStore):
             return self._source.fd
         return self.processes.arenas[ref.source]
 
-    def read(self, ref: TaskInput) -> bytearray:
+    def read(self, ref: TaskInput) -> Payload:
         return read_arena(self._arena(ref), ref.offset, ref.length)
 
     def release(self, task: int) -> None:

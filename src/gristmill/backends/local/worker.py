@@ -149,7 +149,7 @@ class LocalWorker(Worker):
     def put(self, parts: list[Any]) -> tuple[int, int]:
         return self.arena.write(parts)
 
-    def get(self, x: wp.TaskInput) -> bytearray:
+    def get(self, x: wp.TaskInput) -> memoryview:
         return read_arena(self.arenas[x.source], x.offset, x.length)
 
     def free(self, offset: int, length: int) -> None:
