@@ -75,7 +75,10 @@ def _run(args: argparse.Namespace, *stages: Any) -> dict[str, Any]:
     from gristmill.video import ClipWriterStage, VideoReader
 
     pipeline = Pipeline("videos", stages=[VideoReader(args.input), *stages, ClipWriterStage(args.out)])
-    executor = LocalExecutor({"num_cpus": args.cpus, "view": "off", "ignore_failures": True})
+    config: dict[str, Any] = {"num_cpus": args.cpus, "view": "off", "ignore_failures": True}
+    if args.budget_mb:
+        config["object_store_memory"] = args.budget_mb * 1_000_000
+    executor = LocalExecutor(config)
     result = pipeline.run(executor, profile_store=False)
     assert result.ledger is not None and not result.ledger.problems
     total = result.ledger.total()
@@ -85,6 +88,7 @@ def _run(args: argparse.Namespace, *stages: Any) -> dict[str, Any]:
         "dropped": total.dropped.total(),
         "errored": total.errored.total(),
         "memory": result.record.peak_memory_bytes,
+        "in_flight": result.record.peak_bytes_in_flight,
         "budget": result.record.budget_bytes,
     }
 
@@ -148,6 +152,7 @@ def main() -> None:
     parser.add_argument("--length", type=float, default=CLIP_S)
     parser.add_argument("--stride", type=float, default=CLIP_S)
     parser.add_argument("--copy", action="store_true", help="copy packets where that is possible")
+    parser.add_argument("--budget-mb", type=int, help="the budget of data in flight")
     args = parser.parse_args()
     began = time.perf_counter()
     found = CHAINS[args.chain](args)

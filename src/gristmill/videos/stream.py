@@ -21,6 +21,9 @@ MOST_BAD_PACKETS = 64
 """After so many packets in a row that give no frame, the rest of a tolerated video is not tried."""
 _LINEAR_S = 2.0
 """A start before this time is reached by decoding from the first frame, without a seek."""
+FRAMES_LEFT = 2
+"""Frames that a caller may still use when a video is closed: the first, and the last."""
+MOST_LEFT_BYTES = 48 << 20
 FRAMES_AT_ONCE = 16
 """After so many frames with motion vectors their memory is freed."""
 STEPS_BACK_S = (0.0, 1.0, 5.0, 30.0)
@@ -65,6 +68,22 @@ def free_side_data() -> None:
     gc.collect(1)
 
 
+class _Left:
+    """Frames that were still in use when their video was closed: `free_side_data` misses them from then on.
+
+    They are counted, and all of Python's objects are looked at when they may have become many.
+    """
+
+    bytes = 0
+
+    @classmethod
+    def add(cls, size: int) -> None:
+        cls.bytes += size
+        if cls.bytes > MOST_LEFT_BYTES:
+            cls.bytes = 0
+            gc.collect()
+
+
 def video_stream(container: InputContainer) -> VideoStream:
     """The first video stream that is no cover picture. Raise `BadVideo` if there is none."""
     from av.stream import Disposition
@@ -96,10 +115,15 @@ def raw_frames(
         stack.callback(free_side_data)
         with as_bad_video(location):
             found = _in_range(opened.frames(start_s), start_s, end_s, from_shown)
-            for number, one in enumerate(found):
-                yield one
-                if motion_vectors and number % FRAMES_AT_ONCE == 0:
-                    free_side_data()
+            size = 0
+            try:
+                for number, one in enumerate(found):
+                    size = 2 * one.frame.width * one.frame.height
+                    yield one
+                    if motion_vectors and number % FRAMES_AT_ONCE == 0:
+                        free_side_data()
+            finally:
+                _Left.add(FRAMES_LEFT * size)
 
 
 def _in_range(found: Iterator[RawFrame], start_s: float, end_s: float | None, from_shown: bool) -> Iterator[RawFrame]:
