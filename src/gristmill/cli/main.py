@@ -102,6 +102,10 @@ def _execute(args: argparse.Namespace) -> int:
             from gristmill.cli.stats import show_stats
 
             return _print(list(show_stats(args)))
+        case "llm-cache":
+            from gristmill.cli.llm_cache import llm_cache
+
+            return _print(llm_cache(args.folder, args.max_size, args.older_than))
         case "verify":
             from gristmill.cli.output import verify
 
@@ -348,6 +352,16 @@ def _parser() -> tuple[_Parser, Mapping[str, _Parser]]:
     stats.add_argument("--sample", type=_FRACTION, metavar="F", help="read only this fraction of the documents")
     stats.add_argument("--html", metavar="FILE", help="also write the distributions as a page with drawings")
     stats.add_argument("--json", action="store_true", help="print everything as JSON")
+
+    llm_cache = commands.add_parser(
+        "llm-cache",
+        help="show and prune the stored answers of language models",
+        description="Show the request cache of an output, and remove answers from it. A run must not be using it.",
+    )
+    llm_cache.add_argument("folder", metavar="FOLDER", help="the output folder of a run, or the folder of a cache")
+    words = "remove the oldest answers until the file has this size, such as 10GB"
+    llm_cache.add_argument("--max-size", type=_SIZE, metavar="SIZE", help=words)
+    llm_cache.add_argument("--older-than", type=_NUMBER, metavar="DAYS", help="remove answers older than this")
 
     verify = commands.add_parser(
         "verify",

@@ -389,3 +389,29 @@ def test_a_stage_reads_only_the_columns_that_its_prompts_name():
 def test_one_worker_serves_all_requests(quick_server):
     stage = LLMStage(endpoint(quick_server), "{{ text }}")
     assert stage.num_workers() == 1 and asyncio.iscoroutinefunction(stage.process) and stage.max_in_flight > 1
+
+
+def test_a_pipeline_in_yaml_asks_and_stays_the_same_when_it_is_written_again(quick_server, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "sk-Planted0Key1")
+    source = write(tmp_path / "in", 5)
+    (tmp_path / "p.yaml").write_text(f"""
+stages:
+  - JsonlReader: {{file_paths: {source}}}
+  - LLMStage:
+      model: {{Endpoint: {{model: m, base_url: "{quick_server.base_url}", api_key_variable: SOME_KEY, concurrency: 4}}}}
+      prompt: "REPLY<<{{{{ text }}}}>>"
+      budget: {{tokens: 100000}}
+  - LLMClassifier:
+      model: {{Endpoint: {{model: m, server: {{command: [serve, "{{port}}"]}}}}}}
+      labels: [a, b]
+  - JsonlWriter: {{path: {tmp_path / "out"}}}
+""")
+    loaded = Pipeline.from_yaml(tmp_path / "p.yaml")
+    again = loaded.to_yaml()
+    assert "SOME_KEY" in again and "Planted" not in again
+    (tmp_path / "again.yaml").write_text(again)
+    assert Pipeline.from_yaml(tmp_path / "again.yaml").to_yaml() == again
+    stages = [stage for stage in loaded.stages if stage.name != "LLMClassifier"]
+    Pipeline("p", stages=stages).run(LocalExecutor(QUIET))
+    rows = [json.loads(line) for line in (tmp_path / "out/part-000000.jsonl").read_text().splitlines()]
+    assert [row["answer"] for row in rows] == [row["text"] for row in rows]
