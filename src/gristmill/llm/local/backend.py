@@ -33,6 +33,8 @@ class LocalBackend(Backend):
     load: Callable[[], tuple[Any, Any]]
     slots: int = 256
     longest: int = 4096
+    ends: frozenset[int] | None = None
+    """The tokens that end an answer, in place of those of the checkpoint."""
 
     constrains = True
 
@@ -56,7 +58,7 @@ class LocalBackend(Backend):
 
     def _load(self) -> None:
         model, self._tokenizer = self.load()
-        self._end_tokens = _ends(model, self._tokenizer)
+        self._end_tokens = _ends(model, self._tokenizer) if self.ends is None else self.ends
         config = model.config.get_text_config()
         longest = min(self.longest, config.max_position_embeddings)
         slots = fitting_slots(model, self.slots, longest)
