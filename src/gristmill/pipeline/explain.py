@@ -36,8 +36,11 @@ from gristmill.tasks.account import Account
 from gristmill.tasks.arrow import string_array, to_rows
 from gristmill.tasks.document import HIDDEN, ID
 from gristmill.tasks.image import IMAGE
+from gristmill.tasks.video import CLIP_ID
 
 Stage = ProcessingStage[Any, Any]
+IN_QUARANTINE = "in quarantine, "
+QUARANTINED = f"dropped: {IN_QUARANTINE}"
 INTERNAL = "_gristmill_"
 """Begins the names of columns between stages, such as the input of a model."""
 
@@ -92,8 +95,9 @@ class Explanation:
 def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explanation:
     """Replay the document with this id through the stages of a planned pipeline, reader first.
 
-    ``ident`` is ``<source file>#<position>``, or the value of ``id_field``; of images without that field the image id.
-    Stages after one that drops the document process it nevertheless, so that all reasons are shown.
+    ``ident`` is ``<source file>#<position>``, or the value of ``id_field``; of images and videos without that field
+    the image id or the video id. The id of a clip follows that clip where its video is split. Stages after one that
+    drops the document process it nevertheless, so that all reasons are shown; none does after a quarantine.
     """
     batch = _document(stages, ident, id_field)
     shown = {name: value for name, value in batch.to_pylist()[0].items() if name not in HIDDEN}
@@ -111,14 +115,20 @@ def explain(stages: Sequence[Stage], ident: str, id_field: str = "id") -> Explan
         if isinstance(stage, RemoveSemanticDuplicates):
             explanation.stages.append(_of_records(stage, explanation.document))
             continue
-        report, batch = _replay(stage, batch)
+        report, batch = _replay(stage, batch, _part(explanation.document, ident))
         new = {name: value for name, value in report.features.items() if known.get(name) != value}
         known.update(new)
         report.features = new
         explanation.stages.append(report)
-        if batch.num_items == 0:
+        if batch.num_items == 0 or report.verdict.startswith(QUARANTINED):
             break
     return explanation
+
+
+def _part(document: str, ident: str) -> str:
+    """The id of the part that is followed where the document is split: ``<id>/<number>``, or what was given."""
+    part = ident.rpartition("#")[2].partition("/")[2]
+    return f"{document}/{part}" if part else ident
 
 
 def _document(stages: Sequence[Stage], ident: str, id_field: str) -> DocumentBatch:
@@ -140,7 +150,7 @@ def _of_barrier(
     writer = next((stage for stage in stages if isinstance(stage, Sink)), None)
     if writer is None or not phase_folder(writer.folder, number).exists(DECIDED):
         raise PipelineError(f"{stage.name!r} has not decided yet: run the pipeline first.")
-    found = look_up(records_folder(writer.folder, number), before.document)
+    found = look_up(records_folder(writer.folder, number), str(batch.data.column(ID)[0]))  # of a clip, if it was split
     if found.record is None and not before.kept:
         return StageReport(stage.name, "not compared: it was dropped before"), batch
     if found.record is None:
@@ -240,7 +250,8 @@ def _of_records(stage: RemoveSemanticDuplicates, ident: str) -> StageReport:
     return report
 
 
-def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBatch]:
+def _replay(stage: Stage, batch: DocumentBatch, part: str) -> tuple[StageReport, DocumentBatch]:
+    """Report what a stage does to the document, and return the result: if it is split, one part of it."""
     stage.preload()
     stage.setup()
     before = batch.data
@@ -267,7 +278,7 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
         if not report.findings and isinstance(stage, Scoring):
             report.findings += _findings(stage, account)
     dropped = [reason for account in accounts for part in account.dropped for reason in part.reasons]
-    dropped += [f"in quarantine, {record.reason}" for account in accounts for record in account.bad]
+    dropped += [f"{IN_QUARANTINE}{record.reason}" for account in accounts for record in account.bad]
     after = [task for task in results if isinstance(task, DocumentBatch)]
     rows = sum(task.num_items for task in after)
     if not rows:
@@ -275,16 +286,25 @@ def _replay(stage: Stage, batch: DocumentBatch) -> tuple[StageReport, DocumentBa
         return report, batch
     if rows > 1:
         report.verdict = f"became {rows} documents"
-    now = next(task for task in after if task.num_items)
-    was, is_now = to_rows(before)[0], now.to_pylist()[0]
+    parts = [task.data.slice(row, 1) for task in after for row in range(task.num_items)]
+    now = next((one for one in parts if _is(one, part)), parts[0])
+    if rows > 1:
+        report.notes.append(f"what follows is of {now.column(ID)[0]}; give the id of another to see that")
+    was, is_now = to_rows(before)[0], to_rows(now)[0]
     report.changes = _changes(was, is_now)
     report.removed = [
         name for name in was if was[name] is not None and name not in is_now and not name.startswith(INTERNAL)
     ]
     if rows == 1:
-        parts = (("changed", report.changes), ("removed", report.removed))
-        report.verdict = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts if names) or report.verdict
-    return report, DocumentBatch(now.data.slice(0, 1), task_id=batch.task_id)
+        columns = (("changed", report.changes), ("removed", report.removed))
+        report.verdict = "; ".join(f"{what}: {', '.join(names)}" for what, names in columns if names) or report.verdict
+    return report, DocumentBatch(now, task_id=batch.task_id)
+
+
+def _is(row: Any, part: str) -> bool:
+    """Whether a row is this part of a document, by its id or that of its clip, or the part was made of it."""
+    names = [str(row.column(name)[0]) for name in (ID, CLIP_ID) if name in row.column_names]
+    return any(part == name or part.startswith(f"{name}/") for name in names)
 
 
 def _rules(stage: Stage) -> Iterator[tuple[Any, str]]:

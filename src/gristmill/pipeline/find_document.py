@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count, takewhile
@@ -24,6 +25,8 @@ from gristmill.tasks.json_text import plain_text
 from gristmill.tasks.video import VIDEO_ID
 
 Stage = ProcessingStage[Any, Any]
+CLIP = re.compile(r"(?P<video>.+)@\d+\.\d+-\d+\.\d+", re.DOTALL)
+"""The id of a clip, which has that of its video and its times."""
 
 
 class DocumentNotFound(PipelineError):
@@ -57,10 +60,17 @@ def find(reader: Stage, ident: str, id_field: str) -> DocumentBatch:
 
 
 def _whole(ident: str) -> str | None:
-    """The id of the document that a part was made of, such as a clip: its id is ``<file>#<position>/<number>``."""
+    """The id of the document that a part was made of: of ``<file>#<position>/<number>``, or of the id of a clip.
+
+    >>> _whole("films/a.mp4#0/3"), _whole("a.mp4@0.000-2.500"), _whole("me@example.org")
+    ('films/a.mp4#0', 'a.mp4', None)
+    """
     place, _, position = ident.rpartition("#")
     document, slash, _ = position.partition("/")
-    return f"{place}#{document}" if slash and document.isdecimal() else None
+    if slash and document.isdecimal():
+        return f"{place}#{document}"
+    clip = CLIP.fullmatch(ident)
+    return clip["video"] if clip else None
 
 
 def _holding(reader: Stage, blocks: Sequence[Task[Any]], path: str) -> list[Task[Any]]:

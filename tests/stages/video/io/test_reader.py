@@ -30,6 +30,7 @@ from gristmill.stages.deduplication.exact import ExactDeduplication
 from gristmill.stages.protocols import own_tasks
 from gristmill.stages.text.io import JsonlWriter
 from gristmill.stages.video.clipping import FixedStrideExtractorStage
+from gristmill.stages.video.filtering import MotionVectorDecodeStage
 from gristmill.stages.video.io.reader import VideoReader, VideoReaderStage
 from gristmill.tasks import VideoTask
 
@@ -217,6 +218,25 @@ def test_a_video_is_explained_by_its_id_and_that_of_a_clip(tmp_path, video):  # 
     for ident in (f"{tmp_path}/in/a.mp4#0", f"{tmp_path}/in/a.mp4#0/1", "a.mp4"):
         found = explain(stages, ident)
         assert found.document == f"{tmp_path}/in/a.mp4#0" and found.fields["video_id"] == "a.mp4"
+
+
+@pytest.mark.parametrize("ident", ["{folder}/a.mp4#0/1", "a.mp4@1.000-2.000"])
+def test_the_clip_with_this_id_is_followed_after_its_video_was_split(tmp_path, video, ident):  # noqa: F811
+    put(tmp_path, "in/a.mp4", video(50))
+    reader, split = VideoReader(str(tmp_path / "in")), FixedStrideExtractorStage(1, 1, 1)
+    stages = flatten(curate(tmp_path / "out", reader, split, MotionVectorDecodeStage(clip_field="video")).stages)
+    _, made, measured = explain(stages, ident.format(folder=tmp_path / "in")).stages
+    assert made.verdict == "became 2 documents"
+    assert made.changes["start_s"] == (None, 1.0) and made.changes["clip_id"] == (None, "a.mp4@1.000-2.000")
+    assert "a.mp4#0/1" in made.notes[0] and measured.changes
+
+
+def test_a_video_in_quarantine_is_explained(tmp_path):
+    put(tmp_path, "in/page.mp4", b"<html>")
+    pipeline = curate(tmp_path / "out", VideoReader(str(tmp_path / "in")), FixedStrideExtractorStage(1, 1, 1))
+    found = explain(flatten(pipeline.stages), "page.mp4")
+    assert [one.verdict for one in found.stages] == ["dropped: in quarantine, not a video of a known format"]
+    assert not found.kept
 
 
 def test_a_pipeline_in_yaml(tmp_path, video, capsys):  # noqa: F811
