@@ -19,8 +19,8 @@ for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
 
-# Threads of OpenMP (torch) and OpenBLAS (numpy) sleep while they wait. By default they spin: where more of them run than
-# there are cores, as beside another test, small models and matrices take two to four times as much of the CPU.
+# Threads of OpenMP (torch) and OpenBLAS (numpy) sleep while they wait. By default they spin: where more of them run
+# than there are cores, as beside another test, small models and matrices take two to four times as much of the CPU.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # the least: 2 to the power of 4 cycles
 

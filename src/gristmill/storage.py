@@ -92,6 +92,12 @@ ARCHIVES = ("zip", "tar", "libarchive")
 """Storages in files: the last part of such a chain may be a local path."""
 
 
+def http_status(error: BaseException) -> int | None:
+    """The status that a web server answered with, by the error of whatever client asked it; None if there is none."""
+    status = vars(error).get("status")
+    return status if isinstance(status, int) and status >= 400 else None
+
+
 def checksum(data: Any, before: str = "") -> str:
     """Return the CRC-32 of bytes as 8 hexadecimal digits. ``before`` is the checksum of the bytes before them.
 

@@ -66,7 +66,7 @@ def video(
     """The bytes of a video of numbered frames.
 
     ``ticks``: the times of frames, in milliseconds. ``turned``: frames are stored turned clockwise by so many degrees,
-    and the file says so.
+    and the file has that mark.
     """
     file = io.BytesIO()
     with av.open(file, "w", format=container, container_options=muxer or {}) as out:

@@ -53,6 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _reader_has_gone()
 
 
+def _plan(args: argparse.Namespace) -> int:
+    if is_capacity_plan(args):
+        from gristmill.cli.plan import plan_job
+
+        return plan_job(args)
+    from gristmill.cli.run import plan
+
+    return plan(args)
+
+
 def _execute(args: argparse.Namespace) -> int:
     match args.command:
         case "run":
@@ -60,13 +70,7 @@ def _execute(args: argparse.Namespace) -> int:
 
             return run(args)
         case "plan":
-            from gristmill.cli.run import plan
-
-            if not is_capacity_plan(args):
-                return plan(args)
-            from gristmill.cli.plan import plan_job
-
-            return plan_job(args)
+            return _plan(args)
         case "init":
             from gristmill.cli.init import init
 

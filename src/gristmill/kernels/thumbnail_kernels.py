@@ -188,15 +188,17 @@ def bands_before_find(apart, band, radii):
 
 
 @helper
-def look_up(pictures, width, search, index, survivors, scratch, picture, window, best):
+def look_up(pictures, width, search, index, survivors, scratch, of, best):
     """Return the first picture before ``best`` that a window of a picture is nearly equal to; ``best`` if none is.
 
-    The whole picture is compared with the windows of others, another window with whole pictures.
+    ``of`` is the picture and the number of its window. The whole picture is compared with the windows of others, another window
+    with whole pictures.
     """
     hashes, thumbnails, windows = pictures
     changes, ranges, radii, most, least = search
     starts, values, entries = index
     edges = scratch[2 * SAMPLES * SAMPLES :]
+    picture, window = of
     wanted = hashes[picture * width + window]
     if wanted == _NO_HASH:
         return best
@@ -245,7 +247,7 @@ def find_near(pictures, counts, search, index, out, scratch):
         limit = np.int64(known if known else picture)
         best = limit
         for window in range(width):
-            best = look_up(pictures, width, search, index, out, scratch, picture, window, best)
+            best = look_up(pictures, width, search, index, out, scratch, (picture, window), best)
         if best < limit:
             out[picture] = best
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gristmill.storage import local_path, storage_of
+from gristmill.storage import http_status, local_path, storage_of
 from gristmill.videos.errors import BadVideo
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def _open_remote(url: str, options: Mapping[str, Any]) -> Any:
 
 def _of_server(error: BaseException) -> BadVideo | None:
     """The reason of an error of a web server. None if there is no such file."""
-    status = vars(error).get("status")
-    if not isinstance(status, int) or status < 400:
+    status = http_status(error)
+    if status is None:
         return BadVideo("the connection failed", may_pass=True)
     if status in _GONE:
         return None

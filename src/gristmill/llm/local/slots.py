@@ -155,7 +155,8 @@ class SlotModel:
         import torch
 
         before = self.tokens.clone(), self.cache.positions.clone(), self.sampler.state()
-        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        new_stream: Any = torch.cuda.Stream  # without types in torch
+        stream = new_stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self._step()

@@ -13,7 +13,7 @@ from typing import Any
 
 from gristmill.stages.image.io.reader.options import MOST_BYTES
 from gristmill.stages.text.io.reader.files import open_regular
-from gristmill.storage import local_path, storage_of
+from gristmill.storage import http_status, local_path, storage_of
 
 AT_ONCE = 16
 """Files that a worker fetches at the same time."""
@@ -142,8 +142,8 @@ def unread(error: Exception) -> Unread:
     for kind, reason in _REASONS:
         if isinstance(error, kind):
             return Unread(reason, is_missing=kind is FileNotFoundError)
-    status = vars(error).get("status")
-    if isinstance(status, int) and status >= 400:
+    status = http_status(error)
+    if status is not None:
         may_pass = status >= 500 or status in _AGAIN
         return Unread("the server failed" if status >= 500 else f"the server refused with {status}", may_pass)
     if isinstance(error, TimeoutError):
