@@ -191,8 +191,8 @@ def bands_before_find(apart, band, radii):
 def look_up(pictures, width, search, index, survivors, scratch, of, best):
     """Return the first picture before ``best`` that a window of a picture is nearly equal to; ``best`` if none is.
 
-    ``of`` is the picture and the number of its window. The whole picture is compared with the windows of others, another window
-    with whole pictures.
+    ``of`` is the picture and the number of its window. The whole picture is compared with the windows of others,
+    another window with whole pictures.
     """
     hashes, thumbnails, windows = pictures
     changes, ranges, radii, most, least = search
