@@ -4,7 +4,7 @@
 
 The model has the shape of Qwen2.5-1.5B and random weights, so no answer ends by itself: the most tokens of each request
 decide, which are lognormal between 16 and 1,024. `generate` gets batches sorted by these numbers, and each runs to its
-longest; its output counts up to the number of each request. Both get the same prompts, and both choose the most probable
+longest; its output counts up to the number of each request. Both get the same prompts and choose the most probable
 token, so their outputs are compared. ``--small`` is a model for a machine without a GPU.
 """
 

@@ -13,8 +13,8 @@ from gristmill.llm import usage as names
 from gristmill.llm.backend import Backend
 from gristmill.llm.budget import Budget
 from gristmill.llm.cache import RequestCache
-from gristmill.llm.client import Client, Limits
-from gristmill.llm.errors import BudgetSpent, GivenUp, Refused, TryAgain, Unusable
+from gristmill.llm.client import Client, RequestLimits
+from gristmill.llm.errors import AttemptsFailed, BudgetSpent, Refused, TryAgain, Unusable
 from gristmill.llm.requests import Answer, Request
 from gristmill.llm.usage import Prices, Usage
 
@@ -44,7 +44,7 @@ class Scripted(Backend):
             self.in_flight -= 1
 
 
-QUICK = Limits(concurrency=8, backoff_s=0.001, max_backoff_s=0.002)
+QUICK = RequestLimits(concurrency=8, backoff_s=0.001, max_backoff_s=0.002)
 
 
 def failing(until: int, **how: Any) -> Callable[[str, int], None]:
@@ -102,11 +102,11 @@ def test_failed_attempts_are_repeated_up_to_the_limit():
     answer, counts = asyncio.run(main(until=6))
     assert answer.text == "BAD" and counts[names.RETRIES] == 5
     error, counts = asyncio.run(main(until=100))
-    assert isinstance(error, GivenUp) and "busy" in str(error)
+    assert isinstance(error, AttemptsFailed) and "busy" in str(error)
 
 
 def test_while_nothing_succeeds_no_request_is_given_up_and_the_run_stops():
-    limits = Limits(concurrency=8, backoff_s=0.001, max_backoff_s=0.002, unreachable_s=0.2)
+    limits = RequestLimits(concurrency=8, backoff_s=0.001, max_backoff_s=0.002, unreachable_s=0.2)
 
     def script(prompt: str, attempt: int) -> None:
         raise TryAgain("HTTP 500")
@@ -143,7 +143,7 @@ def test_a_refused_request_is_not_repeated_and_costs_only_itself():
 @pytest.mark.parametrize("concurrency", [1, 3, 8])
 def test_no_more_requests_are_in_flight_than_allowed(concurrency):
     backend = Scripted(wait_s=0.002)
-    client = Client(backend, Limits(concurrency=concurrency))
+    client = Client(backend, RequestLimits(concurrency=concurrency))
     asyncio.run(ask(client, *map(str, range(50))))
     assert backend.most == concurrency
 
@@ -158,7 +158,7 @@ def test_a_slow_request_is_hedged_and_the_earlier_answer_is_used():
             return await super().complete(request)
 
     async def main() -> list[Any]:
-        client = Client(SlowFirst(script), Limits(concurrency=4, hedge_after_s=0.02))
+        client = Client(SlowFirst(script), RequestLimits(concurrency=4, hedge_after_s=0.02))
         found = await asyncio.wait_for(ask(client, "a"), 3)
         assert client.slots.used == 0
         return found
@@ -221,7 +221,7 @@ def test_answers_are_stored_before_their_slot_is_free(tmp_path):
 
     cache.put = slow_put
     backend = Scripted(wait_s=0.001)
-    asyncio.run(ask(Client(backend, Limits(concurrency=4), cache=cache), *map(str, range(60))))
+    asyncio.run(ask(Client(backend, RequestLimits(concurrency=4), cache=cache), *map(str, range(60))))
     assert cache.state().answers == 60
     cache.close()
 
@@ -231,4 +231,4 @@ def test_answers_are_stored_before_their_slot_is_free(tmp_path):
 )
 def test_limits_that_make_no_sense_are_errors(wrong):
     with pytest.raises(ValueError, match=f"^{next(iter(wrong))} must be"):
-        Limits(**wrong)
+        RequestLimits(**wrong)

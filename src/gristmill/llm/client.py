@@ -15,7 +15,7 @@ from gristmill.llm.backend import Backend
 from gristmill.llm.budget import Budget, Spending
 from gristmill.llm.cache import RequestCache
 from gristmill.llm.concurrency import Concurrency
-from gristmill.llm.errors import GivenUp, TryAgain, Unusable
+from gristmill.llm.errors import AttemptsFailed, TryAgain, Unusable
 from gristmill.llm.limits import Pace, Slots
 from gristmill.llm.requests import Answer, Request
 from gristmill.llm.usage import Prices, Usage
@@ -26,7 +26,7 @@ MOST_TOKENS = ("max_tokens", "max_completion_tokens")
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """How a model may be used.
 
     - ``concurrency``: requests in flight, or "auto": found out, up to ``max_concurrency``.
@@ -79,7 +79,7 @@ class Client:
     def __init__(
         self,
         backend: Backend,
-        limits: Limits,
+        limits: RequestLimits,
         prices: Prices | None = None,
         cache: RequestCache | None = None,
         budget: Budget | None = None,
@@ -109,7 +109,7 @@ class Client:
     async def ask(self, request: Request, used: Usage, rank: int = 0) -> Answer:
         """Return the answer to a request. Requests of a lower rank come first.
 
-        Raise `Refused` or `GivenUp` if this request has none, `Unusable` or `BudgetSpent` if no request will have one.
+        Raise `Refused` or `AttemptsFailed` if this request has none, `Unusable` or `BudgetSpent` if no other will.
         """
         key = request.key(self.backend.model)
         while (flight := self._flights.get(key)) is not None:
@@ -154,7 +154,7 @@ class Client:
         now = time.monotonic()
         last = max(begun, self._succeeded_at)
         if attempt >= self.limits.max_attempts and not error.unreachable and self._succeeded_at >= begun:
-            raise GivenUp(f"{attempt} attempts failed, the last one: {error}") from None
+            raise AttemptsFailed(f"{attempt} attempts failed, the last one: {error}") from None
         if now - last > self.limits.unreachable_s:
             raise Unusable(f"no request has succeeded for {now - last:.0f} s: {error}") from None
         longest = min(self.limits.max_backoff_s, self.limits.backoff_s * 2 ** min(attempt - 1, 30))

@@ -27,7 +27,7 @@ class TryAgain(LLMError):
         self.unreachable = unreachable
 
 
-class GivenUp(LLMError):
+class AttemptsFailed(LLMError):
     """All attempts of a request failed, while others succeeded."""
 
 

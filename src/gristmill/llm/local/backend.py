@@ -11,7 +11,7 @@ from typing import Any
 
 from gristmill.llm.backend import Backend
 from gristmill.llm.errors import Refused
-from gristmill.llm.local.engine import Engine, Job
+from gristmill.llm.local.engine import LocalEngine, LocalRequest
 from gristmill.llm.local.sampling import Settings
 from gristmill.llm.local.slots import SlotModel, head_size
 from gristmill.llm.requests import Answer, Request
@@ -39,7 +39,7 @@ class LocalBackend(Backend):
     constrains = True
 
     def __post_init__(self) -> None:
-        self._engine: Engine | None = None
+        self._engine: LocalEngine | None = None
         self._tokenizer: Any = None
         self._end_tokens: frozenset[int] = frozenset()
 
@@ -48,7 +48,7 @@ class LocalBackend(Backend):
         return self.name
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> LocalEngine:
         """The engine, once it is open."""
         assert self._engine is not None, "open() comes first"
         return self._engine
@@ -62,7 +62,7 @@ class LocalBackend(Backend):
         config = model.config.get_text_config()
         longest = min(self.longest, config.max_position_embeddings)
         slots = fitting_slots(model, self.slots, longest)
-        self._engine = Engine(SlotModel(model, slots, longest), self._tokenizer, self._end_tokens)
+        self._engine = LocalEngine(SlotModel(model, slots, longest), self._tokenizer, self._end_tokens)
 
     async def complete(self, request: Request) -> Answer:
         begun = time.monotonic()
@@ -78,7 +78,7 @@ class LocalBackend(Backend):
         )
         prompt = self._tokens(request)
         future: Future[list[int]] = Future()
-        job = Job(prompt, most, settings, request.schema, future)
+        job = LocalRequest(prompt, most, settings, request.schema, future)
         self.engine.submit(job)
         tokens = await asyncio.wrap_future(future)
         text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)

@@ -23,7 +23,7 @@ PROMPT_TOKENS = 8192
 
 
 @dataclass
-class Job:
+class LocalRequest:
     """One request to the engine."""
 
     prompt: list[int]
@@ -38,7 +38,7 @@ class Job:
     """Whether the model ended the answer, and not the limit."""
 
 
-class Engine:
+class LocalEngine:
     """Runs requests on a model. `submit` may be called by any thread."""
 
     def __init__(self, slots: SlotModel, tokenizer: Any, ends: frozenset[int]) -> None:
@@ -46,8 +46,8 @@ class Engine:
         self._tokenizer = tokenizer
         self._ends = ends
         self._grammars: Grammars | None = None
-        self._waiting: deque[Job] = deque()
-        self._running: dict[int, Job] = {}
+        self._waiting: deque[LocalRequest] = deque()
+        self._running: dict[int, LocalRequest] = {}
         self._free = list(range(slots.slots - 1, -1, -1))
         self._changed = threading.Condition()
         self._is_closed = False
@@ -56,7 +56,7 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="gristmill-llm-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: LocalRequest) -> None:
         """Begin a request as soon as a slot is free. Its future gets the tokens of the answer."""
         if len(job.prompt) + job.most > self.slots.longest:
             most = f"{len(job.prompt):,} tokens of the prompt and {job.most:,} of the answer"
@@ -88,7 +88,7 @@ class Engine:
         for job in [*self._running.values(), *self._waiting]:
             _fail(job, Unusable("the model is closed"))
 
-    def _guarded(self, call: Callable[[], None], jobs: list[Job]) -> None:
+    def _guarded(self, call: Callable[[], None], jobs: list[LocalRequest]) -> None:
         """Run a part of the loop. An error fails the requests that it was about, and the thread continues."""
         try:
             call()
@@ -99,9 +99,9 @@ class Engine:
             for slot in [slot for slot, job in self._running.items() if job in jobs]:
                 self._release(slot)
 
-    def _next_jobs(self) -> list[Job]:
+    def _next_jobs(self) -> list[LocalRequest]:
         """Requests that wait, for the slots that are free, as many as are read together."""
-        jobs: list[Job] = []
+        jobs: list[LocalRequest] = []
         longest = 0
         while self._waiting and len(jobs) < len(self._free):
             longest = max(longest, len(self._waiting[0].prompt))
@@ -112,8 +112,8 @@ class Engine:
                 jobs.append(job)
         return jobs
 
-    def _begin(self, jobs: list[Job]) -> None:
-        begun: dict[int, Job] = {}
+    def _begin(self, jobs: list[LocalRequest]) -> None:
+        begun: dict[int, LocalRequest] = {}
         for job in jobs:
             try:
                 job.answer = None if job.schema is None else self._constrained(job.schema)
@@ -140,7 +140,7 @@ class Engine:
             self._grammars = Grammars(self._tokenizer, self.slots.vocabulary, min(self._ends))
         return self._grammars.answer(schema)
 
-    def _constrain(self, jobs: Mapping[int, Job]) -> None:
+    def _constrain(self, jobs: Mapping[int, LocalRequest]) -> None:
         sampler = self.slots.sampler
         sampler.is_constrained = any(job.answer is not None for job in self._running.values())
         limited = [(slot, job) for slot, job in jobs.items() if job.answer is not None]
@@ -154,7 +154,7 @@ class Engine:
             job.answer.fill(mask)
         sampler.allow(torch.tensor([slot for slot, _ in limited], device=self.slots.device), masks)
 
-    def _take(self, jobs: Mapping[int, Job]) -> None:
+    def _take(self, jobs: Mapping[int, LocalRequest]) -> None:
         """Take the new token of each slot, and free those whose answer is complete."""
         tokens = self.slots.tokens.tolist()
         for slot, job in list(jobs.items()):
@@ -179,6 +179,6 @@ class Engine:
         self.slots.sampler.clear(slot)
 
 
-def _fail(job: Job, error: Exception) -> None:
+def _fail(job: LocalRequest, error: Exception) -> None:
     if not job.future.done():
         job.future.set_exception(error)

@@ -9,7 +9,7 @@ from typing import Any
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.hints import TaskType
 from gristmill.stages.registry import builtin, builtin_internal
-from gristmill.stages.text.llm.models import LanguageModel
+from gristmill.stages.text.llm.models import ChatModel
 from gristmill.stages.text.llm.stage import LLMStage
 from gristmill.tasks.image import CAPTION, IMAGE, ImageBatch
 
@@ -36,7 +36,7 @@ class LLMCaption(CompositeStage[ImageBatch, ImageBatch]):
 
     indifferent = ("budget", "cache", "cache_size")
 
-    model: LanguageModel
+    model: ChatModel
     _: KW_ONLY
     prompt: str = PROMPT
     output: str | None = CAPTION

@@ -12,7 +12,7 @@ from typing import Any
 from gristmill.llm.prompts import PromptTemplate
 from gristmill.stages.core import CompositeStage, ProcessingStage
 from gristmill.stages.text.llm.asking import Ask, Conversation, Document
-from gristmill.stages.text.llm.models import LanguageModel
+from gristmill.stages.text.llm.models import ChatModel
 from gristmill.stages.text.llm.stage import LLMStage
 from gristmill.tasks import DocumentBatch
 
@@ -35,7 +35,7 @@ class LLMTask(CompositeStage[DocumentBatch, DocumentBatch]):
 
     indifferent = ("budget", "cache", "cache_size")
 
-    model: LanguageModel
+    model: ChatModel
     _: KW_ONLY
     text_field: str = "text"
     max_chars: int | None = None

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from gristmill.errors import PlanError
 from gristmill.llm.backend import Backend
-from gristmill.llm.client import Limits
+from gristmill.llm.client import RequestLimits
 from gristmill.llm.http import HttpBackend, check_variable, checked_url
 from gristmill.llm.server import LocalServer, RunningServer
 from gristmill.llm.session import WAYS
@@ -21,7 +21,7 @@ from gristmill.stages.registry import builtin
 from gristmill.stages.resources import Resources
 
 
-class LanguageModel(Component, ABC):
+class ChatModel(Component, ABC):
     """Which language model answers the requests of a stage."""
 
     way: str = "response_format"
@@ -32,7 +32,7 @@ class LanguageModel(Component, ABC):
         """Return what sends requests to it. Called in the worker."""
 
     @abstractmethod
-    def limits(self) -> Limits:
+    def limits(self) -> RequestLimits:
         """Return how it may be used."""
 
     def prices(self) -> Prices:
@@ -54,7 +54,7 @@ class LanguageModel(Component, ABC):
 
 @builtin
 @dataclass(eq=False)
-class Endpoint(LanguageModel):
+class Endpoint(ChatModel):
     """A server with the HTTP API of OpenAI: vLLM, SGLang, llama.cpp, Ollama, `transformers serve`, or a service.
 
     - ``model``: the name of the model on the server.
@@ -69,7 +69,7 @@ class Endpoint(LanguageModel):
     - ``input_price``, ``output_price``: per million tokens, for the account and for budgets.
     - ``server``: a server that the run starts and stops, as `LocalServer` has it: ``{"command": [...]}``.
 
-    The rest is explained at `gristmill.llm.client.Limits`. Only ``model`` is part of the keys of the request cache.
+    `gristmill.llm.client.RequestLimits` explains the rest. Only ``model`` is part of the keys of the request cache.
     """
 
     indifferent = (
@@ -117,8 +117,8 @@ class Endpoint(LanguageModel):
         self.limits()
         self.running_server()
 
-    def limits(self) -> Limits:
-        return Limits(
+    def limits(self) -> RequestLimits:
+        return RequestLimits(
             concurrency=self.concurrency,
             max_concurrency=self.max_concurrency,
             requests_per_minute=self.requests_per_minute,
@@ -160,7 +160,7 @@ class Endpoint(LanguageModel):
 
 @builtin
 @dataclass(eq=False)
-class TransformersModel(LanguageModel):
+class TransformersModel(ChatModel):
     """A causal language model of transformers in the workers, with a worker for each GPU.
 
     Requests share the steps of the model: each leaves when its answer is complete, and the next one gets its place. So
@@ -194,8 +194,8 @@ class TransformersModel(LanguageModel):
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {count!r}.")
 
-    def limits(self) -> Limits:
-        return Limits(concurrency=2 * self.slots, max_attempts=2)  # some wait, so that slots never do
+    def limits(self) -> RequestLimits:
+        return RequestLimits(concurrency=2 * self.slots, max_attempts=2)  # some wait, so that slots never do
 
     def resources(self) -> Resources:
         return Resources(cpus=1, gpus=self.gpus)
@@ -219,7 +219,7 @@ class TransformersModel(LanguageModel):
 
 @builtin
 @dataclass(eq=False)
-class VLLMModel(LanguageModel):
+class VLLMModel(ChatModel):
     """A model of vLLM in the workers, with a worker for each group of GPUs. vLLM has to be installed.
 
     - ``model``: a folder, or a repository on the Hugging Face hub.
@@ -238,8 +238,8 @@ class VLLMModel(LanguageModel):
     concurrency: int = 512
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def limits(self) -> Limits:
-        return Limits(concurrency=self.concurrency, max_attempts=2)
+    def limits(self) -> RequestLimits:
+        return RequestLimits(concurrency=self.concurrency, max_attempts=2)
 
     def resources(self) -> Resources:
         return Resources(cpus=1, gpus=self.gpus)

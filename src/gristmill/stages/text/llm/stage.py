@@ -14,7 +14,7 @@ from gristmill.errors import PlanError, StopRun
 from gristmill.llm.budget import Budget
 from gristmill.llm.cache import RequestCache
 from gristmill.llm.client import Client
-from gristmill.llm.errors import BadAnswer, BudgetSpent, GivenUp, Refused, Unusable
+from gristmill.llm.errors import AttemptsFailed, BadAnswer, BudgetSpent, Refused, Unusable
 from gristmill.llm.limits import Slots
 from gristmill.llm.prompts import PromptTemplate
 from gristmill.llm.session import Session
@@ -27,7 +27,7 @@ from gristmill.stages.protocols import Linked, Sink, Stages
 from gristmill.stages.registry import builtin
 from gristmill.stages.text.llm.asking import Asking, Conversation, Document
 from gristmill.stages.text.llm.columns import TEXT, bad_record, ids_of, list_of, with_column, without_rows
-from gristmill.stages.text.llm.models import LanguageModel
+from gristmill.stages.text.llm.models import ChatModel
 from gristmill.tasks import BadRecord, DocumentBatch
 from gristmill.tasks.arrow import to_rows
 
@@ -70,7 +70,7 @@ class LLMStage(ProcessingStage[DocumentBatch, DocumentBatch], Linked):
     loads: ClassVar[tuple[str, ...]] = ("gristmill.llm.session", "jinja2.sandbox")
     max_in_flight = BATCHES_IN_FLIGHT
 
-    model: LanguageModel
+    model: ChatModel
     prompt: Prompt
     _: KW_ONLY
     output: str | None = "answer"
@@ -87,8 +87,8 @@ class LLMStage(ProcessingStage[DocumentBatch, DocumentBatch], Linked):
     cache_size: int | str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, LanguageModel):
-            raise TypeError(f"model must be an Endpoint or another LanguageModel, not {self.model!r}.")
+        if not isinstance(self.model, ChatModel):
+            raise TypeError(f"model must be an Endpoint or another ChatModel, not {self.model!r}.")
         if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 1:
             raise ValueError(f"samples must be a whole number of at least 1, not {self.samples!r}.")
         if self.completion and (self.system or self.examples or self.image_field):
@@ -313,8 +313,8 @@ class LLMStage(ProcessingStage[DocumentBatch, DocumentBatch], Linked):
         """Why a document has no answer. One that was never answered may be so next time."""
         if isinstance(error, BadAnswer):
             return bad_record(ident, str(error), error.raw, may_pass=False)
-        if isinstance(error, Refused | GivenUp):
-            return bad_record(ident, str(error), "", may_pass=isinstance(error, GivenUp))
+        if isinstance(error, Refused | AttemptsFailed):
+            return bad_record(ident, str(error), "", may_pass=isinstance(error, AttemptsFailed))
         return bad_record(ident, f"{type(error).__name__}: {error}", "", may_pass=True)
 
 
