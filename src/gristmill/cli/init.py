@@ -96,7 +96,7 @@ def _videos(source: Path) -> tuple[str, str]:
     from gristmill.cli import init_videos
 
     made = init_videos.write_videos(source)
-    what = f"{made.count} videos ({made.size / 1e6:.1f} MB) into {source}/: {made.origin}, and some junk"
+    what = f"{made.videos} videos ({made.size / 1e6:.1f} MB) into {source}/: {made.origin}, and some junk"
     return init_videos.EXAMPLE, what
 
 

@@ -77,7 +77,7 @@ GROUNDS = ((40, 90, 160), (200, 180, 90), (30, 120, 60), (180, 60, 60), (120, 60
 class SampleVideos(NamedTuple):
     """What was written: the number of videos and of bytes, and where they come from."""
 
-    count: int
+    videos: int
     size: int
     origin: str
 

@@ -51,7 +51,7 @@ def clip_bytes(record: Mapping[str, Any]) -> bytes | None:
 
 
 def still(record: Mapping[str, Any]) -> Array | None:
-    """Return the pixels of the frame in the middle of a clip, or of a video; None if they cannot be had.
+    """Return the pixels of the frame in the middle of a clip, or of a video; None if they cannot be read.
 
     Frames of clips that are not in the record are read from the video, if that is a file of this machine.
     """
