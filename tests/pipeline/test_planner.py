@@ -156,6 +156,21 @@ def test_a_near_miss_is_suggested(executor):
     assert "did you mean 'Text' instead of 'txt'?" in words
 
 
+@pytest.mark.parametrize(
+    ("missing", "maker"),
+    [
+        ("clip", "ClipTranscodingStage"),
+        ("motion_score_global_mean", "MotionVectorDecodeStage"),
+        ("start_s", "FixedStrideExtractorStage or ClipTranscodingStage or TransNetV2ClipExtractionStage"),
+    ],
+)
+def test_the_stage_of_videos_that_makes_a_column_is_named(executor, missing, maker):
+    stages = (Source(), Reader(["clip_id", "start"]), Documents("later", [missing]))
+    words = error_of(*stages, executor=executor)
+    assert f"{missing!r} is made by {maker}: put it before this stage." in words
+    assert "did you mean" not in words
+
+
 def test_all_missing_columns_are_named_and_all_makers(executor):
     stages = (Source(), Reader(["id"]), Documents("score", makes=["s"]), Documents("sort", ["t", "s", "u"]))
     words = error_of(*stages, executor=executor)

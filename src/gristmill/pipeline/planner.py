@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, pairwise
 from types import FunctionType
@@ -16,6 +17,7 @@ from gristmill.stages.barrier import BarrierStage
 from gristmill.stages.core import CompositeStage, ProcessingStage, accounts_for_all, check_settings, worker_count
 from gristmill.stages.hints import TaskType, is_async
 from gristmill.stages.protocols import Linked, Source
+from gristmill.stages.registry import INTERNAL, is_builtin, known
 from gristmill.stages.text.io.reader.base import FileReader
 from gristmill.tasks import DocumentBatch, EmptyTask, FileBlock, SpoolBlock, Task
 
@@ -225,12 +227,26 @@ def _missing_words(stage: str, missing: list[str], columns: Columns) -> str:
     else:
         words += f"there are only: {', '.join(f'{name} (of {maker})' for name, maker in columns.made_by.items())}."
     for name in missing:
-        if near := columns.near(name):
+        if makers_of := " or ".join(_makers(name)):
+            words += f"\n    {name!r} is made by {makers_of}: put it before this stage."
+        elif near := columns.near(name):
             words += f"\n    did you mean {near!r} instead of {name!r}?"
     where = "add it to initial_tasks"
     if columns.named_by != "initial_tasks":
         where = "name it in outputs() of the stage that makes it"
     return f"{words}\n    let the stage use a column that exists, or {where}."
+
+
+def _makers(column: str) -> Iterator[str]:
+    """The stages of videos that make this column when they are used without arguments."""
+    from gristmill.stages.video.rows import VideoStage
+
+    for name, cls in known().items():
+        if not is_builtin(cls) or name in INTERNAL or not issubclass(cls, VideoStage):
+            continue
+        with suppress(TypeError, ValueError):  # it needs arguments
+            if column in cls().outputs()[1]:
+                yield name
 
 
 def _steps(stages: Sequence[Stage], source: PipelineInput, fuse: bool) -> Iterator[Step]:
