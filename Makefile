@@ -44,7 +44,7 @@ OTHERS := --ignore=$(CONFORMANCE) --ignore=tests/backends/ray
 
 pytest: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 3 --quiet --ignore=tests/backends --ignore=tests/core --ignore=tests/deploy
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --quiet $(CONFORMANCE)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadscope --quiet $(CONFORMANCE)
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --quiet $(CLUSTERS)
 	$(BIN)/python -m pytest --numprocesses 3 --quiet -m "not alone" tests/backends $(OTHERS)
 	$(BIN)/python -m pytest --quiet -m alone tests/backends $(OTHERS)

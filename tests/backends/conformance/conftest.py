@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.backends.conformance.executors import KINDS, Kind
@@ -18,15 +19,23 @@ def nothing_stays_behind() -> None:
     """Ray lives longer than a test here."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let pytest-xdist (``--dist loadgroup``) run the tests of a file with the same executor in one process, in order.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadscope``, run the tests of a file with the same executor in one process: they share runs.
 
-    They share the runs that fixtures make.
+    `xdist_group` would do that, but pytest-xdist 3.8 does not see it with pytest 9.2.
     """
-    for item in items:
-        if isinstance(item, pytest.Function) and Path(__file__).parent in item.path.parents:
-            kind = item.callspec.params.get("kind") if hasattr(item, "callspec") else None
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{kind.name if kind else 'others'}"))
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    names = {kind.name for kind in KINDS}
+
+    class ByExecutor(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, test = nodeid.partition("::")
+            return " ".join([file, *sorted(names & set(re.split(r"[\[\]-]", test)))])
+
+    return ByExecutor(config, log)
 
 
 @pytest.fixture(scope="session")
