@@ -125,6 +125,15 @@ def test_the_limit_of_pixels_holds_where_the_container_declares_less(video):
     assert probe(video(5), max_pixels=128 * 64)
 
 
+def test_a_damaged_length_that_needs_too_much_memory_is_the_fault_of_the_video(video):
+    damaged = bytearray(video(25))
+    place = damaged.index(b"stts") + 8  # how many times of frames there are
+    damaged[place : place + 4] = b"\x7f\xff\xff\xff"
+    with pytest.raises(BadVideo, match="asks for too much memory") as error:
+        probe(bytes(damaged))
+    assert not error.value.may_pass  # it costs this video, not the run
+
+
 def test_only_parts_of_a_remote_file_are_read(tmp_path):
     import fsspec
 

@@ -54,7 +54,7 @@ def probe(location: Location, options: Mapping[str, Any] | None = None, *, max_p
     """Return what is known of a video. Raise `BadVideo` with a reason if it cannot be used.
 
     Reasons: "empty", "not a video of a known format", "truncated", "no video stream", "no frames", "too many pixels",
-    "encrypted", "a codec that cannot be decoded", "damaged", and why a file cannot be read.
+    "asks for too much memory", "encrypted", "a codec that cannot be decoded", "damaged", and why a file cannot be read.
     """
     with opened_bytes(location, options) as file:
         size = size_of(file)

@@ -142,9 +142,11 @@ def as_bad_video(location: Location) -> Iterator[None]:
     """Raise whatever FFmpeg and storages raise as `BadVideo`, with a reason that is the same for all videos."""
     try:
         yield
-    except (BadVideo, MemoryError, AssertionError):
+    except (BadVideo, AssertionError):
         raise
     except Exception as error:  # each storage has exceptions of its own
+        if isinstance(error, MemoryError) and not type(error).__module__.startswith("av."):
+            raise  # FFmpeg's is mostly that of a damaged file, which asks for gigabytes
         is_plain = isinstance(error, ValueError) and not type(error).__module__.startswith("av.")
         if is_plain and isinstance(location, str) and location.startswith(("http://", "https://")):
             raise BadVideo("the server does not send parts of files") from None
@@ -160,6 +162,8 @@ def reason_of(error: Exception) -> BadVideo:
             return BadVideo("damaged")
         if isinstance(error, av.error.DecoderNotFoundError):
             return BadVideo("a codec that cannot be decoded")
+        if isinstance(error, MemoryError):
+            return BadVideo("asks for too much memory")
         if isinstance(error, av.error.ArgumentError | av.error.PatchWelcomeError | av.error.NotImplementedError):
             return BadVideo("a feature that cannot be decoded")
     cause = error.__cause__ if isinstance(error, FileNotFoundError) and error.__cause__ else error
