@@ -62,6 +62,20 @@ def test_no_slot_is_lost_by_a_cancelled_request():
     asyncio.run(main())
 
 
+def test_a_slot_that_was_given_to_a_request_cancelled_at_the_same_time_is_free():
+    async def main() -> None:
+        slots = Slots(1)
+        await slots.acquire()
+        waiting = asyncio.create_task(slots.acquire())
+        await asyncio.sleep(0)
+        slots.release()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert slots.used == 0 and slots.try_acquire()
+
+    asyncio.run(main())
+
+
 def test_the_pace_is_even_and_corrections_count():
     pace = Pace(600)  # 10 per second
     delays = [pace.delay(1, 0.0) for _ in range(30)]
