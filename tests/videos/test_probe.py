@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import os
+import struct
 import threading
 
 import pytest
@@ -123,6 +124,14 @@ def test_the_limit_of_pixels_holds_where_the_container_declares_less(video):
     with pytest.raises(BadVideo, match="too many pixels"):
         probe(video(5), max_pixels=128 * 64 - 1)
     assert probe(video(5), max_pixels=128 * 64)
+
+
+def test_a_damaged_duration_of_centuries_is_measured_instead(video):
+    damaged = bytearray(video(50, container="matroska"))
+    place = damaged.index(b"\x44\x89\x88") + 3  # the duration in milliseconds
+    damaged[place : place + 8] = struct.pack(">d", 1e13)
+    found = probe(bytes(damaged))
+    assert found.frames == 50 and found.duration_s == pytest.approx(2, abs=0.1)
 
 
 def test_a_damaged_length_that_needs_too_much_memory_is_the_fault_of_the_video(video):

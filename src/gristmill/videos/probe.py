@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_PACKETS = 500
 """Packets that are tried for the first frame."""
+LONGEST_S = 30 * 24 * 3600
+"""A longer duration is not believed: the packets are read. A damaged number would become billions of clips."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,10 @@ def _info(container: InputContainer, size: int, max_pixels: int) -> VideoInfo:
     duration = _duration_s(container, stream)
     count = stream.frames or (len(stream.index_entries) if _name(container) == "mp4" else 0)
     count = count or max(1, round(duration * fps))
-    if count == 1 and not stream.frames:  # nothing tells it, or what does is not right
+    if duration > LONGEST_S or (count == 1 and not stream.frames):  # nothing tells it, or what does is not right
         count, duration = _measured(container, stream, frame, fps)
+    if duration > LONGEST_S:
+        raise BadVideo("damaged")
     fps = fps or (count / duration if duration else 0.0)
     duration = duration or (count / fps if fps else 0.0)
     audio = next(iter(container.streams.audio), None)
