@@ -120,7 +120,7 @@ def curator(args: argparse.Namespace) -> dict[str, Any]:
         stage.setup()
     counts = {"clips": 0, "kept": 0, "dropped": 0, "errored": 0}
     for path in sorted(Path(args.input).iterdir()):
-        tasks: list[Any] = [FileGroupTask(task_id=path.name, dataset_name="videos", data=[str(path)])]
+        tasks: list[Any] = [FileGroupTask(dataset_name="videos", data=[str(path)])]
         for stage in stages:
             tasks = [made for task in tasks for made in _as_list(stage.process(task))]
         for task in tasks:

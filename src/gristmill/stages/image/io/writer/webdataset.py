@@ -150,9 +150,7 @@ def samples_of(batch: DocumentBatch, fields: Sequence[str] | None) -> Iterator[l
         if name not in (*HIDDEN, IMAGE, IMAGE_ID, CAPTION) and (fields is None or name in fields)
     ]
     vectors = [name for name in chosen if is_vector(table.schema.field(name).type)]
-    lines = json_of(
-        table, [name for name in (IMAGE_ID, *chosen) if name in table.column_names and name not in vectors]
-    )
+    lines = json_of(table, [name for name in (IMAGE_ID, *chosen) if name in table.column_names and name not in vectors])
     captions: Any = [None] * table.num_rows
     if CAPTION in table.column_names and (fields is None or CAPTION in fields):
         captions = table.column(CAPTION).to_pylist()
