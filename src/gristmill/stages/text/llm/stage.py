@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar, Self
@@ -34,6 +34,7 @@ from gristmill.tasks.arrow import to_rows
 IN_OUTPUT = "_gristmill/llm"
 """The folder of the request cache in an output."""
 BATCHES_IN_FLIGHT = 16
+_ROWS = 64
 Prompt = str | Mapping[str, str] | Callable[..., Any]
 
 
@@ -203,8 +204,7 @@ class LLMStage(ProcessingStage[DocumentBatch, DocumentBatch], Linked):
         used = Usage()
         try:
             session = await self._opened()
-            documents = self._documents(task)
-            results = await self._answers(documents, session, used, rank)
+            results = await self._answers(task, session, used, rank)
             await session.flush()
         except (Unusable, BudgetSpent, PlanError) as error:
             raise StopRun(f"{self.name}: {error}") from None
@@ -233,16 +233,19 @@ class LLMStage(ProcessingStage[DocumentBatch, DocumentBatch], Linked):
         client = Client(model.backend(self._has_gpu), model.limits(), model.prices(), cache, self._budget)
         return Session(client, model.running_server(), model.way)
 
-    def _documents(self, task: DocumentBatch) -> Sequence[Document]:
+    def _documents(self, task: DocumentBatch) -> Iterator[Document]:
+        """The documents as dicts, a few at a time: many may wait for a long while."""
         names = self._template_columns()
-        return to_rows(task.data if names is None else task.data.select(names))
+        table = task.data if names is None else task.data.select(names)
+        for start in range(0, table.num_rows, _ROWS):
+            yield from to_rows(table.slice(start, _ROWS))
 
     async def _answers(
-        self, documents: Sequence[Document], session: Session, used: Usage, rank: int
+        self, batch: DocumentBatch, session: Session, used: Usage, rank: int
     ) -> list[dict[str, Any] | Exception]:
         """The answers about each document, or why there are none."""
         assert self._begun is not None
-        results: list[dict[str, Any] | Exception] = [{}] * len(documents)
+        results: list[dict[str, Any] | Exception] = [{}] * batch.num_items
         tasks: set[asyncio.Task[None]] = set()
         stop: list[Exception] = []
         begun = self._begun
@@ -258,8 +261,10 @@ class LLMStage(ProcessingStage[DocumentBatch, DocumentBatch], Linked):
                 begun.release()
 
         try:
-            for row, document in enumerate(documents):
+            documents = self._documents(batch)
+            for row in range(batch.num_items):
                 await begun.acquire(rank)
+                document = next(documents)
                 if stop:
                     begun.release()
                     break
