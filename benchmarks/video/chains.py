@@ -35,7 +35,7 @@ def shots(args: argparse.Namespace) -> dict[str, Any]:
         TransNetV2ClipExtractionStage(threshold=0.4, min_length_s=LEAST_S, max_length_s=CLIP_S, crop_s=0.5),
         ClipTranscodingStage(preset="fast", crf=23),
         MotionVectorDecodeStage(),
-        MotionFilterStage(),
+        MotionFilterStage(global_mean_threshold=0.0, per_patch_min_256_threshold=0.0),  # all clips are embedded
         ClipEmbeddingStage(target_fps=1.0, max_frames=8),
     )
 

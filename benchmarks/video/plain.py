@@ -24,7 +24,8 @@ import torch
 
 THRESHOLD = 0.4
 MIN_S, MAX_S, CROP_S = 2.0, 10.0, 0.5
-LEAST_MOTION = 0.00098
+LEAST_MOTION = 0.0
+"""Clips with less are dropped: none, so that all are embedded."""
 X264 = {"preset": "fast", "crf": "23"}
 FRAMES = 8
 """Frames of a clip that are embedded, at most: one for each second."""
