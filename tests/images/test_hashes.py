@@ -112,5 +112,7 @@ def test_kernels_and_hashes_agree_on_the_layout_of_thumbnails():
     assert (thumbnail_kernels.GREY, thumbnail_kernels.COLOUR) == (hashes.GREY, hashes.COLOUR)
     assert thumbnail_kernels.THUMBNAIL == hashes.THUMBNAIL_BYTES
     assert thumbnail_kernels._NO_HASH == NO_HASH and thumbnails.CELLS == hashes.CELLS
-    assert (thumbnails.BANDS, thumbnails.BAND_BITS) == (thumbnail_kernels.BANDS, thumbnail_kernels.BAND_BITS)
+    kernels = thumbnail_kernels
+    bits = (kernels.LONG_BITS,) * kernels.LONG + (kernels.SHORT_BITS,) * (kernels.BANDS - kernels.LONG)
+    assert bits == thumbnails.BAND_BITS and sum(bits) == 63
     assert thumbnails.SIDE == thumbnail_kernels.SIDE and thumbnails.SIDE % hashes.CELLS == 0
