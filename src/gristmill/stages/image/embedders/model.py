@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@builtin_internal
 @dataclass(eq=False, repr=False, kw_only=True)
-class ImageEmbeddingModelStage(RowModelStage, EmbedsImages):
-    """The model of an `ImageEmbeddingStage`, which explains the arguments."""
+class VisionModelStage(RowModelStage, EmbedsImages):
+    """The base of stages that embed pixels of a fixed size by a model of images."""
 
     model: str
     model_inference_batch_size: int = BATCH
@@ -35,16 +34,14 @@ class ImageEmbeddingModelStage(RowModelStage, EmbedsImages):
     normalize: bool = True
     autocast: bool = True
     torch_compile: bool = True
-    remove_image_data: bool = False
-    image_field: str = IMAGE
     cache_dir: str | None = None
     hf_token: str | bool | None = None
-    pixel_field: str = PIXELS
 
-    def __post_init__(self) -> None:
+    def begin_with(self, pixel_field: str) -> None:
+        """Prepare the stage for the pixels in this column."""
         checkpoint = Checkpoint(self.model, self.cache_dir, self.hf_token)
         self.spec = VisionSpec(checkpoint, "auto" if self.autocast else "float32", self.torch_compile)
-        self.begin(self.pixel_field, self.model_inference_batch_size, self.num_gpus_per_worker)
+        self.begin(pixel_field, self.model_inference_batch_size, self.num_gpus_per_worker)
 
     @property
     def embedded_by(self) -> tuple[str, MadeBy]:
@@ -52,9 +49,6 @@ class ImageEmbeddingModelStage(RowModelStage, EmbedsImages):
 
     def outputs(self) -> tuple[list[str], list[str]]:
         return ["data"], [self.embedding_field]
-
-    def removes(self) -> list[str]:
-        return [self.pixel_field, *([self.image_field] if self.remove_image_data else [])]
 
     def check_needs(self) -> None:
         self.spec.check()
@@ -67,6 +61,22 @@ class ImageEmbeddingModelStage(RowModelStage, EmbedsImages):
 
     def item(self) -> tuple[tuple[int, ...], str]:
         return (*self.spec.preprocessing.shape, 3), "uint8"
+
+
+@builtin_internal
+@dataclass(eq=False, repr=False, kw_only=True)
+class ImageEmbeddingModelStage(VisionModelStage):
+    """The model of an `ImageEmbeddingStage`, which explains the arguments."""
+
+    remove_image_data: bool = False
+    image_field: str = IMAGE
+    pixel_field: str = PIXELS
+
+    def __post_init__(self) -> None:
+        self.begin_with(self.pixel_field)
+
+    def removes(self) -> list[str]:
+        return [self.pixel_field, *([self.image_field] if self.remove_image_data else [])]
 
     def results(self, rows: Array, task: DocumentBatch) -> Mapping[Any, pa.Array]:
         column = embedding_column(unit_length(rows) if self.normalize else rows, self.dtype)

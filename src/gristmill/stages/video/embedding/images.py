@@ -10,11 +10,11 @@ from gristmill.errors import ModelError
 from gristmill.lazy import Array, np
 from gristmill.models.checkpoint import Checkpoint
 from gristmill.models.vision import lite0
-from gristmill.models.vision.loading import VisionSpec, load
-from gristmill.models.vision.rows import Items, RowModel
+from gristmill.models.vision.loading import VisionSpec
+from gristmill.models.vision.rows import Items
 from gristmill.stages.core import CompositeStage, NodeInfo, ProcessingStage, WorkerMetadata
-from gristmill.stages.image.embedders.made_by import EmbedsImages, MadeBy
-from gristmill.stages.image.embedders.rows_stage import BATCH, GPUS, RowModelStage
+from gristmill.stages.image.embedders.model import VisionModelStage
+from gristmill.stages.image.embedders.rows_stage import BATCH, GPUS
 from gristmill.stages.registry import builtin, builtin_internal
 from gristmill.stages.text.embedders.model import embedding_column, unit_length
 from gristmill.stages.text.filters.columns import column_of
@@ -94,7 +94,7 @@ def middle_times(length_s: float, fps: float, most: int) -> list[float]:
 
 @builtin_internal
 @dataclass(eq=False, repr=False, kw_only=True)
-class ClipEmbeddingModelStage(RowModelStage, EmbedsImages):
+class ClipEmbeddingModelStage(VisionModelStage):
     """The model of a `ClipEmbeddingStage`, which explains the arguments.
 
     ``reduction``: "mean" of the embeddings of a clip's frames, or "each", a list of them.
@@ -102,41 +102,10 @@ class ClipEmbeddingModelStage(RowModelStage, EmbedsImages):
 
     what = "frame"
 
-    model: str
-    model_inference_batch_size: int = BATCH
-    num_gpus_per_worker: float = GPUS
-    embedding_field: str = "embedding"
     reduction: Reduction = "mean"
-    dtype: str = "float32"
-    normalize: bool = True
-    autocast: bool = True
-    torch_compile: bool = True
-    cache_dir: str | None = None
-    hf_token: str | bool | None = None
 
     def __post_init__(self) -> None:
-        checkpoint = Checkpoint(self.model, self.cache_dir, self.hf_token)
-        self.spec = VisionSpec(checkpoint, "auto" if self.autocast else "float32", self.torch_compile)
-        self.begin(CLIP_PIXELS, self.model_inference_batch_size, self.num_gpus_per_worker)
-
-    @property
-    def embedded_by(self) -> tuple[str, MadeBy]:
-        return self.embedding_field, MadeBy(self.model, self.spec.space)
-
-    def outputs(self) -> tuple[list[str], list[str]]:
-        return ["data"], [self.embedding_field]
-
-    def check_needs(self) -> None:
-        self.spec.check()
-
-    def fetch(self) -> None:
-        self.spec.fetch()
-
-    def load(self, device: str) -> RowModel:
-        return load(self.spec, device)
-
-    def item(self) -> tuple[tuple[int, ...], str]:
-        return (*self.spec.preprocessing.shape, 3), "uint8"
+        self.begin_with(CLIP_PIXELS)
 
     def _items(self, task: DocumentBatch) -> Items:
         shape, _ = self.item()

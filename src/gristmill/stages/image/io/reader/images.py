@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -152,13 +151,7 @@ class ImageReader(MediaReader):
     def samples_of(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
         if not self.gives_the_same_again:
             return []  # it would take a request for each image
-        middle = parts[len(parts) // 2]
-        spans = Counter[str]()
-        for part in parts:
-            spans[part.path] += max(part.stop - part.start, 0)
-        stored = sizes[middle.path]
-        if middle.stop >= 0 and spans[middle.path]:
-            stored = stored * (middle.stop - middle.start) // spans[middle.path]
+        middle, stored = self.middle_of(parts, sizes)
 
         def read() -> ImageBatch:
             return next(self._source_of(middle).batches([middle]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Self
 
@@ -89,6 +89,16 @@ class MediaReader(FileReader):
         sizes = {file.path: file.size or 0 for file in files}
         for part in chain.from_iterable(self._source_of(files[0]).groups(files, block_bytes)):
             yield part, min(sizes[part.path], block_bytes)
+
+    @staticmethod
+    def middle_of(parts: Sequence[FileRange], sizes: Mapping[str, int]) -> tuple[FileRange, int]:
+        """Return the part in the middle, to sample the input, and its stored bytes."""
+        middle = parts[len(parts) // 2]
+        span = sum(max(part.stop - part.start, 0) for part in parts if part.path == middle.path)
+        stored = sizes[middle.path]
+        if middle.stop >= 0 and span:
+            stored = stored * (middle.stop - middle.start) // span
+        return middle, stored
 
     def makes_several_batches(self, block: FileBlock) -> bool:
         return any(self._source_of(part).makes_several_batches(part) for part in block.data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -111,13 +110,7 @@ class VideoFilesReader(MediaReader):
     def samples_of(self, parts: Sequence[FileRange], sizes: Mapping[str, int], size: int) -> list[InputSample]:
         from gristmill.tasks.document import joined
 
-        middle = parts[len(parts) // 2]
-        spans = Counter[str]()
-        for part in parts:
-            spans[part.path] += max(part.stop - part.start, 0)
-        stored = sizes[middle.path]
-        if middle.stop >= 0 and spans[middle.path]:
-            stored = stored * (middle.stop - middle.start) // spans[middle.path]
+        middle, stored = self.middle_of(parts, sizes)
 
         def read() -> DocumentBatch:
             return joined(list(self._source_of(middle).batches([middle])))
@@ -169,7 +162,7 @@ class VideoProbeStage(VideoStage):
         ]
         for place, name in enumerate(CONTAINER_COLUMNS):
             kind = pa.large_string() if name in texts else pa.float64() if name in (FPS, DURATION) else pa.int64()
-            where = min(table.column_names.index(hidden) for hidden in (ID,) if hidden in table.column_names)
+            where = table.column_names.index(ID)
             if name in table.column_names:
                 table = table.drop_columns([name])
                 where -= 1
